@@ -1,0 +1,173 @@
+"""Record batches, format v2: views over bytes, and the builder. No policy, no I/O."""
+
+from collections.abc import Sequence
+from typing import final
+
+from typing_extensions import Buffer
+
+from pyreplog.values import TimestampType
+
+HEADER_SIZE: int
+"""Bytes of a batch before its records: 61."""
+LOG_OVERHEAD: int
+"""Bytes before the part that ``batchLength`` counts: 12."""
+
+def crc32c(data: Buffer, value: int = 0) -> int:
+    """CRC-32C (Castagnoli) of ``data``, continuing from ``value``. Releases the GIL above 5 KiB."""
+
+def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> None:
+    """Write ``base_offset`` and ``leader_epoch`` into the header of the (writable) batch. Neither is covered by the CRC."""
+
+@final
+class Record:
+    """One record: a lazy view over its batch. Immutable.
+
+    ``key`` and ``value`` are made on request (bytes, or None where null); ``key_view`` and ``value_view`` are memoryviews that keep
+    the batch's bytes alive. ``timestamp`` is in ms since 1970 (-1: none).
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def timestamp_type(self) -> TimestampType: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def key_view(self) -> memoryview | None: ...
+    @property
+    def value_view(self) -> memoryview | None: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class RecordBatch:
+    """One whole batch at ``position`` of ``data``; keeps ``data`` alive. Immutable.
+
+    Raises :class:`CorruptError` when the header is cut, the magic is not 2, or the length contradicts ``data``. The CRC is checked
+    only by :meth:`check_crc`.
+    """
+
+    def __new__(cls, data: Buffer, position: int = 0) -> RecordBatch: ...
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """All bytes of the batch, header included."""
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def crc(self) -> int: ...
+    @property
+    def attributes(self) -> int: ...
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd; 5 to 7 are unknown."""
+    @property
+    def timestamp_type(self) -> TimestampType: ...
+    @property
+    def is_transactional(self) -> bool: ...
+    @property
+    def is_control(self) -> bool: ...
+    @property
+    def delete_horizon_ms(self) -> int | None: ...
+    @property
+    def base_timestamp(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+    @property
+    def last_sequence(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def data(self) -> memoryview:
+        """The whole batch."""
+    @property
+    def payload(self) -> memoryview:
+        """The records as stored (compressed where ``codec`` is not 0)."""
+    def check_crc(self) -> None:
+        """Raise :class:`CorruptError` when the stored CRC is not that of the bytes."""
+    def check_records(self, payload: Buffer | None = None) -> None:
+        """Walk every record of ``payload`` (default: the stored one; pass the decompressed one where ``codec`` is not 0) and raise
+        :class:`CorruptError` unless there are exactly ``record_count``, well formed, with strictly increasing offset deltas not above the
+        last one, and nothing behind them."""
+    def is_dense(self, payload: Buffer | None = None) -> bool:
+        """Whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1 (what a leader demands of a client)."""
+    def records(
+        self, payload: Buffer | None = None, *, topic: str = "", partition: int = -1, start_offset: int = 0, end_offset: int = 0x7FFFFFFFFFFFFFFF
+    ) -> list[Record]:
+        """The records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for :meth:`check_records`."""
+    def find_timestamp(self, timestamp: int, start_offset: int = 0, payload: Buffer | None = None) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``."""
+
+@final
+class BatchBuilder:
+    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time.
+
+    ``size_max`` bounds the whole (uncompressed) batch in bytes.
+    """
+
+    def __new__(cls, size_max: int = 1048588) -> BatchBuilder: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes the batch would have uncompressed, header included."""
+    def append(
+        self, value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int
+    ) -> bool:
+        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value``, ``key`` take
+        any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
+    def extend(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
+        timestamps: Sequence[int] | None,
+        timestamp: int,
+        start: int,
+    ) -> int:
+        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp`` serves where ``timestamps``
+        is None."""
+    def finish(
+        self,
+        *,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        codec: int = 0,
+        payload: Buffer | None = None,
+        timestamp_type: int = 0,
+        append_timestamp: int = -1,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> memoryview:
+        """The whole batch, writable. REQUIRES ``count`` > 0. ``payload`` replaces the records by their compressed form. The memory stays
+        valid as long as the view lives; the builder takes another buffer when it goes on while the view lives."""
+    def payload(self) -> memoryview:
+        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
+    def reset(self) -> None:
+        """Begin the next batch."""

@@ -1,0 +1,95 @@
+"""Walking batches in a byte range, and the sparse indexes of a segment. No I/O."""
+
+from typing import final
+
+from typing_extensions import Buffer
+
+@final
+class SegmentScanner:
+    """Walks the batches of one segment, chunk by chunk, and gathers its index entries and epochs on the way.
+
+    The state after a chunk is that of ``position``: the first byte not yet taken. Batch rules: whole, magic 2, length, CRC (when
+    ``check_crc``), base offset at least ``next_offset``, last offset within ``base_offset`` + 2**31 - 1, leader epoch never falling.
+    """
+
+    def __new__(
+        cls, base_offset: int, *, position: int = 0, next_offset: int = -1, index_interval: int = 4096, check_crc: bool = True
+    ) -> SegmentScanner: ...
+    def feed(self, data: Buffer) -> int:
+        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at one that
+        is not all there (``needed``). Releases the GIL."""
+    @property
+    def status(self) -> int:
+        """0, or the kernel status of the bad batch at ``position``: ``raise_for_status`` gives its words."""
+    @property
+    def needed(self) -> int:
+        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else 0."""
+    @property
+    def position(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def last_epoch(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def max_timestamp_offset(self) -> int:
+        """Last offset of the earliest batch that holds ``max_timestamp``."""
+    @property
+    def batch_count(self) -> int: ...
+    @property
+    def epochs(self) -> list[tuple[int, int]]:
+        """(leader epoch, base offset) where the epoch rises."""
+    @property
+    def bytes_since_entry(self) -> int: ...
+    def offset_entries(self) -> bytes:
+        """``.index`` content by the rule of one entry per batch that starts more than ``index_interval`` bytes after the last entry."""
+    def time_entries(self) -> bytes:
+        """``.timeindex`` content, with the final entry of a closed segment."""
+
+@final
+class OffsetIndex:
+    """Entries (offset, position) of one segment, in Kafka's 8-byte form, in memory."""
+
+    def __new__(cls, base_offset: int, data: Buffer = b"") -> OffsetIndex:
+        """Takes a copy of ``data``'s whole entries. Raises CorruptError where offsets do not rise or positions fall."""
+    def append(self, offset: int, position: int) -> None: ...
+    def lookup(self, offset: int) -> tuple[int, int]:
+        """Greatest entry not above ``offset``, else (base offset, 0)."""
+    def truncate(self, offset: int) -> None:
+        """Drop every entry at or above ``offset``."""
+    @property
+    def last(self) -> tuple[int, int]: ...
+    @property
+    def count(self) -> int: ...
+    def entry(self, slot: int) -> tuple[int, int]: ...
+    def data(self, start: int = 0) -> bytes:
+        """The entries from slot ``start`` as they stand in the file."""
+
+@final
+class TimeIndex:
+    """Entries (timestamp, offset) of one segment, in Kafka's 12-byte form, in memory."""
+
+    def __new__(cls, base_offset: int, data: Buffer = b"") -> TimeIndex:
+        """As :class:`OffsetIndex`; timestamps must rise, offsets not fall."""
+    def append(self, timestamp: int, offset: int) -> bool:
+        """False when ``timestamp`` is not above the last one: nothing is added."""
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """Greatest entry whose timestamp is not above, else (-1, base offset)."""
+    def truncate(self, offset: int) -> None: ...
+    @property
+    def last(self) -> tuple[int, int]: ...
+    @property
+    def count(self) -> int: ...
+    def entry(self, slot: int) -> tuple[int, int]: ...
+    def data(self, start: int = 0) -> bytes: ...
+
+def find_offset(data: Buffer, offset: int) -> tuple[int, int]:
+    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``; position -1 and, as size, the bytes walked over
+    when there is none. Headers only."""
+
+def find_timestamp(data: Buffer, timestamp: int) -> tuple[int, int]:
+    """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
+
+def whole_batches(data: Buffer, end_offset: int, size_max: int) -> int:
+    """Bytes of the leading whole batches that end at or below ``end_offset``, as many as fit ``size_max`` but at least one where one is whole."""

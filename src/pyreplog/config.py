@@ -1,0 +1,140 @@
+"""Settings: frozen values with limits, units in their names. A topic's settings use Kafka's own keys outside.
+
+``LogConfig.from_mapping({"segment.bytes": 1048576})`` checks keys, types and limits; an unknown key is a :class:`ConfigError`
+with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyreplog.errors import ConfigError
+
+__all__ = ["DURABILITIES", "INT64_MAX", "LogConfig", "NodeConfig", "default_min_insync_replicas", "suggestion"]
+
+INT64_MAX: Final = 2**63 - 1
+INT32_MAX: Final = 2**31 - 1
+
+Durability = Literal["sync", "os"]
+DURABILITIES: Final = ("sync", "os")
+CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+
+
+def default_min_insync_replicas(replication_factor: int) -> int:
+    """A majority: RF/2 + 1, rounded down."""
+    return replication_factor // 2 + 1
+
+
+def suggestion(word: str, known: tuple[str, ...]) -> str:
+    """``"; did you mean 'x'?"`` where something near is known, else the list of what is."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """One topic's settings. Sizes in bytes, times in ms."""
+
+    durability: Durability = "sync"
+    """Which end of a replica counts: the flushed one (``sync``) or the written one (``os``)."""
+    min_insync_replicas: int = 1
+    """An append with acks=all needs as many in-sync replicas."""
+    segment_bytes: int = 1 << 30
+    """A segment is closed before it would grow beyond this."""
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """A segment is closed by an append this much later than its first record."""
+    segment_index_bytes: int = 10 << 20
+    """Room of one index file."""
+    index_interval_bytes: int = 4096
+    """One index entry where more than this lies before a batch."""
+    max_message_bytes: int = 1048588
+    """Largest batch, header included."""
+    compression_type: str = "producer"
+    """``producer`` keeps what came; another codec rewrites batches on the leader."""
+    message_timestamp_type: str = "CreateTime"
+    """``LogAppendTime``: the leader's clock replaces the records' timestamps."""
+    flush_messages: int = INT64_MAX
+    """An ``os`` log is synced after this many records."""
+    flush_ms: int = INT64_MAX
+    """An ``os`` log is synced when something has been unsynced for this long."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("durability", DURABILITIES),
+            ("compression_type", CODECS),
+            ("message_timestamp_type", TIMESTAMP_TYPES),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
+        for name, low, high in _LIMITS:
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise ConfigError(f"{_key(name)} is {value!r}; it must be a whole number from {low} to {high}")
+
+    @classmethod
+    def from_mapping(cls, config: Mapping[str, object]) -> LogConfig:
+        """From Kafka's keys. Numbers may be given as text, as Kafka stores them."""
+        values: dict[str, object] = {}
+        for key, value in config.items():
+            field = _FIELDS.get(key)
+            if field is None:
+                raise ConfigError(f"unknown topic setting {key!r}{suggestion(str(key), tuple(_FIELDS))}")
+            if field.type == "int" and isinstance(value, str):
+                try:
+                    value = int(value)  # noqa: PLW2901
+                except ValueError:
+                    raise ConfigError(f"{key} is {value!r}; it must be a whole number") from None
+            values[field.name] = value
+        return cls(**values)  # type: ignore[arg-type]
+
+    def to_mapping(self) -> dict[str, str]:
+        """Kafka's keys, with what differs from the defaults, as text."""
+        default = LogConfig()
+        return {
+            _key(field.name): str(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != getattr(default, field.name)
+        }
+
+
+def _key(name: str) -> str:
+    return name.replace("_", ".")
+
+
+_LIMITS: Final = (
+    ("min_insync_replicas", 1, INT32_MAX),
+    ("segment_bytes", 1024, INT32_MAX),
+    ("segment_ms", 1, INT64_MAX),
+    ("segment_index_bytes", 24, INT32_MAX),
+    ("index_interval_bytes", 0, INT32_MAX),
+    ("max_message_bytes", 100, INT32_MAX),
+    ("flush_messages", 1, INT64_MAX),
+    ("flush_ms", 0, INT64_MAX),
+)
+_FIELDS: Final = {_key(field.name): field for field in dataclasses.fields(LogConfig)}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """One node's settings. Times in ms, sizes in bytes."""
+
+    replica_lag_time_max_ms: int = 2000
+    """A follower that has not caught up for this long leaves the in-sync set."""
+    replica_fetch_max_bytes: int = 1 << 20
+    """Per partition and fetch."""
+    replica_fetch_wait_max_ms: int = 500
+    """How long a leader may hold an empty fetch."""
+    replica_fetch_backoff_ms: int = 100
+    """Pause after a failed fetch; doubles up to 1000."""
+    recovery_point_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    log_start_offset_checkpoint_interval_ms: int = 60_000
+    heartbeat_interval_ms: int = 500
+    session_timeout_ms: int = 3_000
+    """The controller fences a node that was silent for this long."""
+    request_timeout_ms: int = 30_000

@@ -1,0 +1,329 @@
+"""Every exception pyreplog raises, in one tree.
+
+Each class keeps the facts a handler needs as attributes, and its text says what happened, where, and what to do next.
+Classes that describe something Python already has a name for also inherit that builtin, so that ``except OSError`` or
+``except ValueError`` keeps meaning what people expect.
+
+Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NoReturn
+
+__all__ = [
+    "BrokerNotAvailableError",
+    "ClosedError",
+    "ClusterError",
+    "ConfigError",
+    "CorruptError",
+    "CorruptLogError",
+    "DuplicateSequenceError",
+    "FencedEpochError",
+    "ForkedError",
+    "IneligibleReplicaError",
+    "InternalError",
+    "InvalidRequestError",
+    "InvalidTopicError",
+    "LocalProtocolError",
+    "LockedError",
+    "MessageTooLargeError",
+    "NotControllerError",
+    "NotEnoughReplicasAfterAppendError",
+    "NotEnoughReplicasError",
+    "NotLeaderError",
+    "OffsetOutOfRangeError",
+    "OutcomeUnknownError",
+    "ProtocolError",
+    "PyreplogError",
+    "RemoteProtocolError",
+    "RequestTimedOutError",
+    "StorageError",
+    "TopicExistsError",
+    "UnknownLeaderEpochError",
+    "UnknownTopicError",
+    "cluster_error",
+    "excerpt",
+    "raise_for_status",
+]
+
+EXCERPT_SIZE_MAX: Final = 64
+
+
+class PyreplogError(Exception):
+    """Base of all errors raised by pyreplog. Carries no text of its own."""
+
+
+class CorruptError(PyreplogError, ValueError):
+    """Bytes are wrong: checksum, magic, length, count or order.
+
+    ``file`` is the path where known, ``position`` the byte in it (or in the buffer) where the bad structure starts.
+    """
+
+    def __init__(self, reason: str, *, file: str | None = None, position: int | None = None) -> None:
+        self.reason = reason
+        self.file = file
+        self.position = position
+        where = "" if file is None else f" in {file}"
+        at = "" if position is None else f" at byte {position}"
+        super().__init__(f"{reason}{where}{at}")
+
+
+class CorruptLogError(CorruptError):
+    """Rot below the durable mark: records that were acknowledged can no longer be read from this copy.
+
+    ``start`` and ``end`` are the offsets (half-open) that are damaged; everything outside them is intact.
+    """
+
+    def __init__(self, reason: str, *, start: int, end: int, file: str | None = None, position: int | None = None) -> None:
+        super().__init__(reason, file=file, position=position)
+        self.start = start
+        self.end = end
+        self.args = (
+            f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. "
+            "Restore this partition folder from another replica or a backup",
+        )
+
+
+class StorageError(PyreplogError, OSError):
+    """The disk refused. Keeps ``errno`` and ``filename``.
+
+    After a failed sync the log is poisoned: nothing more is acknowledged until it is reopened and verified.
+    """
+
+    @classmethod
+    def from_os_error(cls, error: OSError, doing: str, path: str) -> StorageError:
+        """The same failure with what was being done, so that the text reads ``[Errno 28] No space left ... while appending``."""
+        return cls(error.errno, f"{error.strerror or error} while {doing}", path)
+
+
+class LockedError(StorageError):
+    """Another writer holds this folder. ``holder`` is what it wrote about itself: pid, host, start time."""
+
+    def __init__(self, path: str, holder: str) -> None:
+        import errno  # noqa: PLC0415  (only on this cold path)
+
+        super().__init__(errno.EAGAIN, f"already open for writing by {holder}; read it with mode='r', or stop that process", path)
+        self.holder = holder
+
+
+class OffsetOutOfRangeError(PyreplogError, LookupError):
+    """The offset asked for is not in the log. ``start`` and ``end`` bound what is there."""
+
+    def __init__(self, asked: int, start: int, end: int, *, log: str = "the log") -> None:
+        self.asked = asked
+        self.start = start
+        self.end = end
+        super().__init__(f"offset {asked} is outside {log}, which holds offsets {start} up to (not including) {end}")
+
+
+class ConfigError(PyreplogError, ValueError):
+    """A setting is unknown, of the wrong type, out of its limits, or contradicts what is stored."""
+
+
+class ClosedError(PyreplogError):
+    """The object was closed, or its log is poisoned by an earlier failure (which is then the cause)."""
+
+
+class ProtocolError(PyreplogError):
+    """Abstract: a message breaks the protocol. See the two children."""
+
+
+class LocalProtocolError(ProtocolError):
+    """You tried to send something the protocol does not allow."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The other side sent something the protocol does not allow."""
+
+
+class ForkedError(PyreplogError):
+    """The object belongs to the parent process: open the log again after fork()."""
+
+
+class InternalError(PyreplogError):
+    """A bug of pyreplog. Please report it with the seed or the file named in the text."""
+
+
+class OutcomeUnknownError(PyreplogError):
+    """Appended or not: nobody can say. ``tried`` says what was attempted.
+
+    Reading the log from the last known offset settles it.
+    """
+
+    def __init__(self, tried: str, reason: str = "") -> None:
+        self.tried = tried
+        super().__init__(
+            f"outcome unknown: {tried}{': ' + reason if reason else ''}. "
+            "The records may or may not appear; read the log to find out before sending them again"
+        )
+
+
+class ClusterError(PyreplogError):
+    """An answer of a node or of the controller. ``code`` is Kafka's error number, ``retriable`` whether trying again can help."""
+
+    code: ClassVar[int] = -1
+    retriable: ClassVar[bool] = False
+    #: What a text without details says.
+    about: ClassVar[str] = "unknown server error"
+
+    def __init__(self, details: str = "") -> None:
+        super().__init__(f"{self.about}{': ' + details if details else ''}")
+
+
+class InvalidTopicError(ClusterError, ValueError):
+    """A topic name outside ``[A-Za-z0-9._-]{1,249}``, or ``.`` or ``..``."""
+
+    code = 17
+    about = "invalid topic name"
+
+
+class UnknownTopicError(ClusterError, LookupError):
+    """No such topic or partition."""
+
+    code = 3
+    retriable = True
+    about = "unknown topic or partition"
+
+
+class TopicExistsError(ClusterError):
+    """A topic of that name exists already."""
+
+    code = 36
+    about = "topic exists already"
+
+
+class NotLeaderError(ClusterError):
+    """The node asked does not lead the partition (any more)."""
+
+    code = 6
+    retriable = True
+    about = "not the leader of this partition"
+
+
+class RequestTimedOutError(ClusterError, TimeoutError):
+    """No answer in time. For an append this is reported as :class:`OutcomeUnknownError` instead."""
+
+    code = 7
+    retriable = True
+    about = "request timed out"
+
+
+class BrokerNotAvailableError(ClusterError):
+    """No node can answer: all that could are down or fenced."""
+
+    code = 8
+    retriable = True
+    about = "no node available"
+
+
+class MessageTooLargeError(ClusterError, ValueError):
+    """A batch larger than ``max.message.bytes``."""
+
+    code = 10
+    about = "message too large"
+
+
+class NotEnoughReplicasError(ClusterError):
+    """Fewer in-sync replicas than ``min.insync.replicas``. Nothing was appended: retrying is safe."""
+
+    code = 19
+    retriable = True
+    about = "fewer in-sync replicas than min.insync.replicas; nothing was appended"
+
+
+class NotEnoughReplicasAfterAppendError(ClusterError):
+    """Appended, but not known to be on enough replicas. Clients see :class:`OutcomeUnknownError`."""
+
+    code = 20
+    retriable = True
+    about = "appended, but too few in-sync replicas have it"
+
+
+class NotControllerError(ClusterError):
+    """The node asked is not the active controller."""
+
+    code = 41
+    retriable = True
+    about = "not the controller"
+
+
+class InvalidRequestError(ClusterError, ValueError):
+    """The request contradicts itself or the cluster's state."""
+
+    code = 42
+    about = "invalid request"
+
+
+class DuplicateSequenceError(ClusterError):
+    """A batch older than those remembered for its producer was sent again."""
+
+    code = 46
+    about = "duplicate sequence number"
+
+
+class FencedEpochError(ClusterError):
+    """The request carries an older leader epoch than the partition's."""
+
+    code = 74
+    retriable = True
+    about = "fenced leader epoch"
+
+
+class UnknownLeaderEpochError(ClusterError):
+    """The request carries a newer leader epoch than this node has heard of."""
+
+    code = 75
+    retriable = True
+    about = "unknown leader epoch"
+
+
+class IneligibleReplicaError(ClusterError):
+    """A replica proposed for the in-sync set is fenced, unknown or of another incarnation."""
+
+    code = 107
+    about = "ineligible replica"
+
+
+_BY_CODE: Final[dict[int, type[ClusterError]]] = {
+    kind.code: kind for kind in ClusterError.__subclasses__() if kind.code != ClusterError.code
+}
+
+
+def cluster_error(code: int, details: str = "") -> ClusterError:
+    """The exception for Kafka's error number ``code``; a plain :class:`ClusterError` naming the number where it has no class."""
+    kind = _BY_CODE.get(code)
+    return kind(details) if kind is not None else ClusterError(f"error {code}{' ' + details if details else ''}")
+
+
+def excerpt(data: bytes | str) -> str:
+    """Foreign input, escaped and cut to 64 bytes, fit for an error text or a terminal."""
+    text = repr(data[:EXCERPT_SIZE_MAX])
+    return text if len(data) <= EXCERPT_SIZE_MAX else f"{text}... ({len(data)} in all)"
+
+
+# Kernel statuses (src/_core/kernels/status.h), negative; the text is CorruptError's reason.
+_STATUS_REASONS: Final[dict[int, str]] = {
+    -1: "cut off: the structure needs more bytes than there are",
+    -2: "varint longer than its type allows",
+    -3: "length field contradicts the structure",
+    -4: "unsupported magic",
+    -5: "checksum mismatch (CRC-32C)",
+    -6: "record count contradicts the records",
+    -7: "offsets out of order",
+    -8: "negative or absurd count",
+    -9: "header key is null",
+    -10: "header key is not UTF-8",
+    -11: "unknown compression codec",
+    -12: "trailing bytes after the last record",
+    -13: "offset does not fit its segment",
+    -14: "output buffer too small",
+}
+
+
+def raise_for_status(status: int, position: int) -> NoReturn:
+    """Raise the :class:`CorruptError` of a kernel's negative ``status``; ``position`` is a byte in the buffer it worked on."""
+    reason = _STATUS_REASONS.get(status)
+    if reason is None:
+        raise InternalError(f"kernel status {status} at byte {position}: please report this")
+    raise CorruptError(reason, position=position)

@@ -1,0 +1,239 @@
+"""The only doors to the world: time, disk, network, measurements, chance.
+
+Everything from ``record`` to ``client`` reaches them through these Protocols, so that the same code runs in production
+(``pyreplog.system``), in one process, and in a deterministic simulation (``pyreplog.testing``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple, Protocol
+
+from typing_extensions import Buffer
+
+__all__ = [
+    "Address",
+    "Buffer",
+    "Clock",
+    "Connected",
+    "Disconnected",
+    "Disk",
+    "File",
+    "Lock",
+    "Message",
+    "Random",
+    "Received",
+    "Stat",
+    "SyncDone",
+    "Transport",
+    "TransportEvent",
+]
+
+Address = str
+"""Where a node listens: ``"node-1"`` in one process, ``"tcp://10.0.0.1:9092"`` across machines."""
+
+
+class Clock(Protocol):
+    """Time. Wall time is only ever data; every timeout uses the monotonic clock."""
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds since some fixed moment; never goes back."""
+        ...
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970 UTC; may jump."""
+        ...
+
+
+class Stat(NamedTuple):
+    """What a path is. ``size`` in bytes, ``mtime_ms`` since 1970."""
+
+    size: int
+    mtime_ms: int
+    is_directory: bool
+
+
+class File(Protocol):
+    """An open file with absolute positions, so that readers need no lock."""
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        ...
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write all of ``parts`` one after another from ``position``, or raise :class:`StorageError` (some bytes may then be there)."""
+        ...
+
+    def read_at(self, position: int, size: int) -> memoryview:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file. The caller owns the memory."""
+        ...
+
+    def sync(self) -> None:
+        """Block until the content is on stable storage. For small state files only: data goes through :meth:`Disk.submit_sync`."""
+        ...
+
+    def size(self) -> int:
+        """Current length in bytes."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Make the file exactly ``size`` bytes long."""
+        ...
+
+    def close(self) -> None:
+        """Release it. Twice is harmless."""
+        ...
+
+
+class SyncDone(NamedTuple):
+    """The end of one :meth:`Disk.submit_sync`. ``error`` is None when everything is on stable storage."""
+
+    token: int
+    error: OSError | None
+
+
+class Lock(Protocol):
+    """Held from :meth:`Disk.lock` until ``release``."""
+
+    def release(self) -> None:
+        """Give it up. Twice is harmless."""
+        ...
+
+
+class Disk(Protocol):
+    """Files and folders. What is not synced may be lost on a crash: in part, and in any order.
+
+    Paths are strings with ``/``. Every failure is a :class:`StorageError` (missing files too, with ``errno.ENOENT``).
+    """
+
+    def list(self, directory: str) -> Sequence[str]:
+        """Names in ``directory``, sorted."""
+        ...
+
+    def create(self, path: str, size: int = 0) -> File:
+        """A new file, open for reading and writing; it must not exist. ``size`` reserves space and does not lengthen it."""
+        ...
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        """An existing regular file (a symbolic link is refused)."""
+        ...
+
+    def stat(self, path: str) -> Stat | None:
+        """What is at ``path``; None when nothing is."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make it, parents too; existing is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` by ``source`` atomically. Durable only after :meth:`sync_directory`."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        ...
+
+    def sync_directory(self, directory: str) -> None:
+        """Make creations, renames and removals in ``directory`` durable. Blocks."""
+        ...
+
+    def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
+        """Begin to sync the content of ``files``; returns a token at once. ``wake`` is called (from any thread) when :meth:`poll` has news."""
+        ...
+
+    def poll(self) -> Sequence[SyncDone]:
+        """Syncs that ended since the last call."""
+        ...
+
+    def lock(self, path: str, about: str) -> Lock:
+        """Take the exclusive lock file ``path`` and write ``about`` into it; :class:`LockedError` with the holder's text when taken."""
+        ...
+
+    def boot_id(self) -> str:
+        """Changes whenever unsynced data may have been lost (a reboot). Empty where the system cannot tell: then never trust equality."""
+        ...
+
+
+class Message(Protocol):
+    """A whole message. Byte transports call ``encode``; local and simulated ones hand the object over unchanged."""
+
+    def encode(self) -> Sequence[Buffer]:
+        """Its bytes in order, uncopied."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A peer can be sent to."""
+
+    peer: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message arrived."""
+
+    peer: Address
+    message: object
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """A peer is gone; what was sent and not answered may or may not have arrived."""
+
+    peer: Address
+
+
+TransportEvent = Connected | Received | Disconnected
+
+
+class Transport(Protocol):
+    """Carries whole messages between addresses. One endpoint (one address) per object.
+
+    May drop, delay, duplicate or reorder messages, and says nothing when it does. Never splits, joins or alters one.
+    No method blocks except ``poll``. Only ``wake`` may be called from another thread.
+    """
+
+    def listen(self, address: Address) -> Address:
+        """Begin to receive at ``address``; returns it with port 0 replaced."""
+        ...
+
+    def connect(self, peer: Address) -> None:
+        """Begin to connect; the outcome arrives by ``poll``. Twice is harmless."""
+        ...
+
+    def send(self, peer: Address, message: object) -> bool:
+        """Hand over one message, which the sender leaves unchanged. False: queue full, nothing taken."""
+        ...
+
+    def poll(self, timeout_ns: int) -> Iterable[TransportEvent]:
+        """What arrived, waiting up to ``timeout_ns`` (0: not at all) for the first event."""
+        ...
+
+    def pause(self, peer: Address) -> None:
+        """Stop receiving from ``peer`` (back-pressure)."""
+        ...
+
+    def resume(self, peer: Address) -> None:
+        """Undo :meth:`pause`."""
+        ...
+
+    def disconnect(self, peer: Address) -> None:
+        """Drop the connection to ``peer``."""
+        ...
+
+    def wake(self) -> None:
+        """Make a waiting ``poll`` return. The only method for other threads."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening and drop all connections."""
+        ...

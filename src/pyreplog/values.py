@@ -1,0 +1,69 @@
+"""Frozen values that every layer shares. No behaviour, nothing that changes.
+
+``Record`` and ``Ack`` are not here: they are made once per record or call and live in the compiled core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+__all__ = ["NO_EPOCH", "NO_OFFSET", "NO_TIMESTAMP", "EpochEntry", "LogStats", "RecordMetadata", "TimestampType", "TopicPartition"]
+
+NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
+NO_TIMESTAMP: Final = -1
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp."""
+
+    NONE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and the number of one of its partitions."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record is. ``timestamp`` in ms since 1970 (-1: none)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class EpochEntry(NamedTuple):
+    """One line of an epoch history: ``epoch`` begins at ``start_offset``."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogStats:
+    """What one partition's log holds and did since it was opened. Sizes in bytes."""
+
+    start_offset: int
+    end_offset: int
+    flushed_offset: int
+    high_watermark: int
+    leader_epoch: int
+    segment_count: int
+    size: int
+    batches_appended: int
+    records_appended: int
+    bytes_appended: int
+    syncs: int
+    torn_bytes_cut: int
