@@ -55,7 +55,7 @@ $(VENV)/.ready-demo: pyproject.toml $(VENV)/.ready-build
 # --- the six commands -----------------------------------------------------------------------------------------------------------
 
 demo: $(CORE) $(call group,demo)
-	$(PY) docs/demo/flights.py
+	$(PY) docs/demo/demo.py
 
 test: $(CORE) $(call group,test) $(call group,lint)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile -p no:benchmark $(PYTEST)

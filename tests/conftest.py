@@ -1,0 +1,14 @@
+"""What every test shares: how hard hypothesis tries. ``HYPOTHESIS_PROFILE=thorough`` tries ten times as hard, ``quick`` a fifth."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=SLOW_MACHINE)
+settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

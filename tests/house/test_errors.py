@@ -1,0 +1,55 @@
+"""The exceptions: one tree, documented, and in step with the kernels."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from pyreplog import errors
+from tests.house.sources import CORE_SOURCES, ROOT
+
+CLASSES = sorted(
+    (kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.PyreplogError)), key=lambda kind: kind.__name__
+)
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_is_exported_and_documented(kind: type[errors.PyreplogError]) -> None:
+    """Each class has a docstring of its own, stands in ``__all__`` and on the reference page."""
+    assert kind.__doc__ is not None
+    assert all(kind.__doc__ != base.__doc__ for base in kind.__bases__)
+    assert kind.__name__ in errors.__all__
+    assert f"`{kind.__name__}`" in (ROOT / "docs" / "reference" / "errors.md").read_text()
+
+
+def test_codes_are_kafkas_and_unique() -> None:
+    """Every answer of a node has one number, and the number finds its class again."""
+    kinds = [kind for kind in CLASSES if issubclass(kind, errors.ClusterError) and kind is not errors.ClusterError]
+    assert len({kind.code for kind in kinds}) == len(kinds)
+    for kind in kinds:
+        assert type(errors.cluster_error(kind.code, "x")) is kind
+        assert "x" in str(errors.cluster_error(kind.code, "x"))
+    assert type(errors.cluster_error(9999)) is errors.ClusterError
+
+
+def test_kernel_statuses_have_words() -> None:
+    """Every negative status of ``status.h`` raises a CorruptError that says something, and no word is left over."""
+    header = (CORE_SOURCES / "kernels" / "status.h").read_text()
+    statuses = sorted(int(number) for number in re.findall(r"=\s*(-\d+)", header))
+    assert statuses
+    for status in statuses:
+        with pytest.raises(errors.CorruptError) as caught:
+            errors.raise_for_status(status, 7)
+        assert caught.value.position == 7
+        assert caught.value.reason
+    with pytest.raises(errors.InternalError):
+        errors.raise_for_status(statuses[0] - 1, 0)
+
+
+def test_foreign_input_is_cut_and_escaped() -> None:
+    """An error text never carries more than 64 bytes of foreign input, nor a control character."""
+    text = errors.excerpt(b"\x1b[31m" + b"a" * 1000)
+    assert len(text) < 120
+    assert "\x1b" not in text
