@@ -1,0 +1,179 @@
+"""The controller's decisions as KRaft's metadata records, in snake case. They travel in order, each at an offset of
+``__cluster_metadata``; applying the same records in the same order gives every node the same picture.
+
+uuid fields hold Kafka's text form (22 characters of URL-safe base64). A field that is None in a *change* record means: as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = [
+    "METADATA_TOPIC",
+    "METADATA_TOPIC_ID",
+    "NO_LEADER",
+    "NO_LEADER_CHANGE",
+    "RESOURCE_BROKER",
+    "RESOURCE_TOPIC",
+    "BrokerEndpoint",
+    "BrokerFeature",
+    "BrokerRegistrationChangeRecord",
+    "ConfigRecord",
+    "FeatureLevelRecord",
+    "MetadataRecord",
+    "PartitionChangeRecord",
+    "PartitionRecord",
+    "RegisterBrokerRecord",
+    "RemoveTopicRecord",
+    "TopicRecord",
+    "UnregisterBrokerRecord",
+]
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""Kafka's fixed id of ``__cluster_metadata``."""
+NO_LEADER: Final = -1
+NO_LEADER_CHANGE: Final = -2
+"""``PartitionChangeRecord.leader``: the leader and its epoch stay."""
+RESOURCE_TOPIC: Final = 2
+RESOURCE_BROKER: Final = 4
+
+
+@dataclass(slots=True)
+class TopicRecord:
+    """A topic came to be. Record type 2, version 0."""
+
+    name: str
+    topic_id: str
+
+
+@dataclass(slots=True)
+class RemoveTopicRecord:
+    """A topic is gone. Record type 9, version 0."""
+
+    topic_id: str
+
+
+@dataclass(slots=True)
+class PartitionRecord:
+    """A partition came to be, or is restated whole. Record type 3, version 2."""
+
+    partition_id: int
+    topic_id: str
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    removing_replicas: Sequence[int] = ()
+    adding_replicas: Sequence[int] = ()
+    leader: int = NO_LEADER
+    leader_recovery_state: int = 0
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    directories: Sequence[str] = ()
+    eligible_leader_replicas: Sequence[int] | None = None
+    last_known_elr: Sequence[int] | None = None
+
+
+@dataclass(slots=True)
+class PartitionChangeRecord:
+    """What changed in a partition; its partition epoch grows by 1 each time. Record type 5, version 2.
+
+    A ``leader`` other than :data:`NO_LEADER_CHANGE` makes the leader epoch grow by 1 (also where it names the same leader).
+    """
+
+    partition_id: int
+    topic_id: str
+    isr: Sequence[int] | None = None
+    leader: int = NO_LEADER_CHANGE
+    replicas: Sequence[int] | None = None
+    removing_replicas: Sequence[int] | None = None
+    adding_replicas: Sequence[int] | None = None
+    leader_recovery_state: int = -1
+    directories: Sequence[str] | None = None
+    eligible_leader_replicas: Sequence[int] | None = None
+    last_known_elr: Sequence[int] | None = None
+
+
+@dataclass(slots=True)
+class ConfigRecord:
+    """One setting of a topic or broker; ``value`` None removes it. Record type 4, version 0."""
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(slots=True)
+class FeatureLevelRecord:
+    """The level of a feature. Record type 12, version 0."""
+
+    name: str
+    feature_level: int
+
+
+@dataclass(slots=True)
+class BrokerEndpoint:
+    """Where a broker listens."""
+
+    name: str
+    host: str
+    port: int
+    security_protocol: int = 0
+
+
+@dataclass(slots=True)
+class BrokerFeature:
+    """The range of a feature that a broker supports."""
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+@dataclass(slots=True)
+class RegisterBrokerRecord:
+    """A broker registered; ``broker_epoch`` is this record's own offset. Record type 0, version 3."""
+
+    broker_id: int
+    incarnation_id: str
+    broker_epoch: int
+    end_points: Sequence[BrokerEndpoint] = ()
+    features: Sequence[BrokerFeature] = ()
+    rack: str | None = None
+    fenced: bool = True
+    in_controlled_shutdown: bool = False
+    log_dirs: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class BrokerRegistrationChangeRecord:
+    """Record type 17, version 2. ``fenced``: -1 unfenced, 0 no change, 1 fenced. ``in_controlled_shutdown``: 0 no change, 1 yes."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: int = 0
+    in_controlled_shutdown: int = 0
+    log_dirs: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class UnregisterBrokerRecord:
+    """A broker was taken out for good. Record type 1, version 0."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+MetadataRecord = (
+    TopicRecord
+    | RemoveTopicRecord
+    | PartitionRecord
+    | PartitionChangeRecord
+    | ConfigRecord
+    | FeatureLevelRecord
+    | RegisterBrokerRecord
+    | BrokerRegistrationChangeRecord
+    | UnregisterBrokerRecord
+)

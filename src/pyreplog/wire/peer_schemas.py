@@ -1,0 +1,200 @@
+"""Kafka's messages between brokers and the controller. The conventions are those of :mod:`pyreplog.wire.schemas`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "AlterPartitionData",
+    "AlterPartitionRequest",
+    "AlterPartitionResponse",
+    "AlterPartitionResult",
+    "AlterPartitionTopic",
+    "AlterPartitionTopicResult",
+    "BrokerHeartbeatRequest",
+    "BrokerHeartbeatResponse",
+    "BrokerRegistrationRequest",
+    "BrokerRegistrationResponse",
+    "BrokerState",
+    "Feature",
+    "Listener",
+    "PartitionEnd",
+    "UnregisterBrokerRequest",
+    "UnregisterBrokerResponse",
+]
+
+
+# --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
+
+
+@dataclass(slots=True)
+class BrokerState:
+    """A member of a proposed in-sync set with the broker epoch its leader knows."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+@dataclass(slots=True)
+class AlterPartitionData:
+    """One proposal: the new in-sync set, by compare-and-swap on (leader epoch, partition epoch)."""
+
+    partition_index: int
+    leader_epoch: int
+    new_isr_with_epochs: Sequence[BrokerState]
+    partition_epoch: int
+    leader_recovery_state: int = 0
+
+
+@dataclass(slots=True)
+class AlterPartitionTopic:
+    """One topic's proposals."""
+
+    topic_id: str
+    partitions: Sequence[AlterPartitionData]
+
+
+@dataclass(slots=True)
+class AlterPartitionRequest:
+    """A leader asks the controller to change in-sync sets."""
+
+    broker_id: int
+    broker_epoch: int
+    topics: Sequence[AlterPartitionTopic]
+
+
+@dataclass(slots=True)
+class AlterPartitionResult:
+    """One partition's state after the decision, or why it was refused."""
+
+    partition_index: int
+    error_code: int = 0
+    leader_id: int = -1
+    leader_epoch: int = -1
+    isr: Sequence[int] = ()
+    leader_recovery_state: int = 0
+    partition_epoch: int = -1
+
+
+@dataclass(slots=True)
+class AlterPartitionTopicResult:
+    """One topic's decisions."""
+
+    topic_id: str
+    partitions: Sequence[AlterPartitionResult]
+
+
+@dataclass(slots=True)
+class AlterPartitionResponse:
+    """Answers :class:`AlterPartitionRequest`."""
+
+    topics: Sequence[AlterPartitionTopicResult] = ()
+    error_code: int = 0
+    throttle_time_ms: int = 0
+
+
+# ---------------------------------------------------- BrokerRegistration (62), v0-4; BrokerHeartbeat (63), v0-1; UnregisterBroker (64), v0
+
+
+@dataclass(slots=True)
+class Listener:
+    """Where the broker listens. In one process ``host`` is its address and ``port`` 0."""
+
+    name: str
+    host: str
+    port: int = 0
+    security_protocol: int = 0
+
+
+@dataclass(slots=True)
+class Feature:
+    """The range of a feature that the broker supports."""
+
+    name: str
+    min_supported_version: int
+    max_supported_version: int
+
+
+@dataclass(slots=True)
+class PartitionEnd:
+    """Ours: how far one hosted partition reaches. ``last_epoch`` -1: empty. ``incomplete``: may lack acknowledged records, so it may
+    not lead before it has caught up."""
+
+    topic_id: str
+    partition: int
+    last_epoch: int
+    end_offset: int
+    incomplete: bool = False
+
+
+@dataclass(slots=True)
+class BrokerRegistrationRequest:
+    """A broker starts. ``previous_broker_epoch``: that of its last clean shutdown, -1 after an unclean one.
+
+    ``partition_ends`` (ours): all hosted partitions after an unclean start, with those that are incomplete marked.
+    """
+
+    broker_id: int
+    cluster_id: str
+    incarnation_id: str
+    listeners: Sequence[Listener] = ()
+    features: Sequence[Feature] = ()
+    rack: str | None = None
+    is_migrating_zk_broker: bool = False
+    log_dirs: Sequence[str] = ()
+    previous_broker_epoch: int = -1
+    partition_ends: Sequence[PartitionEnd] = ()
+
+    @property
+    def incomplete_partitions(self) -> list[PartitionEnd]:
+        """Those of ``partition_ends`` that may not lead before they caught up."""
+        return [end for end in self.partition_ends if end.incomplete]
+
+
+@dataclass(slots=True)
+class BrokerRegistrationResponse:
+    """``broker_epoch``: the offset of the RegisterBroker record."""
+
+    error_code: int = 0
+    broker_epoch: int = -1
+    throttle_time_ms: int = 0
+
+
+@dataclass(slots=True)
+class BrokerHeartbeatRequest:
+    """``current_metadata_offset``: the last one applied."""
+
+    broker_id: int
+    broker_epoch: int
+    current_metadata_offset: int
+    want_fence: bool = False
+    want_shut_down: bool = False
+    offline_log_dirs: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class BrokerHeartbeatResponse:
+    """Answers :class:`BrokerHeartbeatRequest`."""
+
+    error_code: int = 0
+    is_caught_up: bool = False
+    is_fenced: bool = True
+    should_shut_down: bool = False
+    throttle_time_ms: int = 0
+
+
+@dataclass(slots=True)
+class UnregisterBrokerRequest:
+    """Take a broker out for good."""
+
+    broker_id: int
+
+
+@dataclass(slots=True)
+class UnregisterBrokerResponse:
+    """Answers :class:`UnregisterBrokerRequest`."""
+
+    error_code: int = 0
+    error_message: str | None = None
+    throttle_time_ms: int = 0

@@ -1,0 +1,408 @@
+"""Kafka's messages about records, as plain values; the others stand in ``admin_schemas`` and ``peer_schemas``.
+
+One class per message and struct, fields in wire order and snake case, at the newest version.
+
+* The number after a message's name is its api key; the versions are those of Kafka 4.1 (``v18`` marks what only the newest has).
+* uuid fields hold Kafka's text form (22 characters of URL-safe base64); :data:`NO_ID` is all zeros.
+* ``error_code`` is a number of :class:`pyreplog.wire.ErrorCode`, 0 for none.
+* Structs that share a name in Kafka get their message's name in front (``AlterPartitionTopic``); ``FetchPartition`` and
+  ``PartitionData`` are Fetch's.
+* ``records`` holds whole record batches: a buffer, or a slice of a log that becomes bytes as late as possible (:class:`RecordsSlice`).
+* Classes have slots and are not frozen, because freezing costs 0.7 us apiece; nobody changes a message after sending it, with one
+  exception: ``PartitionProduceData.records`` is handed over (see there).
+* What Kafka's messages lack travels as tagged fields, all listed in :data:`LOCAL_TAGS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from typing_extensions import Buffer
+
+from pyreplog.config import INT64_MAX
+from pyreplog.wire.metadata import MetadataRecord
+
+__all__ = [
+    "CONSUMER_ID",
+    "EARLIEST_TIMESTAMP",
+    "LATEST_TIMESTAMP",
+    "LOCAL_TAGS",
+    "MAX_TIMESTAMP",
+    "NO_ID",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "BatchIndexAndErrorMessage",
+    "EpochEndOffset",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchTopic",
+    "FetchableTopicResponse",
+    "ForgottenTopic",
+    "LeaderIdAndEpoch",
+    "ListOffsetsPartition",
+    "ListOffsetsPartitionResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "ListOffsetsTopic",
+    "ListOffsetsTopicResponse",
+    "NodeEndpoint",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "OffsetForLeaderEpochResult",
+    "OffsetForLeaderPartition",
+    "OffsetForLeaderTopic",
+    "OffsetForLeaderTopicResult",
+    "PartitionData",
+    "PartitionProduceData",
+    "PartitionProduceResponse",
+    "ProduceRequest",
+    "ProduceResponse",
+    "Records",
+    "RecordsSlice",
+    "ReplicaState",
+    "TopicProduceData",
+    "TopicProduceResponse",
+]
+
+NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The uuid of all zeros."""
+CONSUMER_ID: Final = -1
+"""``replica_id`` of one who is no replica."""
+LATEST_TIMESTAMP: Final = -1
+"""``ListOffsetsPartition.timestamp``: the end that the isolation level shows."""
+EARLIEST_TIMESTAMP: Final = -2
+"""``ListOffsetsPartition.timestamp``: the log start offset."""
+MAX_TIMESTAMP: Final = -3
+"""``ListOffsetsPartition.timestamp``: the record with the greatest timestamp. Not served yet."""
+READ_UNCOMMITTED: Final = 0
+READ_COMMITTED: Final = 1
+
+
+class RecordsSlice(Protocol):
+    """Whole batches that still lie in a log (``pyreplog.log.LogSlice``). ``parts`` raises when the log was truncated since."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
+
+    def parts(self) -> Sequence[Buffer]:
+        """The bytes, in order, not copied where that can be."""
+        ...
+
+
+Records = Buffer | RecordsSlice
+"""Record batches in a message."""
+
+LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
+    ("BrokerRegistrationRequest", "partition_ends"): 10000,
+}
+"""(message, field) -> tag of every field that Kafka's messages do not have. Tags from 10000 are ours; never reused."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------- Produce (0), v3-13
+
+
+@dataclass(slots=True)
+class PartitionProduceData:
+    """One partition's batch. ``records``: one whole v2 batch with base offset 0, **handed over**: the leader writes base offset and
+    leader epoch into it where it is writable (a read-only one is copied first). Who may have to send it again keeps its own copy."""
+
+    index: int
+    records: Buffer
+
+
+@dataclass(slots=True)
+class TopicProduceData:
+    """One topic's part of a produce request."""
+
+    topic_id: str
+    partition_data: Sequence[PartitionProduceData]
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    """Append batches. ``acks``: 0 no answer, 1 the leader has it, -1 every in-sync replica has it."""
+
+    acks: int
+    timeout_ms: int
+    topic_data: Sequence[TopicProduceData]
+    transactional_id: str | None = None
+
+
+@dataclass(slots=True)
+class BatchIndexAndErrorMessage:
+    """Which record of a batch was refused, and why."""
+
+    batch_index: int
+    batch_index_error_message: str | None = None
+
+
+@dataclass(slots=True)
+class LeaderIdAndEpoch:
+    """Who leads now: a hint beside an error."""
+
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(slots=True)
+class PartitionProduceResponse:
+    """One partition's outcome. ``base_offset`` -1 and ``error_code`` where refused; ``log_append_time_ms`` -1 unless the topic uses it."""
+
+    index: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[BatchIndexAndErrorMessage] = ()
+    error_message: str | None = None
+    current_leader: LeaderIdAndEpoch | None = None
+
+
+@dataclass(slots=True)
+class TopicProduceResponse:
+    """One topic's part of a produce answer."""
+
+    topic_id: str
+    partition_responses: Sequence[PartitionProduceResponse]
+
+
+@dataclass(slots=True)
+class NodeEndpoint:
+    """Where a node that an answer names can be reached."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(slots=True)
+class ProduceResponse:
+    """Answers :class:`ProduceRequest` (acks 0: never sent)."""
+
+    responses: Sequence[TopicProduceResponse]
+    throttle_time_ms: int = 0
+    node_endpoints: Sequence[NodeEndpoint] = ()
+
+
+# ------------------------------------------------------------------------------------------------------------------------ Fetch (1), v4-18
+
+
+@dataclass(slots=True)
+class ReplicaState:
+    """Who fetches: a broker and its epoch; -1 for a consumer."""
+
+    replica_id: int = -1
+    replica_epoch: int = -1
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """From where one partition is wanted.
+
+    A follower says in ``current_leader_epoch`` under which leadership it asks, in ``last_fetched_epoch`` the epoch of its last batch
+    (-1: it has none), in ``high_watermark`` what it knows (v18; the default means: do not push). A consumer says -1 (or the epoch it
+    knows), -1 and the default.
+    """
+
+    partition: int
+    current_leader_epoch: int
+    fetch_offset: int
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    partition_max_bytes: int = 1 << 20
+    replica_directory_id: str = NO_ID
+    high_watermark: int = INT64_MAX
+
+
+@dataclass(slots=True)
+class FetchTopic:
+    """One topic's part of a fetch request."""
+
+    topic_id: str
+    partitions: Sequence[FetchPartition]
+
+
+@dataclass(slots=True)
+class ForgottenTopic:
+    """Partitions that leave a fetch session."""
+
+    topic_id: str
+    partitions: Sequence[int]
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """Read from many partitions. Sessions: id 0 and epoch 0 open one with a full list; then epochs 1, 2, ... carry only what changed;
+    epoch -1 means no session. A fetch of :data:`pyreplog.wire.METADATA_TOPIC_ID` is answered with metadata records."""
+
+    max_wait_ms: int
+    min_bytes: int
+    topics: Sequence[FetchTopic]
+    replica_state: ReplicaState | None = None
+    max_bytes: int = 0x7FFFFFFF
+    isolation_level: int = READ_UNCOMMITTED
+    session_id: int = 0
+    session_epoch: int = -1
+    forgotten_topics_data: Sequence[ForgottenTopic] = ()
+    rack_id: str = ""
+    cluster_id: str | None = None
+
+
+@dataclass(slots=True)
+class EpochEndOffset:
+    """Where the asked-for epoch, or the greatest one below it, ends on the leader: the follower's log diverges."""
+
+    epoch: int = -1
+    end_offset: int = -1
+
+
+@dataclass(slots=True)
+class PartitionData:
+    """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
+
+    partition_index: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    diverging_epoch: EpochEndOffset | None = None
+    current_leader: LeaderIdAndEpoch | None = None
+    preferred_read_replica: int = -1
+    records: Records | Sequence[tuple[int, MetadataRecord]] | None = None
+
+
+@dataclass(slots=True)
+class FetchableTopicResponse:
+    """One topic's part of a fetch answer."""
+
+    topic_id: str
+    partitions: Sequence[PartitionData]
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    """Answers :class:`FetchRequest`; within a session only the partitions that have something to say."""
+
+    responses: Sequence[FetchableTopicResponse]
+    error_code: int = 0
+    session_id: int = 0
+    throttle_time_ms: int = 0
+    node_endpoints: Sequence[NodeEndpoint] = ()
+
+
+# ------------------------------------------------------------------------------------------------------------------ ListOffsets (2), v1-10
+
+
+@dataclass(slots=True)
+class ListOffsetsPartition:
+    """``timestamp``: ms since 1970, or :data:`LATEST_TIMESTAMP`, :data:`EARLIEST_TIMESTAMP`."""
+
+    partition_index: int
+    timestamp: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(slots=True)
+class ListOffsetsTopic:
+    """One topic's part of the question."""
+
+    name: str
+    partitions: Sequence[ListOffsetsPartition]
+
+
+@dataclass(slots=True)
+class ListOffsetsRequest:
+    """Offsets by time."""
+
+    topics: Sequence[ListOffsetsTopic]
+    replica_id: int = CONSUMER_ID
+    isolation_level: int = READ_UNCOMMITTED
+    timeout_ms: int = 0
+
+
+@dataclass(slots=True)
+class ListOffsetsPartitionResponse:
+    """``offset`` -1 and ``timestamp`` -1: no record at or after the time asked for."""
+
+    partition_index: int
+    error_code: int = 0
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(slots=True)
+class ListOffsetsTopicResponse:
+    """One topic's part of the answer."""
+
+    name: str
+    partitions: Sequence[ListOffsetsPartitionResponse]
+
+
+@dataclass(slots=True)
+class ListOffsetsResponse:
+    """Answers :class:`ListOffsetsRequest`."""
+
+    topics: Sequence[ListOffsetsTopicResponse]
+    throttle_time_ms: int = 0
+
+
+# --------------------------------------------------------------------------------------------------------- OffsetForLeaderEpoch (23), v2-4
+
+
+@dataclass(slots=True)
+class OffsetForLeaderPartition:
+    """Where does ``leader_epoch`` end?"""
+
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = -1
+
+
+@dataclass(slots=True)
+class OffsetForLeaderTopic:
+    """One topic's part of the question."""
+
+    topic: str
+    partitions: Sequence[OffsetForLeaderPartition]
+
+
+@dataclass(slots=True)
+class OffsetForLeaderEpochRequest:
+    """Asked by consumers that check their position after a failover."""
+
+    topics: Sequence[OffsetForLeaderTopic]
+    replica_id: int = -2
+
+
+@dataclass(slots=True)
+class OffsetForLeaderEpochResult:
+    """Kafka's ``EpochEndOffset`` of this message: the greatest epoch not above the one asked for, and where it ends; -1 and -1 where
+    undefined."""
+
+    partition: int
+    error_code: int = 0
+    leader_epoch: int = -1
+    end_offset: int = -1
+
+
+@dataclass(slots=True)
+class OffsetForLeaderTopicResult:
+    """One topic's part of the answer."""
+
+    topic: str
+    partitions: Sequence[OffsetForLeaderEpochResult]
+
+
+@dataclass(slots=True)
+class OffsetForLeaderEpochResponse:
+    """Answers :class:`OffsetForLeaderEpochRequest`."""
+
+    topics: Sequence[OffsetForLeaderTopicResult]
+    throttle_time_ms: int = 0
