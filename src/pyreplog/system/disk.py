@@ -1,0 +1,207 @@
+"""This machine's disk.
+
+Rules (docs/internals/durability.md): what is made here is 0700 or 0600 whatever the umask; the last component of a path is never
+followed when it is a symbolic link and a file is meant; every failure is a :class:`StorageError` that says what was being done
+to which path; after a failed sync nothing is tried again; objects belong to the process that made them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from pyreplog._core import _platform
+from pyreplog.errors import InternalError, StorageError
+from pyreplog.ports import File, Lock, Stat, SyncDone
+from pyreplog.system.file import SystemFile
+from pyreplog.system.lock import take_lock
+from pyreplog.system.process import current
+from pyreplog.system.syncs import SyncPool
+
+__all__ = ["SystemDisk"]
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+CLOSE_S: Final = 60.0
+BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
+
+_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking: a FIFO in the folder must not hang us
+_NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class SystemDisk:
+    """The real :class:`~pyreplog.ports.Disk`. Any thread; completions of syncs are for whoever polls first.
+
+    ``any_folder``: lock (and so write in) a folder that is a symbolic link, somebody else's, or writable by group or world.
+    """
+
+    def __init__(self, *, any_folder: bool = False) -> None:
+        self._process = current()
+        self._any_folder = any_folder
+        self._syncs = SyncPool()
+        weakref.finalize(self, self._syncs.stop).atexit = False
+
+    def list(self, directory: str) -> Sequence[str]:
+        """Names in ``directory``, sorted."""
+        with self._doing("listing", directory):
+            return sorted(os.listdir(directory))
+
+    def create(self, path: str, size: int = 0) -> File:
+        """A new file of mode 0600, open for reading and writing. Where ``size`` cannot be reserved for lack of room, there is no file."""
+        with self._doing("creating", path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, FILE_MODE)
+            try:
+                os.fchmod(fd, FILE_MODE)
+                if size and (code := _platform.lib.rl_preallocate(fd, size)) and code not in _NO_RESERVATION:
+                    raise OSError(code, f"{os.strerror(code)} while reserving {size} bytes")
+            except OSError:
+                os.close(fd)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+                raise
+        return SystemFile(path, fd)
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        """An existing regular file; a symbolic link, FIFO, device or directory is refused."""
+        with self._doing("opening", path):
+            fd = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | _FLAGS)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise OSError(errno.EINVAL, "Not a regular file")
+            except OSError:
+                os.close(fd)
+                raise
+        return SystemFile(path, fd)
+
+    def stat(self, path: str) -> Stat | None:
+        """What is at ``path`` (links followed); None when nothing is."""
+        with self._doing("looking at", path):
+            try:
+                status = os.stat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode))
+
+    def make_directory(self, path: str) -> None:
+        """Make it (0700), parents too; existing is fine. The entries of parents made on the way are synced, its own is not."""
+        with self._doing("making the folder", path):
+            _make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` by ``source`` atomically. Durable only after :meth:`sync_directory`."""
+        with self._doing(f"renaming to {target}", source):
+            os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        with self._doing("removing", path):
+            os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        with self._doing("removing the folder", path):
+            os.rmdir(path)
+
+    def sync_directory(self, directory: str) -> None:
+        """Make creations, renames and removals in ``directory`` durable. Blocks."""
+        with self._doing("syncing the folder", directory):
+            _sync_directory(directory)
+
+    def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
+        """Begin to sync ``files`` (of this disk) in background threads; returns a token at once.
+
+        ``wake`` is called in such a thread when :meth:`poll` has the outcome. A file that several wait for is synced once.
+        """
+        if self._process.left:
+            raise self._process.refuse("the disk")
+        own: list[SystemFile] = []
+        for file in files:
+            if not isinstance(file, SystemFile):
+                raise InternalError(f"{file.path} is a file of another disk")
+            if file.descriptor.process.left:
+                raise file.descriptor.process.refuse(file.path)
+            own.append(file)
+        return self._syncs.submit(own, wake)
+
+    def poll(self) -> Sequence[SyncDone]:
+        """Syncs that ended since the last call."""
+        return self._syncs.take()
+
+    def lock(self, path: str, about: str) -> Lock:
+        """Take the exclusive lock file ``path`` and write pid, host, time and ``about`` into it.
+
+        Refused (:class:`LockedError` with the holder's text) while anyone holds it. :class:`StorageError` where the folder is unsafe to write in.
+        """
+        with self._doing("locking", path):
+            if not self._any_folder:
+                _check_folder(os.path.dirname(path) or ".")
+            return take_lock(path, about)
+
+    def boot_id(self) -> str:
+        """The kernel's boot id; '' where it has none."""
+        try:
+            with open(BOOT_ID_PATH, encoding="ascii") as file:
+                return file.read().strip()
+        except OSError:
+            return ""
+
+    def close(self) -> None:
+        """Finish queued syncs and end the threads. The disk cannot sync any more; open files stay usable."""
+        if not self._process.left:
+            self._syncs.stop(CLOSE_S)
+
+    @contextlib.contextmanager
+    def _doing(self, doing: str, path: str) -> Iterator[None]:
+        if self._process.left:
+            raise self._process.refuse("the disk")
+        try:
+            yield
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError.from_os_error(error, doing, path) from error
+
+
+def _sync_directory(directory: str) -> None:
+    fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while (code := _platform.lib.rl_sync_all(fd)) == errno.EINTR:
+            pass
+    finally:
+        os.close(fd)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def _make_directory(path: str) -> None:
+    missing: list[str] = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path.rstrip("/"))
+    for index, folder in enumerate(reversed(missing)):
+        if index:
+            # The folder made just before: nobody else knows that it needs its name synced.
+            _sync_directory(os.path.dirname(os.path.dirname(folder.rstrip("/"))))
+        try:
+            os.mkdir(folder, DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+        else:
+            os.chmod(folder, DIRECTORY_MODE)
+
+
+def _check_folder(folder: str) -> None:
+    # `reliability`: never write where somebody else could exchange files under us.
+    status = os.lstat(folder)
+    if stat.S_ISLNK(status.st_mode):
+        raise StorageError(errno.ELOOP, "the folder is a symbolic link: name the folder itself", folder)
+    if status.st_uid != os.geteuid():
+        raise StorageError(errno.EPERM, f"the folder belongs to user {status.st_uid}, not to this one: it cannot be trusted", folder)
+    if status.st_mode & 0o022:
+        raise StorageError(errno.EPERM, "the folder is writable by its group or by everybody: run `chmod go-w` on it", folder)

@@ -1,0 +1,178 @@
+"""An open file of this machine: absolute positions, whole reads and writes, no buffers in between.
+
+Thread-safe: every call is one or a few system calls with their own position. A file closed by one thread while another reads
+stays open until that read ends (its number could otherwise be given to another file in between, and the read return
+that one's bytes): the descriptor is an object of its own, closed when the last user lets go of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from typing_extensions import Buffer
+
+from pyreplog._core import _platform
+from pyreplog.errors import ClosedError, PyreplogError, StorageError
+from pyreplog.system.process import Process, current
+
+__all__ = ["Descriptor", "SystemFile", "sync_data"]
+
+PARTS_MAX: Final = 512
+"""Parts per system call; the kernel takes at most IOV_MAX (1024)."""
+
+_sync_data = _platform.lib.rl_sync_data
+
+
+class Descriptor:
+    """Owns one descriptor number, and closes it when nobody uses it any more. -1: closed."""
+
+    __slots__ = ("close_errors", "fd", "process", "sync_error")
+
+    def __init__(self, fd: int, process: Process) -> None:
+        self.fd = fd
+        self.process = process
+        self.sync_error: int = 0
+        """Errno of the first failed sync. The kernel forgets such an error once it was told, so we do not."""
+        self.close_errors: list[int] = []
+
+    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
+        if self.fd >= 0:
+            try:
+                _close(self.fd)
+            except OSError as error:
+                self.close_errors.append(error.errno or errno.EIO)
+
+
+def sync_data(descriptor: Descriptor) -> int:
+    """Full sync of the content: 0 or an errno. Blocks without the GIL; any thread.
+
+    A failed sync is never tried again: the kernel marks the lost pages clean, and a second call would report success.
+    Only EINTR is no outcome yet.
+    """
+    if descriptor.sync_error:
+        return descriptor.sync_error
+    while (code := _sync_data(descriptor.fd)) == errno.EINTR:
+        pass
+    if code:
+        descriptor.sync_error = code
+    return code
+
+
+_CLOSED: Final = Descriptor(-1, current())
+
+
+class SystemFile:
+    """The real :class:`~pyreplog.ports.File`. Made by :class:`~pyreplog.system.SystemDisk`."""
+
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self._path = path
+        self._descriptor = Descriptor(fd, current())
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self._path
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """What a sync in another thread holds on to, so that a close meanwhile does no harm."""
+        return self._descriptor
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write all of ``parts`` one after another from ``position``, or raise; some bytes may then be there.
+
+        Parts are read during the call and not kept. One part costs one system call and no copy.
+        """
+        descriptor = self._descriptor
+        if descriptor.process.left:
+            raise descriptor.process.refuse(self._path)
+        try:
+            if len(parts) == 1:
+                part = parts[0]
+                written = os.pwrite(descriptor.fd, part, position)
+                if written == (len(part) if type(part) is bytes or type(part) is bytearray else memoryview(part).nbytes):
+                    return
+                rest = [memoryview(part).cast("B")[written:]]
+                position += written
+            else:
+                rest = [memoryview(part).cast("B") for part in parts]
+            while rest:
+                written = os.pwritev(descriptor.fd, rest[:PARTS_MAX], position)
+                position += written
+                count = 0
+                for view in rest:
+                    if written < len(view):
+                        break
+                    written -= len(view)
+                    count += 1
+                if count == 0 and written == 0:
+                    raise OSError(errno.EIO, "the system took no byte")
+                del rest[:count]
+                if written:
+                    rest[0] = rest[0][written:]
+        except OSError as error:
+            raise self._failed(error, f"writing at byte {position}") from error
+
+    def read_at(self, position: int, size: int) -> memoryview:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file. Fresh memory, the caller's own."""
+        descriptor = self._descriptor
+        if descriptor.process.left:
+            raise descriptor.process.refuse(self._path)
+        try:
+            data = os.pread(descriptor.fd, size, position)
+            if len(data) == size or not data:
+                return memoryview(data)
+            pieces = [data]
+            got = len(data)
+            while got < size and (data := os.pread(descriptor.fd, size - got, position + got)):
+                pieces.append(data)
+                got += len(data)
+        except OSError as error:
+            raise self._failed(error, f"reading {size} bytes at byte {position}") from error
+        return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+    def sync(self) -> None:
+        """Block until the content is on stable storage. After one failure every later call fails too."""
+        descriptor = self._open()
+        if code := sync_data(descriptor):
+            raise self._failed(OSError(code, os.strerror(code)), "syncing")
+
+    def size(self) -> int:
+        """Current length in bytes, asked of the system."""
+        try:
+            return os.fstat(self._open().fd).st_size
+        except OSError as error:
+            raise self._failed(error, "asking for the size") from error
+
+    def truncate(self, size: int) -> None:
+        """Make the file exactly ``size`` bytes long; new bytes are zeros."""
+        try:
+            os.ftruncate(self._open().fd, size)
+        except OSError as error:
+            raise self._failed(error, f"truncating to {size} bytes") from error
+
+    def close(self) -> None:
+        """Release it. Twice is harmless; a read or sync that is under way in another thread finishes first."""
+        descriptor, self._descriptor = self._descriptor, _CLOSED
+        errors = descriptor.close_errors
+        del descriptor  # closes here, unless another thread is using it
+        if errors:
+            raise StorageError(errors[0], f"{os.strerror(errors[0])} while closing", self._path)
+
+    def _open(self) -> Descriptor:
+        descriptor = self._descriptor
+        if descriptor.process.left:
+            raise descriptor.process.refuse(self._path)
+        if descriptor.fd < 0:
+            raise ClosedError(f"{self._path} is closed")
+        return descriptor
+
+    def _failed(self, error: OSError, doing: str) -> PyreplogError:
+        if self._descriptor.fd < 0:
+            return ClosedError(f"{self._path} is closed")
+        return StorageError.from_os_error(error, doing, self._path)

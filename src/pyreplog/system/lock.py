@@ -1,0 +1,138 @@
+"""The lock of a folder: one writer, whoever it is.
+
+An open-file-description lock (``F_OFD_SETLK``) excludes another process, a second open in this one, a second copy of this library in this
+one, and a Kafka broker (whose POSIX lock it conflicts with). ``flock`` would miss the broker; a POSIX lock would miss the
+second open, and would be lost when anybody here opened and closed the file. Where a system has no such lock, a POSIX lock and a
+registry of (device, inode) do what can be done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import os
+import socket
+import stat
+import struct
+import threading
+import time
+from typing import Final
+
+from pyreplog.errors import LockedError, StorageError
+from pyreplog.system.process import current
+
+__all__ = ["SystemLock", "take_lock"]
+
+TEXT_SIZE_MAX: Final = 512
+HOLDER_TRIES: Final = 10
+HOLDER_WAIT_S: Final = 0.005
+"""The holder writes its text just after it got the lock: who is refused in between waits this often, this long."""
+
+_SETLK: Final[int] = getattr(fcntl, "F_OFD_SETLK", 0)
+_GETLK: Final[int] = getattr(fcntl, "F_OFD_GETLK", 0)
+_FLOCK: Final = "hhqqi0q"
+"""``struct flock`` of Linux: type, whence, start, length (0: to the end), pid; native alignment."""
+
+_registry: dict[tuple[int, int], str] = {}
+_registry_lock = threading.Lock()
+
+
+class SystemLock:
+    """A lock that is held. Given up by ``release``, or by the end of the process."""
+
+    __slots__ = ("_fd", "_key", "_process")
+
+    def __init__(self, fd: int, key: tuple[int, int]) -> None:
+        self._fd = fd
+        self._key = key
+        self._process = current()
+        self._process.lock_descriptors[fd] = None
+
+    def release(self) -> None:
+        """Give it up. Twice is harmless, and so is a call in a forked child, which never held it."""
+        fd, self._fd = self._fd, -1
+        if fd < 0 or self._process.left:
+            return
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)  # the text names a holder, and there is none any more
+        self._process.lock_descriptors.pop(fd, None)
+        with _registry_lock:
+            _registry.pop(self._key, None)
+        os.close(fd)
+
+
+def take_lock(path: str, about: str) -> SystemLock:
+    """Take the lock file ``path``, made where missing, and write this process and ``about`` into it.
+
+    Raises :class:`LockedError` with the holder's text, or :class:`StorageError`.
+    """
+    text = f"pid {os.getpid()} on {socket.gethostname()} since {_now()}{f' ({about})' if about else ''}"
+    try:
+        if not _SETLK:
+            _refuse_registered(path)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        raise StorageError.from_os_error(error, "opening the lock file", path) from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise StorageError(errno.EINVAL, "the lock file is no regular file", path)
+        if status.st_size == 0 and status.st_uid == os.geteuid():
+            os.fchmod(fd, 0o600)
+        key = (status.st_dev, status.st_ino)
+        if not _try(fd):
+            raise LockedError(path, _holder(fd))
+        with _registry_lock:
+            _registry[key] = text
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
+    except StorageError:
+        os.close(fd)
+        raise
+    except OSError as error:
+        os.close(fd)
+        raise StorageError.from_os_error(error, "locking", path) from error
+    return SystemLock(fd, key)
+
+
+def _now() -> str:
+    return datetime.datetime.fromtimestamp(time.time(), datetime.UTC).isoformat(timespec="seconds")
+
+
+def _try(fd: int) -> bool:
+    try:
+        if _SETLK:
+            fcntl.fcntl(fd, _SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        else:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            return False
+        raise
+    return True
+
+
+def _refuse_registered(path: str) -> None:
+    # Before the file is opened: closing it again would give this process's own POSIX lock up.
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(path)
+        with _registry_lock:
+            holder = _registry.get((status.st_dev, status.st_ino))
+        if holder is not None:
+            raise LockedError(path, holder)
+
+
+def _holder(fd: int) -> str:
+    if _GETLK:
+        found = fcntl.fcntl(fd, _GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        kind, _, _, _, pid = struct.unpack(_FLOCK, found)
+        if kind != fcntl.F_UNLCK and pid > 0:
+            # A POSIX lock: not one of ours, so the text, if any, is of an earlier holder.
+            return f"pid {pid} (another program, perhaps a Kafka broker)"
+    for _ in range(HOLDER_TRIES):
+        if text := os.pread(fd, TEXT_SIZE_MAX, 0):
+            return text.decode("utf-8", "replace")
+        time.sleep(HOLDER_WAIT_S)
+    return "a process that left no name"

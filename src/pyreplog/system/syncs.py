@@ -1,0 +1,175 @@
+"""Syncs in the background: a few threads, one call per file for all who wait for it.
+
+A file is synced by one thread at a time. Whoever asks while its sync has not begun shares it; whoever asks after it began waits for
+the next one, because a sync promises nothing about what was written after its start. Different files are synced side by side.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pyreplog.errors import ClosedError, StorageError
+from pyreplog.ports import SyncDone
+from pyreplog.system.file import Descriptor, SystemFile, sync_data
+
+__all__ = ["SyncPool"]
+
+THREADS_MAX: Final = 4
+IDLE_S: Final = 5.0
+"""A thread that had nothing to do for this long ends."""
+EXIT_S: Final = 10.0
+"""How long the interpreter's exit waits for a sync that is under way."""
+
+
+class _Request:
+    """One ``submit_sync``: done when none of its files is left."""
+
+    __slots__ = ("error", "left", "token", "wake")
+
+    def __init__(self, token: int, left: int, wake: Callable[[], None]) -> None:
+        self.token = token
+        self.left = left
+        self.wake = wake
+        self.error: StorageError | None = None
+
+
+class _Queued:
+    """One file that waits for a thread, and the requests that wait for it."""
+
+    __slots__ = ("path", "requests")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.requests: list[_Request] = []
+
+
+class SyncPool:
+    """Threads that sync, started when first needed. ``submit`` and ``take`` from any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: dict[Descriptor, _Queued] = {}
+        self._running: dict[Descriptor, None] = {}
+        self._done: deque[SyncDone] = deque()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._token = 0
+        self._stopped = False
+        self.calls = 0
+        """Sync calls made; fewer than requests where they were shared."""
+        _pools.add(self)
+
+    def submit(self, files: Sequence[SystemFile], wake: Callable[[], None]) -> int:
+        """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. Files stay synced-able even when closed meanwhile."""
+        wanted = dict.fromkeys((file.descriptor, file.path) for file in files)
+        for descriptor, path in wanted:
+            if descriptor.fd < 0:
+                raise ClosedError(f"{path} is closed")
+        with self._changed:
+            if self._stopped:
+                raise ClosedError("the disk is closed")
+            self._token += 1
+            request = _Request(self._token, len(wanted), wake)
+            for descriptor, path in wanted:
+                queued = self._waiting.get(descriptor)
+                if queued is None:
+                    queued = self._waiting[descriptor] = _Queued(path)
+                queued.requests.append(request)
+            if wanted:
+                self._employ()
+        if not wanted:
+            self._done.append(SyncDone(request.token, None))
+            wake()
+        return request.token
+
+    def take(self) -> Sequence[SyncDone]:
+        """What ended since the last call, oldest first."""
+        if not self._done:
+            return ()
+        return [self._done.popleft() for _ in range(len(self._done))]
+
+    def stop(self, timeout_s: float = 0.0) -> None:
+        """Take nothing more on, finish what is queued, and wait up to ``timeout_s`` for it."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+            threads = list(self._threads)
+        for thread in threads:
+            if timeout_s and thread is not threading.current_thread():
+                thread.join(timeout_s)
+
+    def _employ(self) -> None:
+        # REQUIRES: the condition is held. One more thread only where all are busy.
+        if self._idle:
+            self._changed.notify()
+        elif len(self._threads) < THREADS_MAX:
+            # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit` waits for the others.
+            thread = threading.Thread(target=self._work, name="pyreplog-sync", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _next(self) -> tuple[Descriptor, _Queued] | None:
+        for descriptor in self._waiting:
+            if descriptor not in self._running:
+                return descriptor, self._waiting.pop(descriptor)
+        return None
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while (found := self._next()) is None:
+                    if self._stopped and not self._waiting:
+                        break
+                    self._idle += 1
+                    woken = self._changed.wait(IDLE_S)
+                    self._idle -= 1
+                    if not woken and not self._waiting:
+                        break
+                if found is None:
+                    self._threads.remove(threading.current_thread())
+                    return
+                descriptor, queued = found
+                self._running[descriptor] = None
+                self.calls += 1
+                if self._waiting:
+                    self._employ()
+            code = sync_data(descriptor)
+            ended: list[_Request] = []
+            with self._changed:
+                del self._running[descriptor]
+                for request in queued.requests:
+                    if code and request.error is None:
+                        request.error = StorageError(code, f"{os.strerror(code)} while syncing", queued.path)
+                    request.left -= 1
+                    if not request.left:
+                        ended.append(request)
+                if descriptor in self._waiting:
+                    self._changed.notify()
+            del descriptor, found
+            for request in ended:
+                self._done.append(SyncDone(request.token, request.error))
+            for request in ended:
+                request.wake()
+
+
+_pools: weakref.WeakSet[SyncPool] = weakref.WeakSet()
+
+
+def _at_exit() -> None:
+    for pool in list(_pools):
+        pool.stop(EXIT_S)
+
+
+def _in_child() -> None:
+    # The threads stayed in the parent; nothing here may wait for them.
+    _pools.clear()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_in_child)
