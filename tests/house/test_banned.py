@@ -96,7 +96,7 @@ def test_errors_are_not_swallowed() -> None:
 
 
 def test_no_unfinished_words() -> None:
-    """What is not built is absent: no marks of unfinished work, no stub that raises NotImplementedError."""
+    """What is not built is absent: no marks of unfinished work, no stub that only raises."""
     words = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK|Not" + r"ImplementedError)\b")
     found = [
         where(path, number)

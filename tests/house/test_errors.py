@@ -11,7 +11,8 @@ from pyreplog import errors
 from tests.house.sources import CORE_SOURCES, ROOT
 
 CLASSES = sorted(
-    (kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.PyreplogError)), key=lambda kind: kind.__name__
+    (kind for kind in vars(errors).values() if inspect.isclass(kind) and issubclass(kind, errors.PyreplogError)),
+    key=lambda kind: kind.__name__,
 )
 
 

@@ -1,0 +1,111 @@
+"""Append records from files or standard input.
+
+A row of NDJSON or CSV is either a record as `replog cat` prints it (it has a field "value", and may have "key", "timestamp",
+"headers" and "partition"), or an event that becomes the value as a whole; the first row decides, and --value-field '*' says that it
+is an event. With --format lines each line is a value. What is printed at the end is on disk as the log's durability says."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path
+from pyreplog.cli.output import Progress, counted, json_line, printable, say
+from pyreplog.cli.rows import FORMATS, Fields, Lines, Row, RowError, read_rows
+from pyreplog.cli.writing import Target, open_target
+from pyreplog.config import DURABILITIES
+from pyreplog.errors import PyreplogError
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME: Final = "append"
+HELP: Final = "append records from NDJSON, CSV or lines of text"
+
+_BATCH_COUNT_MAX: Final = 1000
+_BATCH_SIZE_MAX: Final = 512 << 10
+_SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines"}
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog append``."""
+    add_path(parser)
+    parser.add_argument("files", metavar="FILE", nargs="*", help="what to append; - or nothing is standard input")
+    parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
+    parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
+    parser.add_argument("--value-field", metavar="NAME", help="the field that is the value; '*' is the row as a whole")
+    parser.add_argument("--key-field", metavar="NAME", help="the field that is the key")
+    parser.add_argument("--timestamp-field", metavar="NAME", help="the field with the time: ms since 1970, or ISO 8601 with its zone")
+    parser.add_argument("--headers-field", metavar="NAME", help="the field with the headers")
+    parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
+    parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
+    parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
+    parser.add_argument(
+        "--progress", action="store_true", help="tell each second on standard error how far it is, also when that is no terminal"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Append every row; say how many, and where. On failure what was appended before is kept and told."""
+    failure: Exception | None = None
+    progress = Progress("appended", forced=arguments.progress)
+    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
+        try:
+            for name in arguments.files or ["-"]:
+                for batch in _batches(name, arguments):
+                    target.append(batch)
+                    progress.add(len(batch))
+        except (PyreplogError, RowError, OSError) as error:
+            failure = error
+        finally:
+            progress.close()
+        _report(target, as_json=arguments.json)
+    if failure is not None:
+        say(f"replog append: {failure}")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """The rows of one file, in lists of up to 1000 that never wait for input while something is at hand."""
+    stream: Any = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115  (closed below)
+    try:
+        lines = Lines(stream)
+        form = arguments.format or next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), "ndjson")
+        fields = Fields(
+            arguments.value_field, arguments.key_field, arguments.timestamp_field, arguments.headers_field, arguments.partition_field
+        )
+        batch: list[Row] = []
+        size = 0
+        rows = read_rows(lines, form, fields)
+        while True:
+            try:
+                row = next(rows, None)
+            except RowError as error:
+                if batch:
+                    yield batch
+                raise RowError(f"{'standard input' if name == '-' else name}: {error}") from None
+            if row is None:
+                break
+            batch.append(row)
+            size += len(row.value or b"") + len(row.key or b"")
+            if lines.waiting or len(batch) >= _BATCH_COUNT_MAX or size >= _BATCH_SIZE_MAX:
+                yield batch
+                batch, size = [], 0
+        if batch:
+            yield batch
+    finally:
+        if stream is not sys.stdin.buffer:
+            stream.close()
+
+
+def _report(target: Target, *, as_json: bool) -> None:
+    if as_json:
+        ranges = [{"partition": partition, "start": start, "end": end} for partition, (start, end) in sorted(target.ranges.items())]
+        print(json_line({"topic": target.topic, "count": target.count, "ranges": ranges}))
+        return
+    where = ", ".join(
+        f"{target.topic}-{partition} offsets {start} to {end - 1}" for partition, (start, end) in sorted(target.ranges.items())
+    )
+    print(printable(f"appended {counted(target.count, 'record')}{': ' + where if where else ''}"))

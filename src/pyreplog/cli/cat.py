@@ -1,0 +1,100 @@
+"""Print records, one JSON object per line, partition after partition in the order of their offsets.
+
+A key, value or header that is not UTF-8 stands under key_base64 or value_base64. `replog append` takes the lines back.
+Only records below the high watermark are shown."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection, offset, timestamp
+from pyreplog.cli.output import Progress, json_line, printable, record_fields
+from pyreplog.cli.reading import readers
+from pyreplog.config import INT64_MAX
+from pyreplog.log import LogReader
+from pyreplog.record import Record, records_of
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME: Final = "cat"
+HELP: Final = "print records as NDJSON"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog cat``."""
+    add_path(parser)
+    add_selection(parser)
+    parser.add_argument(
+        "--start", metavar="OFFSET", type=offset, default=0, help="first offset in each partition (default: where it starts)"
+    )
+    parser.add_argument(
+        "--end", metavar="OFFSET", type=offset, default=INT64_MAX, help="stop before this offset (default: the high watermark)"
+    )
+    parser.add_argument(
+        "--start-timestamp", metavar="TIME", type=timestamp, help="only records at or after TIME: ms since 1970, or ISO 8601 with its zone"
+    )
+    parser.add_argument("--end-timestamp", metavar="TIME", type=timestamp, help="only records before TIME")
+    parser.add_argument("-n", "--count", metavar="N", type=offset, help="stop after N records in all")
+    parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
+    parser.add_argument(
+        "--progress", action="store_true", help="tell each second on standard error how far it is, also when that is no terminal"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the chosen records."""
+    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
+        total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
+        if arguments.count is not None:
+            total = min(total, arguments.count)
+        # On a terminal the records themselves show that it goes on.
+        progress = Progress("read", total=total, forced=arguments.progress) if arguments.progress or not sys.stdout.isatty() else None
+        left = INT64_MAX if arguments.count is None else arguments.count
+        try:
+            for reader in found.values():
+                for records in chosen(reader, arguments):
+                    if left <= 0:
+                        return EXIT_OK
+                    records = records[:left]  # noqa: PLW2901
+                    left -= len(records)
+                    _print(records, values=arguments.values)
+                    if progress is not None:
+                        progress.add(len(records))
+        finally:
+            if progress is not None:
+                progress.close()
+    return EXIT_OK
+
+
+def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Record]]:
+    """The records of one partition that the arguments select, batch by batch. Indexes only skip: each record is checked."""
+    start, end = max(arguments.start, reader.start_offset), min(arguments.end, reader.end_offset)
+    since, until = arguments.start_timestamp, arguments.end_timestamp
+    if since is not None:
+        first = reader.find_timestamp(since)
+        if first is None:
+            return
+        start = max(start, first[0])
+    if start >= end:
+        return
+    for batch in reader.batches(start, end):
+        records = records_of(batch, reader.topic, reader.partition, start, end)
+        if since is not None or until is not None:
+            low, high = 0 if since is None else since, INT64_MAX if until is None else until
+            records = [record for record in records if low <= record.timestamp < high]
+        if records:
+            yield records
+
+
+def _print(records: list[Record], *, values: bool) -> None:
+    if not values:
+        text = "".join([json_line(record_fields(record)) + "\n" for record in records])
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+    elif sys.stdout.isatty():
+        for record in records:
+            print(printable((record.value or b"").decode("utf-8", "backslashreplace")))
+    else:
+        sys.stdout.buffer.write(b"".join([(record.value or b"") + b"\n" for record in records]))

@@ -1,0 +1,92 @@
+"""``replog``: chooses the command, and turns every failure into one clear line and an exit code.
+
+Exit codes: 0 done, 1 failed, 2 not understood; 130 after Ctrl-C. Nothing but results goes to standard output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Final
+
+from pyreplog.cli import append, cat, describe, topics
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
+from pyreplog.cli.output import say
+from pyreplog.cli.rows import RowError
+from pyreplog.config import suggestion
+from pyreplog.errors import PyreplogError
+
+__all__ = ["COMMANDS", "build_parser", "main"]
+
+#: Each has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
+COMMANDS: Final = (topics, append, cat, describe)
+
+EXIT_INTERRUPTED: Final = 130
+
+ABOUT: Final = """\
+Kafka-format replicated logs in a folder: look at them, add to them, read them.
+
+exit codes: 0 done, 1 failed, 2 not understood"""
+
+
+def build_parser() -> tuple[Parser, dict[str, Parser]]:
+    """The whole grammar, and each command's own parser."""
+    parser = Parser(prog="replog", description=ABOUT)
+    parser.add_argument("--version", action="version", version=f"replog {version('pyreplog')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", parser_class=Parser)
+    parsers = {}
+    for module in COMMANDS:
+        parsers[module.NAME] = commands.add_parser(module.NAME, help=module.HELP, description=module.__doc__)
+        module.add_arguments(parsers[module.NAME])
+    return parser, parsers
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser, parsers = build_parser()
+    if not words:
+        parser.print_help()
+        return EXIT_USAGE
+    if not words[0].startswith("-") and words[0] not in parsers:
+        say(f"replog: unknown command {words[0]!r}{suggestion(words[0], tuple(parsers))}")
+        say("Try 'replog --help'.")
+        return EXIT_USAGE
+    try:
+        arguments, unknown = parser.parse_known_args(words)
+    except SystemExit as leaving:  # argparse has printed help, version or an error
+        return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
+    try:
+        parsers.get(arguments.command, parser).refuse_unknown(unknown)
+    except SystemExit:
+        return EXIT_USAGE
+    return _run(arguments)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    module = next(module for module in COMMANDS if arguments.command == module.NAME)
+    try:
+        code = module.run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of our output has seen enough (`| head`). Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        say(f"replog {arguments.command}: interrupted")
+        return EXIT_INTERRUPTED
+    except (PyreplogError, RowError, OSError) as error:
+        say(f"replog {arguments.command}: {error}")
+    except Exception as error:
+        if os.environ.get("REPLOG_TRACEBACK"):
+            raise
+        say(f"replog {arguments.command}: internal error, please report it (REPLOG_TRACEBACK=1 shows where): {error!r}")
+    return EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The command line's grammar: parsers that suggest what was meant, and the kinds of values that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, NoReturn
+
+from pyreplog.cli.output import printable
+from pyreplog.config import suggestion
+
+__all__ = ["EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "Parser", "add_path", "add_selection", "offset", "timestamp", "timestamp_of"]
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_USAGE: Final = 2
+
+INT64_MAX: Final = 2**63 - 1
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that never guesses an abbreviation and names the nearest known command or option."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and where help is, on standard error; exit code 2."""
+        self.exit(EXIT_USAGE, f"{self.prog}: {printable(message)}\nTry '{self.prog} --help'.\n")
+
+    def refuse_unknown(self, words: Sequence[str]) -> None:
+        """REQUIRES: ``words`` are what parsing left over. Exits with 2 when there are any."""
+        for word in words:
+            if word.startswith("-"):
+                name = word.partition("=")[0]
+                self.error(f"unknown option {name!r}{suggestion(name, tuple(self._option_string_actions))}")
+            self.error(f"unexpected argument {word!r}")
+
+
+def offset(text: str) -> int:
+    """An offset: a whole number from 0."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an offset (a whole number from 0)") from None
+    if not 0 <= value <= INT64_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is not an offset (a whole number from 0)")
+    return value
+
+
+def timestamp(text: str) -> int:
+    """A moment, in ms since 1970: a whole number of ms, or ISO 8601 with its zone."""
+    try:
+        return timestamp_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def timestamp_of(text: str) -> int:
+    """As :func:`timestamp`; raises ValueError with the reason."""
+    digits = text.removeprefix("-")
+    if digits.isascii() and digits.isdigit():
+        value = int(text)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is not a time: give ms since 1970, or ISO 8601 such as 2013-07-04T00:00:00Z") from None
+        if moment.tzinfo is None:
+            raise ValueError(f"{text!r} has no time zone: write {moment.isoformat()}Z for UTC, or an offset such as +02:00")
+        value = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _MILLISECOND
+    if not -1 <= value <= INT64_MAX:
+        raise ValueError(f"{text!r} is outside what a record can carry (0 to {INT64_MAX} ms since 1970, -1 for none)")
+    return value
+
+
+_MILLISECOND: Final = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
+
+
+def add_path(parser: argparse.ArgumentParser) -> None:
+    """The folder argument that every command takes."""
+    parser.add_argument(
+        "path", metavar="PATH", help="a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
+    )
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    """``--topic`` and ``--partition``."""
+    parser.add_argument("--topic", metavar="NAME", help="only this topic (default: all)")
+    parser.add_argument("--partition", metavar="N", type=offset, help="only this partition (default: all)")

@@ -1,0 +1,128 @@
+"""What the command prints: text that cannot drive a terminal, JSON lines, and progress on standard error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+import time
+from typing import Any, Final, TextIO
+
+from pyreplog.record import Record
+
+__all__ = ["Progress", "amount", "counted", "json_line", "printable", "record_fields", "say"]
+
+# Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text around.
+_UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# JSON has escaped C0 already.
+_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def printable(text: str) -> str:
+    """``text`` with everything that could drive a terminal written as an escape."""
+    return _UNSAFE.sub(_escape, text.encode("utf-8", "backslashreplace").decode())
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+def json_line(fields: object) -> str:
+    """One line of JSON (no line end) that is safe on a terminal."""
+    return _UNSAFE_IN_JSON.sub(lambda match: f"\\u{ord(match.group()):04x}", _encode(fields))
+
+
+def record_fields(record: Record) -> dict[str, Any]:
+    """What ``cat`` prints of a record and ``append`` takes back. Bytes that are not UTF-8 stand under ``..._base64``."""
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    _put(fields, "key", record.key)
+    _put(fields, "value", record.value)
+    headers = record.headers
+    if headers:
+        fields["headers"] = [_put({"key": key}, "value", value) for key, value in headers]
+    return fields
+
+
+def _put(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        fields[name] = None
+        return fields
+    try:
+        fields[name] = data.decode()
+    except UnicodeDecodeError:
+        fields[f"{name}_base64"] = base64.b64encode(data).decode()
+    return fields
+
+
+def say(text: str) -> None:
+    """One safe line on standard error."""
+    print(printable(text), file=sys.stderr)
+
+
+def amount(size: int) -> str:
+    """Bytes for people: ``1.5 MiB``."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 record``, ``2,000 records``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+class Progress:
+    """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second with ``--progress``.
+
+    Belongs to one thread. ``total`` 0: unknown.
+    """
+
+    def __init__(self, verb: str, *, total: int = 0, forced: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._terminal = self._stream.isatty()
+        self._shown = forced or self._terminal
+        self._verb = verb
+        self._total = total
+        self._started = time.monotonic()
+        self._next = self._started + 1.0
+        self._width = 0
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """``count`` more records are done."""
+        self.count += count
+        if self._shown and time.monotonic() >= self._next:
+            self._next = time.monotonic() + (0.1 if self._terminal else 1.0)
+            self._print(self._line())
+
+    def _line(self) -> str:
+        elapsed = time.monotonic() - self._started
+        share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
+        return f"{self._verb} {self.count:,}{share} records, {self.count / elapsed:,.0f}/s"
+
+    def _print(self, line: str) -> None:
+        if self._terminal:
+            self._stream.write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Wipe the line, so that what is printed next stands alone."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0

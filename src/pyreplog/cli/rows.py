@@ -1,0 +1,218 @@
+"""Rows in: lines of text, NDJSON or CSV become records to append.
+
+In NDJSON and CSV each row is either a record, as ``replog cat`` prints it (it has a field ``value``), or an event that is the value as a
+whole. The first row decides for all of them; ``--value-field`` decides beforehand.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import csv
+import json
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+from pyreplog.cli.options import timestamp_of
+from pyreplog.errors import excerpt
+
+__all__ = ["FORMATS", "WHOLE_ROW", "Fields", "Lines", "Row", "RowError", "read_rows"]
+
+FORMATS: Final = ("ndjson", "csv", "lines")
+#: ``--value-field '*'``: the row as a whole is the value.
+WHOLE_ROW: Final = "*"
+LINE_SIZE_MAX: Final = 64 << 20
+_CHUNK_SIZE: Final = 1 << 20
+
+
+class RowError(ValueError):
+    """A row that cannot become a record: what is wrong with it, and in which line."""
+
+
+class Row(NamedTuple):
+    """One record to append. ``timestamp`` in ms since 1970, None for now; ``partition`` None where the key decides."""
+
+    value: bytes | None
+    key: bytes | None
+    timestamp: int | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+
+
+class Fields(NamedTuple):
+    """Which field of a row is what. None: the usual name in rows that are records, nothing in rows that are events."""
+
+    value: str | None = None
+    key: str | None = None
+    timestamp: str | None = None
+    headers: str | None = None
+    partition: str | None = None
+
+
+class _Readable(Protocol):
+    def read1(self, size: int, /) -> bytes: ...
+
+
+class Lines:
+    """The lines of a stream, as they arrive; ``waiting`` says that the next one has yet to be read."""
+
+    def __init__(self, stream: _Readable) -> None:
+        self._stream = stream
+        self._lines: list[bytes] = []
+        self._next = 0
+        self._rest = b""
+        self.number = 0
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next line may block: the moment to append what was gathered."""
+        return self._next >= len(self._lines)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Each line without its end; ``number`` counts them from 1."""
+        while True:
+            while self._next < len(self._lines):
+                line = self._lines[self._next]
+                self._next += 1
+                self.number += 1
+                yield line
+            chunk = self._stream.read1(_CHUNK_SIZE)
+            if not chunk:
+                break
+            self._lines = (self._rest + chunk).split(b"\n")
+            self._rest = self._lines.pop()
+            self._next = 0
+            if len(self._rest) > LINE_SIZE_MAX:
+                raise RowError(f"line {self.number + len(self._lines) + 1} is longer than {LINE_SIZE_MAX} bytes")
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            self.number += 1
+            yield rest
+
+
+def read_rows(lines: Lines, form: str, fields: Fields) -> Iterator[Row]:
+    """Records of ``lines`` in the format ``form``. Raises :class:`RowError` naming the line."""
+    if form == "lines":
+        return (Row(line, None, None, (), None) for line in lines)
+    objects = _csv_objects(lines) if form == "csv" else _json_objects(lines)
+    return _rows(lines, objects, fields)
+
+
+def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line, parse_constant=_no_constant)
+        except RecursionError:
+            raise RowError(f"line {lines.number} is nested too deeply") from None
+        except ValueError as error:
+            hint = "; for plain text say --format lines" if lines.number == 1 else ""
+            raise RowError(f"line {lines.number} is not JSON ({error}): {excerpt(line)}{hint}") from None
+        if not isinstance(row, dict):
+            raise RowError(f"line {lines.number} is not a JSON object: {excerpt(line)}")
+        yield row, line.strip()
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _csv_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
+    csv.field_size_limit(LINE_SIZE_MAX)
+    texts = (_text(line, lines.number) + "\n" for line in lines)
+    reader = csv.reader(texts, strict=True)
+    names: list[str] = []
+    try:
+        names = next(reader, [])
+        if len(set(names)) != len(names):
+            raise RowError(f"line 1 names a column twice: {excerpt(','.join(names))}")
+        for values in reader:
+            if not values:
+                continue
+            if len(values) != len(names):
+                raise RowError(f"line {lines.number} has {len(values)} fields; the header in line 1 names {len(names)}")
+            row = dict(zip(names, values, strict=True))
+            yield row, json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode()
+    except csv.Error as error:
+        raise RowError(f"line {lines.number} is not CSV: {error}") from None
+
+
+def _text(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        raise RowError(f"line {number} is not UTF-8: {excerpt(line)}") from None
+
+
+def _rows(lines: Lines, objects: Iterator[tuple[dict[str, Any], bytes]], fields: Fields) -> Iterator[Row]:
+    whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
+    for row, line in objects:
+        try:
+            if whole is None:
+                whole = "value" not in row and "value_base64" not in row
+                if not whole:
+                    fields = Fields(*(given or name for given, name in zip(fields, Fields._fields, strict=True)))
+            yield _row(row, line, fields, whole=whole)
+        except ValueError as error:
+            raise RowError(f"line {lines.number}: {error}") from None
+
+
+def _row(row: dict[str, Any], line: bytes, fields: Fields, *, whole: bool) -> Row:
+    value = line if whole else _bytes(row, fields.value or "value", needed=True)
+    key = None if fields.key is None else _bytes(row, fields.key, needed=fields.key != "key")
+    timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
+    headers = () if fields.headers is None else _headers(row.get(fields.headers), fields.headers)
+    partition = None if fields.partition is None else _partition(row.get(fields.partition), fields.partition)
+    return Row(value, key, timestamp, headers, partition)
+
+
+def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
+    """A field as bytes: text as UTF-8, null as null, anything else as its JSON; ``NAME_base64`` as what it encodes."""
+    if name in row:
+        field = row[name]
+        if field is None:
+            return None
+        if isinstance(field, str):
+            return field.encode()
+        return json.dumps(field, ensure_ascii=False, separators=(",", ":")).encode()
+    encoded = row.get(f"{name}_base64")
+    if encoded is None:
+        if needed:
+            raise ValueError(f"has no field {name!r}; its fields are {excerpt(', '.join(row))}")
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise ValueError(f"field '{name}_base64' is not Base64: {excerpt(str(encoded))}") from None
+
+
+def _timestamp(row: dict[str, Any], name: str) -> int | None:
+    field = row.get(name)
+    if field is None or field == "":
+        return None
+    if isinstance(field, bool) or not isinstance(field, int | str):
+        raise ValueError(f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone")
+    return timestamp_of(str(field))
+
+
+def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers: a list of ``{"key": ..., "value": ...}`` as ``cat`` prints it, or one object of names and values."""
+    if field is None or field == "":
+        return ()
+    if isinstance(field, str):
+        field = json.loads(field)
+    if isinstance(field, dict):
+        return tuple((key, _bytes(field, key, needed=True)) for key in field)
+    if isinstance(field, list) and all(isinstance(pair, dict) and isinstance(pair.get("key"), str) for pair in field):
+        return tuple((pair["key"], _bytes(pair, "value", needed=True)) for pair in field)
+    raise ValueError(f'field {name!r} is neither an object nor a list of {{"key": ..., "value": ...}}')
+
+
+def _partition(field: object, name: str) -> int | None:
+    if field is None or field == "":
+        return None
+    text = str(field)
+    if isinstance(field, bool) or not (text.isascii() and text.isdigit()):
+        raise ValueError(f"field {name!r} is {excerpt(text)}, not a partition (a whole number from 0)")
+    return int(text)
