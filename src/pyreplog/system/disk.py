@@ -135,7 +135,8 @@ class SystemDisk:
     def lock(self, path: str, about: str) -> Lock:
         """Take the exclusive lock file ``path`` and write pid, host, time and ``about`` into it.
 
-        Refused (:class:`LockedError` with the holder's text) while anyone holds it. :class:`StorageError` where the folder is unsafe to write in.
+        Refused (:class:`LockedError` with the holder's text) while anyone holds it; :class:`StorageError` where the folder is unsafe to
+        write in.
         """
         with self._doing("locking", path):
             if not self._any_folder:

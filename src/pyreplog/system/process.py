@@ -42,7 +42,7 @@ def current() -> Process:
 
 
 def _in_child() -> None:
-    global _current  # noqa: PLW0603  (one process, one value)
+    global _current
     parent, _current = _current, Process()
     parent.left = True
     for descriptor in parent.lock_descriptors:

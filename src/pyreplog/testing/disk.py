@@ -1,0 +1,628 @@
+"""A disk in memory that loses what was not synced, and fails when told to.
+
+**Legal after power loss** (:meth:`SimDisk.crash`), the pessimistic reading of POSIX:
+
+* what :meth:`SimFile.sync` or a completed sync covered is there, whole: also its length;
+* a write or truncation after that is kept, dropped or torn: at any byte, in any set of 512-byte sectors, or with the length grown but
+  the bytes zero or arbitrary. Bytes that nobody wrote to stay as they were. Any order: a later piece may survive an earlier one;
+* a name made, renamed or removed since the last :meth:`SimDisk.sync_directory` of *its folder* is there or not. Syncing a file does not
+  sync its name. A rename is atomic (the new name holds the old or the new file, whole), yet its old name may be left beside it.
+  A folder's name counts like a file's: without it everything in the folder is gone;
+* the boot id changes, locks are gone.
+
+**Legal after a process kill** (:meth:`SimDisk.kill`, :meth:`SimDisk.snapshot`): everything written is shown, nothing more is durable;
+a write under way may be there in part; handles and locks are gone; the boot id stays.
+
+**Legal while running**: any call fails with any errno (:meth:`SimDisk.fail`); a failing write may have written a part; a failing sync
+leaves the data shown but never durable, and a second sync reports success; reads fail; bits flip (:meth:`SimDisk.flip`); a sync
+takes arbitrarily long, and syncs end in any order. EINTR never comes out of the real disk; injected here it is one more error.
+
+**Not modelled**: sectors that become unreadable by power loss, writes that land elsewhere, disks that lie about syncs.
+
+One thread. Deterministic: chance comes from the ``random`` given.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from typing_extensions import Buffer
+
+from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
+from pyreplog.ports import Clock, File, Lock, Stat, SyncDone
+from pyreplog.testing.faults import Call, Fault
+from pyreplog.testing.storage import Change, Damage, Folder, Inode, Node, Piece, put
+
+__all__ = ["SimDisk", "SimFile", "SimLock"]
+
+CHANGES_MAX: Final = 4096
+
+
+class SimFile:
+    """A :class:`~pyreplog.ports.File` of a :class:`SimDisk`. Dies with the process that opened it (``kill``)."""
+
+    __slots__ = ("_closed", "_disk", "_generation", "_inode", "_path", "_write")
+
+    def __init__(self, disk: SimDisk, path: str, inode: Inode, *, write: bool) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._write = write
+        self._closed = False
+        self._generation = disk.generation
+
+    @property
+    def path(self) -> str:
+        """The path it was opened by."""
+        return self._path
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Write all of ``parts``; a fault may leave a first part of them."""
+        self._check()
+        if not self._write:
+            raise StorageError(errno.EBADF, f"{os.strerror(errno.EBADF)} while writing at byte {position}", self._path)
+        self._disk.write(self._path, self._inode, position, b"".join(parts))
+
+    def read_at(self, position: int, size: int) -> memoryview:
+        """Up to ``size`` bytes from ``position``; fewer only at the end of the file."""
+        self._check()
+        self._disk.begin("read", self._path, position)
+        if position < 0 or size < 0:
+            raise StorageError(errno.EINVAL, f"{os.strerror(errno.EINVAL)} while reading {size} bytes at byte {position}", self._path)
+        return memoryview(bytes(self._inode.data[position : position + size]))
+
+    def sync(self) -> None:
+        """Make the content stable."""
+        self._check()
+        self._disk.sync(self._path, self._inode)
+
+    def size(self) -> int:
+        """Current length in bytes."""
+        self._check()
+        return len(self._inode.data)
+
+    def truncate(self, size: int) -> None:
+        """Make the file exactly ``size`` bytes long; new bytes are zeros."""
+        self._check()
+        if not self._write or size < 0:
+            raise StorageError(errno.EINVAL, f"{os.strerror(errno.EINVAL)} while truncating to {size} bytes", self._path)
+        self._disk.truncate(self._path, self._inode, size)
+
+    def close(self) -> None:
+        """Release it. Twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            if self._generation == self._disk.generation:
+                self._disk.begin("close", self._path)
+
+    def opened_inode(self, disk: SimDisk) -> Inode:
+        """What a sync of this file syncs. Raises :class:`ClosedError` where it is closed, :class:`InternalError` for another disk's."""
+        self._check()
+        if self._disk is not disk:
+            raise InternalError(f"{self._path} is a file of another disk")
+        return self._inode
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._path} is closed")
+        if self._generation != self._disk.generation:
+            raise ClosedError(f"{self._path}: the process that opened it was killed")
+
+
+class SimLock:
+    """A held lock of a :class:`SimDisk`."""
+
+    __slots__ = ("_disk", "_inode")
+
+    def __init__(self, disk: SimDisk, inode: Inode) -> None:
+        self._disk = disk
+        self._inode = inode
+
+    def release(self) -> None:
+        """Give it up. Twice is harmless."""
+        self._disk.unlock(self._inode, self)
+
+
+class _Sync(NamedTuple):
+    """A sync that was submitted and has not ended: the files, and the last sequence number it covers."""
+
+    files: list[tuple[str, Inode]]
+    sequence: int
+    wake: Callable[[], None]
+
+
+class SimDisk:
+    """A :class:`~pyreplog.ports.Disk` in memory. See the module's text for what it may do to its user.
+
+    ``capacity``: bytes in all files and reservations before ENOSPC (None: no limit). ``clock``: for modification times.
+    ``manual``: syncs end only by :meth:`complete`; otherwise the next :meth:`poll` ends all, in an order drawn from ``random``.
+    """
+
+    def __init__(
+        self, random: Random | None = None, *, capacity: int | None = None, clock: Clock | None = None, manual: bool = False
+    ) -> None:
+        self.random = random if random is not None else Random(0)
+        self.capacity = capacity
+        self.clock = clock
+        self.manual = manual
+        self.calls = 0
+        """Calls made so far, of all kinds."""
+        self.generation = 0
+        """+1 at each :meth:`kill`."""
+        self.observer: Callable[[Call], None] | None = None
+        """Told of each call before it happens. May take :meth:`crash` and :meth:`snapshot`, which count as no calls."""
+        self.trace: list[str] | None = None
+        """Set to a list to have each call described in it."""
+        self.syncs = 0
+        """Syncs of files that succeeded."""
+        self._boot = 1
+        self._root = Folder()
+        self._changes: list[Change] = []
+        self._sequence = 0
+        self._faults: list[Fault] = []
+        self._locks: dict[Inode, tuple[str, SimLock]] = {}
+        self._pending: dict[int, _Sync] = {}
+        self._done: list[SyncDone] = []
+        self._token = 0
+
+    # Faults ------------------------------------------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        kind: str = "*",
+        path: str = "*",
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        error: int = errno.EIO,
+        partial: int = 0,
+    ) -> Fault:
+        """Let the ``nth`` matching call from now fail, and ``times`` in all from there (None: for ever), with the errno ``error``.
+
+        Kinds: read write truncate sync submit_sync create open close stat list rename remove make_directory remove_directory
+        sync_directory lock. ``sync`` is each file's sync, also one that was submitted; ``submit_sync`` the call that submits.
+        ``partial``: bytes that a failing write has written.
+        """
+        fault = Fault(kind, path, nth, times, error, partial)
+        self._faults.append(fault)
+        return fault
+
+    def clear_faults(self) -> None:
+        """Forget all faults that :meth:`fail` planted."""
+        self._faults.clear()
+
+    def flip(self, path: str, position: int, mask: int = 1) -> None:
+        """Rot: flip the bits of ``mask`` in one byte of a file."""
+        self._file(path).flip(position, mask)
+
+    # Crashes -----------------------------------------------------------------------------------------------------------------
+
+    def crash(self, random: Random) -> SimDisk:
+        """A new disk as power loss leaves this one, its damage drawn from ``random``. This one goes on unchanged."""
+        oldest = self._changes[0].sequence if self._changes else self._sequence
+        damage = Damage.drawn(random, min(oldest, self._oldest_piece()), self._sequence)
+        names: dict[Folder, dict[str, Node]] = {}
+        for change in self._changes:
+            if not damage.keeps(change):
+                continue
+            parts = change.parts
+            if len(parts) > 1 and isinstance(parts[0][2], Inode) and damage.keeps_old_name():
+                parts = parts[:1]
+            for folder, name, node in parts:
+                survivors = names.get(folder)
+                if survivors is None:
+                    survivors = names[folder] = dict(folder.stable)
+                put(survivors, name, node)
+        disk = self._reborn()
+        disk._boot = self._boot + 1
+        made: dict[Node, Node] = {}
+
+        def build(folder: Folder) -> Folder:
+            new = Folder()
+            made[folder] = new
+            for name, node in names.get(folder, folder.stable).items():
+                known = made.get(node)
+                if known is None:
+                    known = made[node] = node.after_crash(damage) if isinstance(node, Inode) else build(node)
+                new.entries[name] = known
+            new.stable = dict(new.entries)
+            return new
+
+        disk._root = build(self._root)
+        return disk
+
+    def kill(self) -> None:
+        """The process dies: open files and locks are gone, syncs under way promise nothing, what was written stays shown."""
+        self.generation += 1
+        self._locks.clear()
+        self._pending.clear()
+        self._done.clear()
+
+    def snapshot(self, call: Call | None = None, written: int = 0) -> SimDisk:
+        """A new disk as a process kill leaves this one: same content, shown and stable; no handles, no locks.
+
+        With ``call``, a write about to happen: its first ``written`` bytes are there.
+        """
+        disk = self._reborn()
+        disk._boot = self._boot
+        disk._sequence = self._sequence
+        made: dict[Node, Node] = {}
+
+        def copy(node: Node) -> Node:
+            known = made.get(node)
+            if known is not None:
+                return known
+            if isinstance(node, Inode):
+                made[node] = new = node.copy()
+                return new
+            folder = made[node] = Folder()
+            folder.entries = {name: copy(child) for name, child in node.entries.items()}
+            folder.stable = {name: copy(child) for name, child in node.stable.items()}
+            return folder
+
+        root = copy(self._root)
+        assert isinstance(root, Folder)
+        disk._root = root
+        for change in self._changes:
+            parts = tuple((copy(folder), name, None if node is None else copy(node)) for folder, name, node in change.parts)
+            disk._changes.append(Change(change.sequence, parts))  # type: ignore[arg-type]
+        if call is not None and call.inode is not None and written:
+            inode = copy(call.inode)
+            assert isinstance(inode, Inode)
+            inode.change(Piece(disk._next(), call.position, call.data[:written]))
+        return disk
+
+    def write_back(self) -> None:
+        """Make everything shown stable, as the kernel does in the background sooner or later."""
+
+        def settle(folder: Folder) -> None:
+            folder.stable = dict(folder.entries)
+            for node in folder.entries.values():
+                if isinstance(node, Inode):
+                    node.settle(self._sequence)
+                else:
+                    settle(node)
+
+        self._changes.clear()
+        settle(self._root)
+
+    # ports.Disk --------------------------------------------------------------------------------------------------------------
+
+    def list(self, directory: str) -> Sequence[str]:
+        """Names in ``directory``, sorted."""
+        self.begin("list", directory)
+        return sorted(self._folder(directory).entries)
+
+    def create(self, path: str, size: int = 0) -> File:
+        """A new empty file; its name is durable after :meth:`sync_directory` only."""
+        self.begin("create", path)
+        folder, name = self._parent(path)
+        if name in folder.entries:
+            raise _error(errno.EEXIST, "creating", path)
+        if self.capacity is not None and size > self._free():
+            raise _error(errno.ENOSPC, f"reserving {size} bytes while creating", path)
+        inode = Inode(mtime_ms=self._mtime_ms(), reserved=size)
+        self._change((folder, name, inode))
+        return SimFile(self, path, inode, write=True)
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        """An existing file."""
+        self.begin("open", path)
+        return SimFile(self, path, self._file(path), write=write)
+
+    def stat(self, path: str) -> Stat | None:
+        """What is at ``path``; None when nothing is."""
+        self.begin("stat", path)
+        node = self._find(path)
+        if node is None:
+            return None
+        if isinstance(node, Folder):
+            return Stat(0, self._mtime_ms(), is_directory=True)
+        return Stat(len(node.data), node.mtime_ms, is_directory=False)
+
+    def make_directory(self, path: str) -> None:
+        """Make it, parents too. Names of parents made on the way are stable at once; its own needs :meth:`sync_directory`."""
+        self.begin("make_directory", path)
+        folder = self._root
+        names = _split(path)
+        for index, name in enumerate(names):
+            node = folder.entries.get(name)
+            if node is None:
+                node = Folder()
+                if index + 1 < len(names):
+                    folder.entries[name] = folder.stable[name] = node
+                else:
+                    self._change((folder, name, node))
+            elif isinstance(node, Inode):
+                raise _error(errno.EEXIST if index + 1 == len(names) else errno.ENOTDIR, "making the folder", path)
+            folder = node
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` by ``source`` atomically."""
+        doing = f"renaming to {target}"
+        self.begin("rename", source)
+        old_folder, old_name = self._parent(source)
+        new_folder, new_name = self._parent(target)
+        node = old_folder.entries.get(old_name)
+        there = new_folder.entries.get(new_name)
+        if node is None:
+            raise _error(errno.ENOENT, doing, source)
+        if there is node:
+            return
+        if isinstance(node, Inode) and isinstance(there, Folder):
+            raise _error(errno.EISDIR, doing, source)
+        if isinstance(node, Folder) and there is not None:
+            if isinstance(there, Inode):
+                raise _error(errno.ENOTDIR, doing, source)
+            if there.entries:
+                raise _error(errno.ENOTEMPTY, doing, source)
+        if isinstance(node, Folder) and _contains(node, new_folder):
+            raise _error(errno.EINVAL, doing, source)
+        self._change((new_folder, new_name, node), (old_folder, old_name, None))
+
+    def remove(self, path: str) -> None:
+        """Remove a file's name."""
+        self.begin("remove", path)
+        folder, name = self._parent(path)
+        node = folder.entries.get(name)
+        if node is None:
+            raise _error(errno.ENOENT, "removing", path)
+        if isinstance(node, Folder):
+            raise _error(errno.EISDIR, "removing", path)
+        self._change((folder, name, None))
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty folder."""
+        self.begin("remove_directory", path)
+        folder, name = self._parent(path)
+        node = self._folder(path)
+        if node.entries:
+            raise _error(errno.ENOTEMPTY, "removing the folder", path)
+        self._change((folder, name, None))
+
+    def sync_directory(self, directory: str) -> None:
+        """Make the names in ``directory`` stable. One that fails makes some of them stable and no later one repairs it."""
+        folder = self._folder(directory)
+        try:
+            self.begin("sync_directory", directory)
+        except StorageError:
+            for change in self._changes:
+                if change.touches(folder) and self.random.random() < 0.5:
+                    change.apply_stable()
+            self._changes = [change for change in self._changes if not change.touches(folder)]
+            raise
+        # A rename between folders is one transaction: with one of them the other becomes stable too.
+        folders = [folder]
+        for known in folders:
+            for change in self._changes:
+                if change.touches(known):
+                    folders.extend(part[0] for part in change.parts if part[0] not in folders)
+        left = []
+        for change in self._changes:
+            if any(change.touches(known) for known in folders):
+                change.apply_stable()
+            else:
+                left.append(change)
+        self._changes = left
+
+    def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
+        """Begin a sync of what the files hold now; what is written later is not covered."""
+        own: list[tuple[str, Inode]] = []
+        for file in files:
+            if not isinstance(file, SimFile):
+                raise InternalError(f"{file.path} is a file of another disk")
+            own.append((file.path, file.opened_inode(self)))
+        self.begin("submit_sync", " ".join(path for path, _ in own))
+        self._token += 1
+        self._pending[self._token] = _Sync(own, self._sequence, wake)
+        if not self.manual:
+            wake()
+        return self._token
+
+    def poll(self) -> Sequence[SyncDone]:
+        """Syncs that ended since the last call; unless ``manual``, all that were submitted end now."""
+        if self._pending and not self.manual:
+            tokens = [*self._pending]
+            if len(tokens) > 1:
+                self.random.shuffle(tokens)
+            for token in tokens:
+                self._end(token, 0)
+        done, self._done = self._done, []
+        return done
+
+    def lock(self, path: str, about: str) -> Lock:
+        """Take the lock file ``path``; refused while it is held."""
+        self.begin("lock", path)
+        folder, name = self._parent(path)
+        node = folder.entries.get(name)
+        if isinstance(node, Folder):
+            raise _error(errno.EISDIR, "opening the lock file", path)
+        if node is None:
+            node = Inode(mtime_ms=self._mtime_ms())
+            self._change((folder, name, node))
+        elif node in self._locks:
+            raise LockedError(path, self._locks[node][0])
+        text = f"pid 1 on a simulated machine ({about})"
+        node.change(Piece(self._next(), 0, None))
+        node.change(Piece(self._next(), 0, text.encode()))
+        lock = SimLock(self, node)
+        self._locks[node] = (text, lock)
+        return lock
+
+    def boot_id(self) -> str:
+        """Changes with every :meth:`crash`, not with a :meth:`kill`."""
+        return f"00000000-0000-4000-8000-{self._boot:012d}"
+
+    # Syncs as events ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def pending_syncs(self) -> Sequence[int]:
+        """Tokens of submitted syncs that have not ended, oldest first."""
+        return [*self._pending]
+
+    def complete(self, token: int, error: int = 0) -> None:
+        """End a submitted sync, with the errno ``error`` unless 0; :meth:`poll` then tells, and its ``wake`` is called."""
+        wake = self._pending[token].wake
+        self._end(token, error)
+        wake()
+
+    # For SimFile and SimLock -------------------------------------------------------------------------------------------------
+
+    def begin(self, kind: str, path: str, position: int = 0, data: bytes = b"", inode: Inode | None = None) -> None:
+        """Count one call, show it to the observer, and raise where a fault waits for it."""
+        self.calls += 1
+        if self.observer is not None or self.trace is not None:
+            call = Call(self.calls, kind, path, position, data, inode)
+            if self.trace is not None:
+                self.trace.append(str(call))
+            if self.observer is not None:
+                self.observer(call)
+        for fault in self._faults:
+            if fault.strikes(kind, path):
+                if inode is not None and data and fault.partial:
+                    inode.change(Piece(self._next(), position, data[: fault.partial]))
+                raise _error(fault.errno, f"{kind} (injected)", path)
+
+    def write(self, path: str, inode: Inode, position: int, data: bytes) -> None:
+        """A file's write."""
+        if position < 0:
+            raise _error(errno.EINVAL, f"writing at byte {position}", path)
+        self.begin("write", path, position, data, inode)
+        if not data:
+            return
+        if self.capacity is not None:
+            room = max(len(inode.data), inode.reserved) + self._free()
+            if position + len(data) > room:
+                if room > position:
+                    inode.change(Piece(self._next(), position, data[: room - position]))
+                raise _error(errno.ENOSPC, f"writing at byte {position}", path)
+        self._sequence += 1
+        inode.change(Piece(self._sequence, position, data))
+        inode.mtime_ms = self._mtime_ms()
+
+    def truncate(self, path: str, inode: Inode, size: int) -> None:
+        """A file's truncation."""
+        self.begin("truncate", path, size)
+        inode.change(Piece(self._next(), size, None))
+        inode.reserved = min(inode.reserved, size)
+
+    def sync(self, path: str, inode: Inode, *, sequence: int | None = None, error: int = 0) -> None:
+        """One file's sync, up to ``sequence``. One that fails loses what it covers, for ever."""
+        upto = self._sequence if sequence is None else sequence
+        try:
+            self.begin("sync", path)
+            if error:
+                raise _error(error, "syncing", path)
+        except StorageError:
+            inode.spoil(upto, self.random)
+            raise
+        inode.settle(upto)
+        self.syncs += 1
+
+    def unlock(self, inode: Inode, lock: SimLock) -> None:
+        """A lock's release."""
+        held = self._locks.get(inode)
+        if held is not None and held[1] is lock:
+            del self._locks[inode]
+            inode.change(Piece(self._next(), 0, None))
+
+    # Inside ------------------------------------------------------------------------------------------------------------------
+
+    def _end(self, token: int, error: int) -> None:
+        sync = self._pending.pop(token)
+        failure: StorageError | None = None
+        for path, inode in sync.files:
+            try:
+                self.sync(path, inode, sequence=sync.sequence, error=error)
+            except StorageError as caught:
+                failure = failure or caught
+        self._done.append(SyncDone(token, failure))
+
+    def _reborn(self) -> SimDisk:
+        # The new machine's own chance: it must not draw from this one's, or looking at a crash would change what happens next.
+        return SimDisk(Random(self._sequence), capacity=self.capacity, clock=self.clock, manual=self.manual)
+
+    def _next(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    def _mtime_ms(self) -> int:
+        return self.clock.wall_ms() if self.clock is not None else 0
+
+    def _change(self, *parts: tuple[Folder, str, Node | None]) -> None:
+        for folder, name, node in parts:
+            put(folder.entries, name, node)
+        self._changes.append(Change(self._next(), parts))
+        if len(self._changes) > CHANGES_MAX:
+            for change in self._changes[: CHANGES_MAX // 2]:
+                change.apply_stable()
+            del self._changes[: CHANGES_MAX // 2]
+
+    def _find(self, path: str) -> Node | None:
+        node: Node = self._root
+        for name in _split(path):
+            if isinstance(node, Inode):
+                return None
+            child = node.entries.get(name)
+            if child is None:
+                return None
+            node = child
+        return node
+
+    def _file(self, path: str) -> Inode:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno.ENOENT, "opening", path)
+        if isinstance(node, Folder):
+            raise _error(errno.EISDIR, "opening", path)
+        return node
+
+    def _folder(self, path: str) -> Folder:
+        node = self._find(path)
+        if node is None:
+            raise _error(errno.ENOENT, "opening the folder", path)
+        if isinstance(node, Inode):
+            raise _error(errno.ENOTDIR, "opening the folder", path)
+        return node
+
+    def _parent(self, path: str) -> tuple[Folder, str]:
+        directory, _, name = path.rstrip("/").rpartition("/")
+        return self._folder(directory), name
+
+    def _inodes(self) -> Iterator[Inode]:
+        folders = [self._root]
+        seen: dict[Inode, None] = {}
+        for folder in folders:
+            for node in folder.entries.values():
+                if isinstance(node, Folder):
+                    folders.append(node)
+                else:
+                    seen[node] = None
+        return iter(seen)
+
+    def _free(self) -> int:
+        assert self.capacity is not None
+        return self.capacity - sum(max(len(inode.data), inode.reserved) for inode in self._inodes())
+
+    def _oldest_piece(self) -> int:
+        oldest = self._sequence
+        for inode in self._inodes():
+            if inode.pending and inode.pending[0].sequence < oldest:
+                oldest = inode.pending[0].sequence
+        return oldest
+
+
+def _error(code: int, doing: str, path: str) -> StorageError:
+    return StorageError(code, f"{os.strerror(code)} while {doing}", path)
+
+
+def _split(path: str) -> Sequence[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _contains(folder: Folder, wanted: Folder) -> bool:
+    return folder is wanted or any(isinstance(node, Folder) and _contains(node, wanted) for node in folder.entries.values())

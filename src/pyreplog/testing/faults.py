@@ -1,0 +1,68 @@
+"""Calls of a simulated disk, and the faults that wait for them."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pyreplog.testing.storage import Inode
+
+__all__ = ["MUTATING", "Call", "Fault"]
+
+MUTATING: Final = frozenset(
+    (
+        "create",
+        "write",
+        "truncate",
+        "sync",
+        "submit_sync",
+        "rename",
+        "remove",
+        "make_directory",
+        "remove_directory",
+        "sync_directory",
+        "lock",
+    )
+)
+"""Kinds of calls that change something: the points where a crash makes a difference."""
+
+
+class Call(NamedTuple):
+    """One call about to happen. ``number`` counts from 1; ``data`` is of a write."""
+
+    number: int
+    kind: str
+    path: str
+    position: int = 0
+    data: bytes = b""
+    inode: Inode | None = None
+
+    def __str__(self) -> str:
+        detail = f" {len(self.data)} bytes at {self.position}" if self.data else f" at {self.position}" if self.position else ""
+        return f"{self.number} {self.kind} {self.path}{detail}"
+
+
+@dataclass(slots=True)
+class Fault:
+    """A fault that waits for its call. ``kind`` and ``path`` are patterns (``*``); see :meth:`SimDisk.fail`."""
+
+    kind: str
+    path: str
+    nth: int
+    times: int | None
+    errno: int
+    partial: int
+    seen: int = 0
+    hits: int = 0
+    """How often it struck: a test of a fault asserts that it did."""
+
+    def strikes(self, kind: str, path: str) -> bool:
+        """Count one call, and tell whether it fails."""
+        if not (fnmatch.fnmatchcase(kind, self.kind) and fnmatch.fnmatchcase(path, self.path)):
+            return False
+        self.seen += 1
+        if self.seen < self.nth or (self.times is not None and self.seen >= self.nth + self.times):
+            return False
+        self.hits += 1
+        return True

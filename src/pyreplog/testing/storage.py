@@ -1,0 +1,251 @@
+"""What lies under a simulated disk: files and folders of which each has a *shown* and a *stable* state.
+
+Shown is what the running system sees (the page cache); stable is what power loss leaves for certain. Between the two lie pending
+pieces: writes and truncations of a file, changes of names in folders. A crash keeps, drops or tears each of them (:class:`Damage`).
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, NamedTuple
+
+__all__ = ["SECTOR_SIZE", "Change", "Damage", "Folder", "Inode", "Node", "Piece", "put"]
+
+SECTOR_SIZE: Final = 512
+PIECES_MAX: Final = 4096
+"""A file with more unsynced pieces than this has the older half written back, as the kernel does after a while."""
+
+
+class Piece(NamedTuple):
+    """One unsynced change of a file: ``chunk`` written at ``position``, or (``chunk`` is None) the length set to ``position``."""
+
+    sequence: int
+    position: int
+    chunk: bytes | None
+
+
+class Inode:
+    """A file's content, without its name."""
+
+    __slots__ = ("_frozen_data", "_frozen_stable", "data", "mtime_ms", "pending", "reserved", "stable")
+
+    def __init__(self, data: bytes = b"", stable: bytes = b"", *, mtime_ms: int = 0, reserved: int = 0) -> None:
+        self.data: bytes | bytearray = data
+        self.stable: bytes | bytearray = stable
+        self.pending: list[Piece] = []
+        self.mtime_ms = mtime_ms
+        self.reserved = reserved
+        self._frozen_data: bytes | None = data
+        self._frozen_stable: bytes | None = stable
+
+    def change(self, piece: Piece) -> None:
+        """Show ``piece`` and keep it pending."""
+        if type(self.data) is bytes:
+            self.data = bytearray(self.data)
+        self._frozen_data = None
+        _apply(self.data, piece.position, piece.chunk)  # type: ignore[arg-type]
+        self.pending.append(piece)
+        if len(self.pending) > PIECES_MAX:
+            self.settle(self.pending[PIECES_MAX // 2].sequence)
+
+    def settle(self, sequence: int) -> None:
+        """Make stable what was pending up to ``sequence``."""
+        pending = self.pending
+        if not pending or pending[0].sequence > sequence:
+            return
+        stable = self._writable_stable()
+        count = 0
+        for piece in pending:
+            if piece.sequence > sequence:
+                break
+            _apply(stable, piece.position, piece.chunk)
+            count += 1
+        del pending[:count]
+
+    def spoil(self, sequence: int, random: Random) -> None:
+        """A sync up to ``sequence`` fails: what is pending reaches the disk in part, and none of it is ever written again."""
+        damage = Damage.independent(random)
+        stable = self._writable_stable()
+        for piece in self.pending:
+            if piece.sequence <= sequence:
+                damage.apply(stable, piece)
+        self.pending = [piece for piece in self.pending if piece.sequence > sequence]
+
+    def flip(self, position: int, mask: int) -> None:
+        """Flip the bits of ``mask`` in the byte at ``position``, on the disk and in the cache."""
+        if type(self.data) is bytes:
+            self.data = bytearray(self.data)
+        self.data[position] ^= mask  # type: ignore[index]
+        self._frozen_data = None
+        if position < len(self.stable):
+            self._writable_stable()[position] ^= mask
+
+    def after_crash(self, damage: Damage) -> Inode:
+        """A new file with what power loss leaves of this one."""
+        if self.pending:
+            content = bytearray(self.stable)
+            for piece in self.pending:
+                damage.apply(content, piece)
+            left = bytes(content)
+        else:
+            if self._frozen_stable is None:
+                self._frozen_stable = bytes(self.stable)
+            left = self._frozen_stable
+        return Inode(left, left, mtime_ms=self.mtime_ms, reserved=self.reserved)
+
+    def copy(self) -> Inode:
+        """A new file with the same shown, stable and pending state."""
+        if self._frozen_data is None:
+            self._frozen_data = bytes(self.data)
+        if self._frozen_stable is None:
+            self._frozen_stable = bytes(self.stable)
+        copied = Inode(self._frozen_data, self._frozen_stable, mtime_ms=self.mtime_ms, reserved=self.reserved)
+        copied.pending = list(self.pending)
+        return copied
+
+    def _writable_stable(self) -> bytearray:
+        self._frozen_stable = None
+        if type(self.stable) is bytes:
+            self.stable = bytearray(self.stable)
+        return self.stable  # type: ignore[return-value]
+
+
+class Folder:
+    """Names: ``entries`` as shown, ``stable`` as power loss leaves them for certain."""
+
+    __slots__ = ("entries", "stable")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.stable: dict[str, Node] = {}
+
+
+Node = Inode | Folder
+
+
+class Change(NamedTuple):
+    """One unsynced change of names, whole or not at all: ``(folder, name, what it then names or None)``.
+
+    A rename has two parts, the new name first. After a crash its old name may still be there too, but never is neither.
+    """
+
+    sequence: int
+    parts: tuple[tuple[Folder, str, Node | None], ...]
+
+    def apply_stable(self) -> None:
+        """Make it stable."""
+        for folder, name, node in self.parts:
+            put(folder.stable, name, node)
+
+    def touches(self, folder: Folder) -> bool:
+        """Whether a name in ``folder`` changes."""
+        return any(part[0] is folder for part in self.parts)
+
+
+class Damage:
+    """How one power loss treats what was pending: drawn once, then asked for each piece in the order of their making.
+
+    Legal for a file: each piece kept, dropped or torn (at any byte; any set of sectors; length grown but bytes zero or, where nothing was
+    written before, arbitrary). Legal for names: each change kept or dropped; a rename's old name may survive it. The order of the
+    disk is not the order of the calls.
+    """
+
+    __slots__ = ("_cut", "_drop_data", "_drop_names", "_random", "_tear")
+
+    def __init__(self, random: Random, *, drop_data: float, drop_names: float, tear: float, cut: int | None = None) -> None:
+        self._random = random
+        self._drop_data = drop_data
+        self._drop_names = drop_names
+        self._tear = tear
+        self._cut = cut
+
+    @classmethod
+    def drawn(cls, random: Random, oldest: int, newest: int) -> Damage:
+        """One of several tempers, so that rare combinations (all names but no data) are not rare."""
+        kind = random.randrange(8)
+        if kind == 0:
+            return cls(random, drop_data=1.0, drop_names=1.0, tear=0.0)  # nothing was written back
+        if kind == 1:
+            return cls(random, drop_data=1.0, drop_names=0.0, tear=0.0)  # names only: the empty file
+        if kind == 2:
+            return cls(random, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file nobody names
+        if kind == 3:
+            # A disk that keeps the order: everything before a moment, the piece of that moment torn.
+            return cls(random, drop_data=0.0, drop_names=0.0, tear=0.0, cut=random.randint(oldest, newest + 1))
+        if kind == 4:
+            return cls(random, drop_data=0.0, drop_names=0.0, tear=1.0)
+        return cls.independent(random)
+
+    @classmethod
+    def independent(cls, random: Random) -> Damage:
+        """Each piece on its own."""
+        return cls(random, drop_data=random.choice((0.15, 0.5, 0.85)), drop_names=random.choice((0.15, 0.5, 0.85)), tear=0.4)
+
+    def keeps(self, change: Change) -> bool:
+        """Whether a change of names reached the disk."""
+        if self._cut is not None:
+            return change.sequence < self._cut
+        return self._random.random() >= self._drop_names
+
+    def keeps_old_name(self) -> bool:
+        """Whether a rename that reached the disk left its old name there too."""
+        return self._cut is None and self._random.random() < 0.1
+
+    def apply(self, content: bytearray, piece: Piece) -> None:
+        """Do to ``content`` what is left of ``piece``."""
+        random = self._random
+        if self._cut is not None:
+            if piece.sequence > self._cut:
+                return
+            tear = piece.sequence == self._cut
+        else:
+            if random.random() < self._drop_data:
+                return
+            tear = random.random() < self._tear
+        if tear and piece.chunk:
+            _tear(content, piece.position, piece.chunk, random)
+        else:
+            _apply(content, piece.position, piece.chunk)
+
+
+def put(names: dict[str, Node], name: str, node: Node | None) -> None:
+    """Let ``name`` name ``node``, or nothing."""
+    if node is None:
+        names.pop(name, None)
+    else:
+        names[name] = node
+
+
+def _apply(content: bytearray, position: int, chunk: bytes | None) -> None:
+    size = len(content)
+    if chunk is None:
+        if position < size:
+            del content[position:]
+        else:
+            content.extend(bytes(position - size))
+        return
+    if position > size:
+        content.extend(bytes(position - size))
+    content[position : position + len(chunk)] = chunk
+
+
+def _tear(content: bytearray, position: int, chunk: bytes, random: Random) -> None:
+    size = len(chunk)
+    kind = random.randrange(5)
+    if kind == 0:
+        _apply(content, position, chunk[: random.randrange(size)])
+    elif kind == 1:
+        start = random.randrange(size)
+        _apply(content, position + start, chunk[start:])
+    elif kind == 2:
+        start = 0
+        while start < size:
+            end = min(size, start + SECTOR_SIZE - (position + start) % SECTOR_SIZE)
+            if random.random() < 0.5:
+                _apply(content, position + start, chunk[start:end])
+            start = end
+    else:
+        # The length reached the disk and the bytes did not. Bytes that were there before stay as they were.
+        missing = position + size - len(content)
+        if missing > 0:
+            content.extend(bytes(missing) if kind == 3 else random.randbytes(missing))
