@@ -1,0 +1,273 @@
+"""Writes the reference pages from the code: ``python docs/generate.py``. A test fails while a page and the code differ.
+
+Signatures and texts are taken from the sources (of compiled classes: from their stubs), so nothing is said twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import pyreplog
+from pyreplog import config, errors
+from pyreplog.cli.main import build_parser
+
+REFERENCE: Final = Path(__file__).resolve().parent / "reference"
+ROOMS: Final = ("pyreplog",)
+
+
+def pages() -> dict[str, str]:
+    """Each generated page by its file name."""
+    return {"api.md": api(), "cli.md": cli(), "config.md": settings(), "errors.md": failures()}
+
+
+# --- the Python API -------------------------------------------------------------------------------------------------------------
+
+
+def api() -> str:
+    """Every name of ``pyreplog.__all__`` but the errors, which have a page of their own."""
+    lines = [
+        "# Python API",
+        "",
+        "Everything that `import pyreplog` offers; what is not here is private. Errors are on [their own page](errors.md).",
+        "",
+    ]
+    for name in sorted(pyreplog.__all__, key=str.lower):
+        thing = getattr(pyreplog, name)
+        if inspect.isclass(thing) and issubclass(thing, errors.PyreplogError):
+            continue
+        lines += [f"## `{name}`", ""]
+        if not callable(thing):
+            lines += [f"`{thing!r}`", ""]
+            continue
+        node = definition(thing)
+        if isinstance(node, ast.ClassDef):
+            lines += class_entry(node)
+        elif node is not None:
+            lines += ["```text", signature(node, node.name), "```", "", *text(node), ""]
+        else:
+            lines += [inspect.getdoc(thing) or "", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def definition(thing: object) -> Definition | None:
+    """Where the class or function is written down: in its module's source, or in the stub of a compiled one."""
+    module, name = getattr(thing, "__module__", ""), getattr(thing, "__name__", "")
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return None
+    source = Path(spec.origin)
+    if source.suffix != ".py":
+        source = source.with_name(module.rpartition(".")[2] + ".pyi")
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, Definition) and node.name == name:
+            return node
+    return None
+
+
+def class_entry(node: ast.ClassDef) -> list[str]:
+    """Its text, how it is made, and every public method, property and field."""
+    lines = [*text(node), ""]
+    enum = any("Enum" in ast.unparse(base) for base in node.bases)
+    for part in node.body:
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+            made = part.name in {"__init__", "__new__"}
+            if part.name.startswith("_") and not made:
+                continue
+            if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in part.decorator_list):
+                kind = f": {ast.unparse(part.returns)}" if part.returns is not None else ""
+                lines += entry(f"{part.name}{kind}", text(part))
+            elif not made or len(part.args.args) + len(part.args.kwonlyargs) > 1:
+                lines += entry(signature(part, node.name if made else part.name, method=True), text(part))
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_"):
+            lines += entry(f"{part.target.id}: {ast.unparse(part.annotation)}", [])
+        elif (
+            isinstance(part, ast.Assign)
+            and isinstance(part.targets[0], ast.Name)
+            and any("Enum" in ast.unparse(base) for base in node.bases)
+        ):
+            lines += entry(f"{part.targets[0].id} = {ast.unparse(part.value)}", [])
+    return [*lines, ""]
+
+
+def entry(head: str, body: list[str]) -> list[str]:
+    """One item of a list, its text indented under it."""
+    return [f"* `{head}`", *(f"  {line}" if line else "" for line in body)]
+
+
+def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, method: bool = False) -> str:
+    """``name(arguments) -> result`` without ``self``."""
+    arguments = ast.unparse(node.args)
+    static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in node.decorator_list)
+    if method and not static:
+        arguments = arguments.partition(",")[2].strip() if "," in arguments else ""
+    result = f" -> {ast.unparse(node.returns)}" if node.returns is not None and node.name not in {"__init__", "__new__"} else ""
+    return f"{'await ' if isinstance(node, ast.AsyncFunctionDef) else ''}{name}({arguments}){result}"
+
+
+def text(node: Definition) -> list[str]:
+    """The docstring in Markdown."""
+    return markdown(ast.get_docstring(node) or "").splitlines()
+
+
+def markdown(docstring: str) -> str:
+    """Double backticks become single ones, roles plain code."""
+    for role in ("class", "meth", "func", "attr", "exc", "mod"):
+        docstring = docstring.replace(f":{role}:`", "`")
+    return docstring.replace("``", "`")
+
+
+# --- the command ----------------------------------------------------------------------------------------------------------------
+
+
+def cli() -> str:
+    """Every command with every argument and option."""
+    parser, parsers = build_parser()
+    lines = [
+        "# The command `replog`",
+        "",
+        "```text",
+        *(f"replog {name:9} {summary(parser, name)}" for name in parsers),
+        "```",
+        "",
+        "Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 failed, 2 not understood, 130",
+        "interrupted. Work that takes longer than a second tells how far it is, on a terminal or with `--progress`. Control",
+        "characters in topics, keys and values are escaped, so that a record cannot drive the terminal. `replog --version` prints the",
+        "version.",
+        "",
+    ]
+    for name, command in parsers.items():
+        lines += [f"## `replog {name}`", "", (command.description or "").strip(), "", "```text", usage(command), "```", ""]
+        lines += ["| argument | what |", "|---|---|"]
+        for action in command._actions:
+            if isinstance(action, argparse._HelpAction):
+                continue
+            lines.append(f"| `{spelling(action)}` | {cell(action.help or '')} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def summary(parser: argparse.ArgumentParser, name: str) -> str:
+    """The one line of help of a command."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return next(str(choice.help) for choice in action._choices_actions if choice.dest == name)
+    return ""
+
+
+def usage(command: argparse.ArgumentParser) -> str:
+    """The usage line, never wrapped by the width of somebody's terminal."""
+    words = " ".join(command.format_usage().split())
+    return words.removeprefix("usage: ").replace(" [-h]", "")
+
+
+def spelling(action: argparse.Action) -> str:
+    """``-n, --count N`` of an option, ``PATH`` of an argument."""
+    if not action.option_strings:
+        return str(action.metavar)
+    choices = "{" + ",".join(str(choice) for choice in action.choices) + "}" if action.choices else ""
+    value = "" if action.nargs == 0 else f" {action.metavar or choices}"
+    return ", ".join(action.option_strings) + value
+
+
+def cell(words: str) -> str:
+    """Fit for a table."""
+    return words.replace("|", "\\|")
+
+
+# --- settings and errors --------------------------------------------------------------------------------------------------------
+
+
+def settings() -> str:
+    """The settings of a topic and of a node, with their defaults, limits and texts."""
+    lines = [
+        "# Settings",
+        "",
+        "## Of a topic or log",
+        "",
+        "Given as `config={...}` to `create_topic` and `open_log`, by Kafka's names. An unknown one is refused with the nearest known.",
+        "`min.insync.replicas` of a topic of a cluster defaults to a majority: RF/2 + 1, rounded down.",
+        "",
+        "| key | default | values | what |",
+        "|---|---|---|---|",
+    ]
+    limits = {name: f"{number(low)} to {number(high)}" for name, low, high in config._LIMITS}
+    words = {"durability": config.DURABILITIES, "compression_type": config.CODECS, "message_timestamp_type": config.TIMESTAMP_TYPES}
+    for name, default, about in fields(config.LogConfig):
+        values = limits.get(name) or ", ".join(f"`{word}`" for word in words[name])
+        lines.append(f"| `{name.replace('_', '.')}` | {number(default)} | {values} | {cell(about)} |")
+    lines += ["", "## Of a node", "", "| field of `NodeConfig` | default | what |", "|---|---|---|"]
+    lines += [f"| `{name}` | {number(default)} | {cell(about)} |" for name, default, about in fields(config.NodeConfig)]
+    return "\n".join(lines) + "\n"
+
+
+def number(value: object) -> str:
+    """Limits of a type by their names."""
+    names = {config.INT64_MAX: "2^63 - 1", config.INT32_MAX: "2^31 - 1"}
+    return names.get(value, str(value)) if isinstance(value, int) else f"`{value}`"
+
+
+def fields(kind: type) -> Iterator[tuple[str, object, str]]:
+    """(name, default, text below it) of each field of a dataclass."""
+    node = definition(kind)
+    assert isinstance(node, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for part, following in zip(node.body, node.body[1:], strict=False):
+        if not (isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and isinstance(following, ast.Expr)):
+            continue
+        if isinstance(following.value, ast.Constant) and isinstance(following.value.value, str):
+            texts[part.target.id] = " ".join(markdown(following.value.value).split())
+    for field in dataclasses.fields(kind):
+        yield field.name, field.default, texts.get(field.name, "")
+
+
+def failures() -> str:
+    """The tree of exceptions."""
+    lines = [
+        "# Errors",
+        "",
+        "One tree. Each class keeps the facts a handler needs as attributes; where Python has a name for the kind, it is a second",
+        "parent, so that `except OSError` keeps meaning what people expect. Kafka's number and whether trying again can help stand",
+        "with those that are a node's answer.",
+        "",
+    ]
+
+    def walk(kind: type[errors.PyreplogError], depth: int) -> None:
+        parents = [base.__name__ for base in kind.__bases__ if not issubclass(base, errors.PyreplogError)]
+        also = "" if not parents or parents == ["Exception"] else f", also {' and '.join(f'`{name}`' for name in parents)}"
+        answer = ""
+        if issubclass(kind, errors.ClusterError) and kind is not errors.ClusterError:
+            answer = f" (Kafka's {kind.code}{', retriable' if kind.retriable else ''})"
+        about = " ".join(markdown(inspect.cleandoc(kind.__doc__ or "")).split())
+        lines.append(f"{'  ' * depth}* `{kind.__name__}`{also}{answer}: {about}")
+        for child in sorted(kind.__subclasses__(), key=lambda child: child.__name__):
+            if child.__module__ == errors.__name__:
+                walk(child, depth + 1)
+
+    walk(errors.PyreplogError, 0)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Write the pages that differ; print their names."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, content in pages().items():
+        path = REFERENCE / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != content:
+            path.write_text(content, encoding="utf-8")
+            print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""The pages say what the code does: examples run, references are generated, links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.house.sources import PACKAGE, ROOT
+
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
+LINKED = [path for path in [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))] if "_build" not in path.parts]
+MARK = "\x1e"
+PAGE_SECONDS_MAX = 110
+
+
+def script(page: Path) -> tuple[str, dict[int, str]]:
+    """The page's ``python`` blocks as one program whose line numbers are the page's, and the output shown after each (by its last line).
+
+    Foreign code is fenced as ``py``, which is not run.
+    """
+    lines = page.read_text(encoding="utf-8").splitlines()
+    program = [""] * len(lines)
+    shown: dict[int, str] = {}
+    language, start, block_end = "", 0, 0
+    for number, line in enumerate(lines):
+        fence = re.fullmatch(r"```(\w*)\s*", line)
+        if fence is None:
+            if language == "python":
+                program[number] = line
+            elif not language and line.strip():
+                block_end = 0
+        elif language:
+            if language == "python":
+                program[number], block_end = f"print('{MARK}{number}')", number
+            elif language == "text" and block_end:
+                shown[block_end], block_end = "\n".join(lines[start + 1 : number]), 0
+            language = ""
+        else:
+            language, start = fence.group(1) or "plain", number
+            if language not in {"text", "python"}:
+                block_end = 0
+    return "\n".join(program), shown
+
+
+def pages_with_code() -> list[object]:
+    """Pages that hold something to run; those that use Spark carry its mark."""
+    return [
+        pytest.param(page, id=page.name, marks=[pytest.mark.spark] if "SparkSession" in page.read_text() or "spark" in page.stem else [])
+        for page in PAGES
+        if "```python" in page.read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize("page", pages_with_code())
+def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    """Every ``python`` block runs, in the page's order, and prints exactly the ``text`` block below it where there is one."""
+    program, shown = script(page)
+    source = tmp_path / "program.py"
+    source.write_text(program, encoding="utf-8")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
+    done = subprocess.run(
+        [sys.executable, str(source)], cwd=folder, env=environment, capture_output=True, text=True, timeout=PAGE_SECONDS_MAX, check=False
+    )
+    assert done.returncode == 0, f"{page.name}: {done.stdout}\n{done.stderr}"
+    printed: dict[int, str] = {}
+    text = ""
+    for line in done.stdout.splitlines():
+        if MARK in line:
+            text += line.partition(MARK)[0]
+            printed[int(line.partition(MARK)[2])], text = text.strip("\n"), ""
+        else:
+            text += line + "\n"
+    for number, expected in shown.items():
+        assert printed[number] == expected, f"{page.name}:{number + 1}"
+
+
+def generator() -> ModuleType:
+    """``docs/generate.py`` as a module."""
+    spec = importlib.util.spec_from_file_location("generate_docs", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["api.md", "cli.md", "config.md", "errors.md"])
+def test_reference_pages_are_the_codes(name: str) -> None:
+    """A generated page is what ``python docs/generate.py`` writes now."""
+    assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: python docs/generate.py"
+
+
+def test_links_lead_somewhere() -> None:
+    """Every relative link of every page is a file of the repository."""
+    broken = []
+    for page in LINKED:
+        for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target and not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken
+
+
+def test_one_title_per_page() -> None:
+    """Each page begins with its one ``# Title``."""
+    for page in LINKED:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, page
+        assert text.startswith("# "), page
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    """The first page has the commands a newcomer needs, and continuous integration runs the same."""
+    readme, ci = (ROOT / "README.md").read_text(), (ROOT / ".ci" / "run").read_text()
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in ("demo", "test"):
+        assert f"make {target}" in readme
+        assert re.search(rf"\b{target}\b", ci)
+    assert {"demo", "test", "check", "sanitize", "bench", "docs"} <= set(targets)
+
+
+def test_every_room_is_on_the_architecture_page() -> None:
+    """Each module of the package appears in the picture of docs/internals/architecture.md."""
+    picture = (DOCS / "internals" / "architecture.md").read_text(encoding="utf-8")
+    missing = [
+        str(path.relative_to(PACKAGE))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.name != "__init__.py" and not re.search(rf"\b{path.stem}(\.py)?\b", picture)
+    ]
+    assert not missing

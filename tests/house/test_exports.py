@@ -1,0 +1,50 @@
+"""What ``import pyreplog`` offers: every name works, is documented, and nothing more is reachable by accident."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import subprocess
+import sys
+
+import pyreplog
+from tests.house.sources import PACKAGE, ROOT, modules, tree
+
+
+def test_every_export_exists_and_is_documented() -> None:
+    """Each name of ``__all__`` is there once, has a docstring, and stands on a reference page."""
+    reference = "".join((ROOT / "docs" / "reference" / page).read_text() for page in ("api.md", "errors.md"))
+    assert sorted(set(pyreplog.__all__)) == sorted(pyreplog.__all__)
+    for name in pyreplog.__all__:
+        thing = getattr(pyreplog, name)
+        if callable(thing):
+            assert inspect.getdoc(thing), name
+        assert f"`{name}`" in reference, name
+
+
+def test_all_errors_are_exported() -> None:
+    """Whoever handles an error finds its class in ``pyreplog``."""
+    raised = {name for name in pyreplog.errors.__all__ if name.endswith("Error")}
+    internal = {"NotEnoughReplicasAfterAppendError", "ProtocolError", "LocalProtocolError", "RemoteProtocolError", "NotControllerError"}
+    assert raised - internal <= set(pyreplog.__all__)
+
+
+def test_doors_say_what_they_export() -> None:
+    """Every layer's ``__init__`` lists its names in ``__all__``."""
+    for path in modules():
+        if path.name == "__init__.py" and path.parent != PACKAGE / "cli":
+            names = {target.id for node in tree(path).body for target in getattr(node, "targets", []) if hasattr(target, "id")}
+            assert "__all__" in names, path
+
+
+def test_import_needs_no_extras() -> None:
+    """``import pyreplog`` loads neither pyarrow nor pyspark, pandas, polars or numpy, and is silent."""
+    code = "import sys, pyreplog; print(sorted({'pyarrow', 'pyspark', 'pandas', 'polars', 'numpy', 'duckdb'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+    assert done.stderr == ""
+
+
+def test_logging_is_silent_by_default() -> None:
+    """The logger ``pyreplog`` has a NullHandler, so an application that set up nothing sees nothing."""
+    assert any(isinstance(handler, logging.NullHandler) for handler in logging.getLogger("pyreplog").handlers)

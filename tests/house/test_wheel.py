@@ -1,0 +1,90 @@
+"""What users install: sdist -> wheel -> a fresh environment -> import. It needs the registry for the build's and the package's dependencies."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.house.sources import PACKAGE, ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+SOURCES = (".pyx", ".pxd", ".c", ".h", ".cpp")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """The output of a command that must succeed."""
+    done = subprocess.run([str(word) for word in command], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """(sdist, wheel), the wheel built from the sdist alone."""
+    folder = tmp_path_factory.mktemp("dist")
+    # The tree is copied as version control sees it, so that no build output of the checkout helps.
+    tree = tmp_path_factory.mktemp("tree")
+    files = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in files:
+        if name.startswith(("src/", "pyproject", "setup.py", "README", "LICENSE")) and (ROOT / name).is_file():
+            target = tree / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((ROOT / name).read_bytes())
+    run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", folder, tree, cwd=folder)
+    sdist = next(folder.glob("*.tar.gz"))
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    unpacked = next((folder / "unpacked").iterdir())
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, unpacked, cwd=folder)
+    return sdist, next(folder.glob("*.whl"))
+
+
+def test_sdist_holds_all_sources(built: tuple[Path, Path]) -> None:
+    """Everything in ``src/_core`` travels: without it nobody can build."""
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    core = ROOT / "src" / "_core"
+    wanted = {str(path.relative_to(ROOT)) for path in core.rglob("*") if path.suffix in {*SOURCES, ".py"}}
+    assert wanted
+    assert wanted <= names
+
+
+def test_wheel_holds_types_and_no_sources(built: tuple[Path, Path]) -> None:
+    """``py.typed``, every module, every stub, the compiled modules, and not one source of them."""
+    with zipfile.ZipFile(built[1]) as archive:
+        names = set(archive.namelist())
+    assert "pyreplog/py.typed" in names
+    expected = {f"pyreplog/{path.relative_to(PACKAGE)}" for kind in ("*.py", "*.pyi") for path in PACKAGE.rglob(kind)}
+    assert expected <= names
+    assert any(name.startswith("pyspark_replog/") for name in names)
+    assert not [name for name in names if name.endswith(SOURCES) or name.startswith("_core/")]
+    compiled = {name.rpartition("/")[2].partition(".")[0] for name in names if name.endswith(".so")}
+    assert {path.stem for path in (PACKAGE / "_core").glob("*.pyi")} == compiled
+
+
+def test_wheel_installs_and_works_alone(built: tuple[Path, Path], tmp_path: Path) -> None:
+    """In an environment with nothing but the runtime dependencies a log can be written, read and handed over, and the command runs."""
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", built[1], cwd=tmp_path)
+    code = (
+        "import pyreplog\n"
+        "with pyreplog.open_log('events') as log:\n"
+        "    log.append(b'hello', key=b'k')\n"
+        "    assert [r.value for r in log.read(start=0)] == [b'hello']\n"
+        "    assert log.scan().__arrow_c_stream__()\n"
+        "import importlib.util\n"
+        "assert not any(importlib.util.find_spec(name) for name in ('pyarrow', 'pyspark', 'pandas', 'polars'))\n"
+        "print(pyreplog.__file__)\n"
+    )
+    where = run(python, "-c", code, cwd=tmp_path)
+    assert str(tmp_path) in where
+    replog = tmp_path / "env" / "bin" / "replog"
+    assert '"value":"hello"' in run(replog, "cat", "events", cwd=tmp_path)
