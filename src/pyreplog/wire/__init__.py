@@ -125,6 +125,7 @@ from pyreplog.wire.schemas import (
     Records,
     RecordsSlice,
     ReplicaState,
+    SnapshotId,
     TopicProduceData,
     TopicProduceResponse,
 )
@@ -233,6 +234,7 @@ __all__ = [
     "RequestBody",
     "Response",
     "ResponseBody",
+    "SnapshotId",
     "TopicProduceData",
     "TopicProduceResponse",
     "TopicRecord",

@@ -63,6 +63,7 @@ __all__ = [
     "Records",
     "RecordsSlice",
     "ReplicaState",
+    "SnapshotId",
     "TopicProduceData",
     "TopicProduceResponse",
 ]
@@ -263,6 +264,14 @@ class EpochEndOffset:
 
 
 @dataclass(slots=True)
+class SnapshotId:
+    """What ``records`` restate: everything below ``end_offset``. In an answer about the metadata partition: forget what you have."""
+
+    end_offset: int = -1
+    epoch: int = -1
+
+
+@dataclass(slots=True)
 class PartitionData:
     """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
 
@@ -275,6 +284,7 @@ class PartitionData:
     current_leader: LeaderIdAndEpoch | None = None
     preferred_read_replica: int = -1
     records: Records | Sequence[tuple[int, MetadataRecord]] | None = None
+    snapshot_id: SnapshotId | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,334 @@
+"""The controller of a cluster in one process: one machine that decides, keeps its state in one file, and tells the nodes.
+
+It stands where the metadata quorum will stand, behind the same messages: brokers register, beat and propose to it, and fetch its
+decisions as metadata records at offsets from ``__cluster_metadata``. Nothing leaves it before its state is durable.
+
+For whoever runs one::
+
+    authority = Authority.open(disk, "data", config, random, now_ns=clock.monotonic_ns())
+    endpoint = AuthorityEndpoint(authority, transport, clock)     # listens at CONTROLLER_ADDRESS
+    endpoint.poll()                                               # as often as anything may have happened; False: nothing had
+    endpoint.next_wake_ns                                         # and at that time at the latest
+    endpoint.fence(broker_id)                                     # a node was killed, and you know
+    endpoint.close()                                              # nothing to flush
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClosedError, StorageError
+from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
+from pyreplog.quorum import describe
+from pyreplog.quorum.controller import Controller
+from pyreplog.quorum.image import MetadataImage
+from pyreplog.quorum.state import ControllerState, decode, encode, load, store
+from pyreplog.quorum.topics import new_id
+from pyreplog.wire import (
+    METADATA_TOPIC_ID,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeTopicPartitionsRequest,
+    ErrorCode,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    MetadataRecord,
+    MetadataRequest,
+    PartitionData,
+    Request,
+    RequestBody,
+    Response,
+    ResponseBody,
+    SnapshotId,
+)
+
+__all__ = ["CONTROLLER_ADDRESS", "Authority", "AuthorityEndpoint", "AuthorityReply"]
+
+CONTROLLER_ADDRESS: Final = "controller"
+RECORDS_KEPT_MAX: Final = 4096
+"""Records a node may be behind before it gets the whole image instead."""
+STALL_NS: Final = 250_000_000
+"""Running this much later than planned means that the process stood still."""
+_MS: Final = 1_000_000
+
+
+class AuthorityReply(NamedTuple):
+    """An effect: ``body`` answers request ``correlation_id`` of ``peer``."""
+
+    peer: Address
+    correlation_id: int
+    body: ResponseBody
+
+
+@dataclass(slots=True)
+class _Parked:
+    """A fetch of metadata that waits for something new."""
+
+    peer: Address
+    correlation_id: int
+    fetch_offset: int
+    until_ns: int
+
+
+class Authority:
+    """The machine: ``step(requests, now_ns)`` -> replies, durable when it returns. One owner."""
+
+    def __init__(self, disk: Disk, folder: str, controller: Controller, durable: bytes) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._config = controller.config
+        self._controller = controller
+        self._durable = durable
+        self._kept: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
+        self._kept_from = controller.image.offset + 1
+        self._parked: dict[Address, _Parked] = {}
+        self._planned_ns: int | None = None
+        self._failure: StorageError | None = None
+
+    @classmethod
+    def open(cls, disk: Disk, folder: str, config: NodeConfig, random: Random, *, now_ns: int) -> Authority:
+        """The authority whose state is in ``folder`` (made where missing); a folder without state begins a new cluster.
+
+        Every broker is fenced until it registers, and no leader goes on in its old epoch. Raises :class:`CorruptError` where the state is
+        damaged, :class:`StorageError` where the disk refuses.
+        """
+        disk.make_directory(folder)
+        state = load(disk, folder)
+        if state is None:
+            state = ControllerState(new_id(random), MetadataImage(), {})
+        controller = Controller(state.image, config, random, state.cluster_id, state.suspects)
+        controller.start(now_ns)
+        authority = cls(disk, folder, controller, b"")
+        authority._commit()
+        return authority
+
+    @property
+    def cluster_id(self) -> str:
+        """What nodes must name when they register."""
+        return self._controller.cluster_id
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as decided; to be read only."""
+        return self._controller.image
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`step` is due although nothing arrived."""
+        times = [parked.until_ns for parked in self._parked.values()]
+        deadline = self._controller.next_deadline_ns()
+        if deadline is not None:
+            times.append(deadline)
+        return min(times, default=None)
+
+    def step(self, requests: Sequence[Request], now_ns: int) -> list[AuthorityReply]:
+        """Decide over ``requests`` in order, and over what is due; one write of the state serves all.
+
+        A disk that is full refuses them all, and nothing has changed; one that fails to sync or rename ends this authority
+        (:class:`StorageError`, and :class:`ClosedError` ever after), because nobody knows what is on it.
+        """
+        if self._failure is not None:
+            raise ClosedError("the controller's disk failed") from self._failure
+        if self._planned_ns is not None and now_ns - self._planned_ns > STALL_NS:
+            self._controller.forgive(now_ns - self._planned_ns)
+        replies: list[AuthorityReply] = []
+        for request in requests:
+            body = self._answer(request, now_ns)
+            if body is not None:
+                replies.append(AuthorityReply(request.source, request.correlation_id, body))
+        self._controller.tick(now_ns)
+        replies = self._finish(requests, replies, now_ns)
+        self._planned_ns = self.next_wake_ns
+        return replies
+
+    def fence(self, broker_id: int, now_ns: int) -> list[AuthorityReply]:
+        """A node was killed, says who killed it: no need to wait for its session to end."""
+        self._controller.fence(broker_id, now_ns)
+        return self._finish((), [], now_ns)
+
+    def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[bool, list[AuthorityReply]]:
+        """A person asks for the best log there is, whatever was lost. False where no replica is up, or somebody leads already."""
+        done = self._controller.elect_uncleanly(topic, partition)
+        return done, self._finish((), [], now_ns)
+
+    # ------------------------------------------------------------------------------------------------------------------------- answers
+
+    def _answer(self, request: Request, now_ns: int) -> ResponseBody | None:
+        body = request.body
+        controller = self._controller
+        if isinstance(body, FetchRequest):
+            self._park(request, body, now_ns)
+            return None
+        if isinstance(body, BrokerHeartbeatRequest):
+            return controller.heartbeat(body, now_ns)
+        if isinstance(body, AlterPartitionRequest):
+            return controller.alter_partition(body)
+        if isinstance(body, BrokerRegistrationRequest):
+            return controller.register(body, now_ns)
+        if isinstance(body, CreateTopicsRequest):
+            return controller.create_topics(body)
+        if isinstance(body, DeleteTopicsRequest):
+            return controller.delete_topics(body)
+        return self._describe(body)
+
+    def _describe(self, body: RequestBody) -> ResponseBody | None:
+        if isinstance(body, MetadataRequest):
+            return describe.metadata(self.image, body, self.cluster_id)
+        if isinstance(body, DescribeTopicPartitionsRequest):
+            return describe.describe_topics(self.image, body)
+        if isinstance(body, DescribeConfigsRequest):
+            return describe.describe_configs(self.image, body)
+        if isinstance(body, DescribeClusterRequest):
+            return describe.describe_cluster(self.image, body, self.cluster_id)
+        return None  # not for a controller: whoever asks will time out, as with a lost message
+
+    def _park(self, request: Request, body: FetchRequest, now_ns: int) -> None:
+        """One waiting fetch per node; a newer one replaces it."""
+        if len(body.topics) != 1 or body.topics[0].topic_id != METADATA_TOPIC_ID or len(body.topics[0].partitions) != 1:
+            return
+        offset = body.topics[0].partitions[0].fetch_offset
+        self._parked[request.source] = _Parked(request.source, request.correlation_id, offset, now_ns + body.max_wait_ms * _MS)
+
+    def _serve_parked(self, now_ns: int) -> list[AuthorityReply]:
+        end = self.image.offset + 1
+        served = []
+        for parked in list(self._parked.values()):
+            if parked.fetch_offset != end or parked.until_ns <= now_ns:
+                del self._parked[parked.peer]
+                served.append(AuthorityReply(parked.peer, parked.correlation_id, self._news(parked.fetch_offset)))
+        return served
+
+    def _news(self, fetch_offset: int) -> FetchResponse:
+        """Records from ``fetch_offset`` on; for one too far behind (or ahead: of another life) the image, as records of its last offset."""
+        end = self.image.offset + 1
+        data = PartitionData(0, high_watermark=end, log_start_offset=self._kept_from)
+        if self._kept_from <= fetch_offset <= end:
+            data.records = [entry for entry in self._kept if entry[0] >= fetch_offset]
+        else:
+            data.snapshot_id = SnapshotId(end, 0)
+            data.records = [(end - 1, record) for record in self.image.records()]
+        return FetchResponse([FetchableTopicResponse(METADATA_TOPIC_ID, [data])])
+
+    # ---------------------------------------------------------------------------------------------------------------------- durability
+
+    def _finish(self, requests: Sequence[Request], replies: list[AuthorityReply], now_ns: int) -> list[AuthorityReply]:
+        try:
+            self._commit()
+        except StorageError as error:
+            if self._failure is not None:
+                raise
+            replies = [
+                AuthorityReply(request.source, request.correlation_id, body)
+                for request in requests
+                if (body := _refusal(request.body, error)) is not None
+            ]
+        return replies + self._serve_parked(now_ns)
+
+    def _commit(self) -> None:
+        """Make what was decided durable, then known."""
+        records = self._controller.take()
+        controller = self._controller
+        if not records and self._durable:
+            return
+        data = encode(ControllerState(controller.cluster_id, controller.image, controller.suspects))
+        try:
+            store(self._disk, self._folder, data)
+        except StorageError as error:
+            if self._durable:
+                self._undo(error)
+            raise
+        self._durable = data
+        for entry in records:
+            if len(self._kept) == RECORDS_KEPT_MAX:
+                self._kept_from = self._kept[0][0] + 1
+            self._kept.append(entry)
+
+    def _undo(self, error: StorageError) -> None:
+        """Back to what is durable, where that is certain: the disk was full, so that the file in place is still the one written last."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            self._failure = error
+            return
+        state = decode(self._durable, self._folder)
+        self._controller.image = state.image
+        self._controller.suspects = state.suspects
+
+
+def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:
+    """What a request gets whose decision could not be written: it did not happen."""
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    if isinstance(body, BrokerHeartbeatRequest):
+        return BrokerHeartbeatResponse(code)
+    if isinstance(body, AlterPartitionRequest):
+        return AlterPartitionResponse(error_code=code)
+    if isinstance(body, BrokerRegistrationRequest):
+        return BrokerRegistrationResponse(code)
+    if isinstance(body, CreateTopicsRequest):
+        return CreateTopicsResponse([CreatableTopicResult(topic.name, error_code=code, error_message=str(error)) for topic in body.topics])
+    if isinstance(body, DeleteTopicsRequest):
+        return DeleteTopicsResponse(
+            [DeletableTopicResult(topic.name, topic.topic_id, error_code=code, error_message=str(error)) for topic in body.topics]
+        )
+    return None
+
+
+class AuthorityEndpoint:
+    """An authority on a transport. The caller's lock; ``poll`` never waits longer than it is told."""
+
+    def __init__(self, authority: Authority, transport: Transport, clock: Clock, address: Address = CONTROLLER_ADDRESS) -> None:
+        self.authority = authority
+        self.address = transport.listen(address)
+        self._transport = transport
+        self._clock = clock
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` is due although nothing arrived."""
+        return self.authority.next_wake_ns
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """Take what arrived, decide, answer. Whether anything happened."""
+        requests = [
+            event.message for event in self._transport.poll(timeout_ns) if type(event) is Received and type(event.message) is Request
+        ]
+        now_ns = self._clock.monotonic_ns()
+        due = self.authority.next_wake_ns
+        if not requests and (due is None or due > now_ns):
+            return False
+        self._send(self.authority.step(requests, now_ns))
+        return True
+
+    def fence(self, broker_id: int) -> None:
+        """A node was killed."""
+        self._send(self.authority.fence(broker_id, self._clock.monotonic_ns()))
+
+    def elect_uncleanly(self, topic: str, partition: int) -> bool:
+        """See :meth:`Authority.elect_uncleanly`."""
+        done, replies = self.authority.elect_uncleanly(topic, partition, self._clock.monotonic_ns())
+        self._send(replies)
+        return done
+
+    def _send(self, replies: list[AuthorityReply]) -> None:
+        for reply in replies:
+            self._transport.send(reply.peer, Response(self.address, reply.correlation_id, reply.body))
+
+    def close(self) -> None:
+        """Stop listening. The state is on disk already."""
+        self._transport.close()

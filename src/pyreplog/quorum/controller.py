@@ -1,0 +1,420 @@
+"""The controller's decisions: requests in, metadata records out. Sans-IO, deterministic, one owner.
+
+A decision reads the image *with everything decided before it* and writes its records through :meth:`Controller._write`, which applies
+them at once; so one request cannot see a state that another has already changed. Who runs the controller makes the records durable
+(:meth:`Controller.take`) before any answer leaves.
+
+Rules: Kafka's (partition changes, AlterPartition validation in Kafka's order, KIP-903 broker epochs, KIP-966 eligible leader replicas),
+the election after unclean starts (:mod:`pyreplog.quorum.election`), and fencing by silence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.ports import Random
+from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, change_record, settle, settle_uncleanly
+from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, effective_min_isr
+from pyreplog.quorum.topics import create_topic
+from pyreplog.wire import (
+    NO_LEADER,
+    AlterPartitionData,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResult,
+    AlterPartitionTopicResult,
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationChangeRecord,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    ErrorCode,
+    MetadataRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+)
+
+__all__ = ["ELECTION_WAIT_MS", "Controller"]
+
+ELECTION_WAIT_MS: Final = 500
+"""How long an election among replicas that restarted uncleanly waits for all of isr and elr."""
+_MS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is known of a broker since this controller started. Soft: never written.
+
+    ``registered``: this incarnation registered here and is not known to be dead. ``alive``: heard of within the session timeout.
+    """
+
+    contact_ns: int
+    registered: bool
+    alive: bool = True
+    metadata_offset: int = -1
+    shutdown_offset: int = -1
+    """In controlled shutdown: the newest record that moved something away from it."""
+
+
+@dataclass(slots=True)
+class Controller:
+    """Decisions over ``image``. ``suspects``: members of isr or elr that restarted uncleanly and are not known complete since, with how
+    far they reached; they are part of the state that must be made durable."""
+
+    image: MetadataImage
+    config: NodeConfig
+    random: Random
+    cluster_id: str
+    suspects: dict[PartitionKey, dict[int, ReplicaEnd]] = field(default_factory=dict)
+    _ends: dict[int, dict[PartitionKey, ReplicaEnd]] = field(default_factory=dict)
+    """What each broker reported at its last registration. Soft."""
+    _sessions: dict[int, _Session] = field(default_factory=dict)
+    _waiting: dict[PartitionKey, int] = field(default_factory=dict)
+    """Elections that wait for better candidates, and until when (ns)."""
+    _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
+
+    # -------------------------------------------------------------------------------------------------------------------- the outside
+
+    def start(self, now_ns: int) -> None:
+        """Begin to decide over an image that was at rest: nobody is known to be alive, and no leader goes on in its old epoch. The
+        in-sync sets stay: nobody can have left them while no controller was there to agree."""
+        for broker in list(self.image.brokers.values()):
+            if not broker.fenced:
+                self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=1))
+            self._sessions[broker.broker_id] = _Session(now_ns, registered=False)
+        for key, partition in self._partitions():
+            if partition.leader != NO_LEADER:
+                self._change(key, partition, Settlement(partition.isr, partition.elr, NO_LEADER))
+
+    def take(self) -> list[tuple[int, MetadataRecord]]:
+        """The records written since the last call, with their offsets."""
+        records, self._records = self._records, []
+        return records
+
+    def next_deadline_ns(self) -> int | None:
+        """When :meth:`tick` has something to do, if nothing happens before."""
+        session = self.config.session_timeout_ms * _MS
+        times = [one.contact_ns + session for one in self._sessions.values() if one.alive]
+        times.extend(self._waiting.values())
+        return min(times, default=None)
+
+    def tick(self, now_ns: int) -> None:
+        """Fence who was silent too long, one after the other; end elections that waited long enough."""
+        timeout = self.config.session_timeout_ms * _MS
+        for broker_id, session in self._sessions.items():
+            if session.alive and now_ns - session.contact_ns >= timeout:
+                session.alive = False
+                self._fence(broker_id, now_ns)
+        for key in [key for key, until in self._waiting.items() if until <= now_ns]:
+            del self._waiting[key]
+            self._settle(key, now_ns, patient=False)
+
+    def forgive(self, stall_ns: int) -> None:
+        """The controller itself stood still for ``stall_ns``: that is nobody else's silence."""
+        for session in self._sessions.values():
+            session.contact_ns += stall_ns
+
+    # ------------------------------------------------------------------------------------------------------------------------- brokers
+
+    def register(self, request: BrokerRegistrationRequest, now_ns: int) -> BrokerRegistrationResponse:
+        """A broker starts, fenced. Its epoch is the offset of its record; a repeated request of one incarnation gets the same one.
+
+        Where it lost data (an *incomplete* partition, or one it should have and has not) it leaves isr and elr, by records before its own:
+        so an image that shows the registration and the broker as a member says that *this* incarnation was put there.
+        """
+        if request.cluster_id != self.cluster_id:
+            return BrokerRegistrationResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
+        known = self.image.brokers.get(request.broker_id)
+        session = self._sessions.get(request.broker_id)
+        same = known is not None and known.incarnation_id == request.incarnation_id
+        if known is not None and not same:
+            if session is not None and session.registered and session.alive:
+                return BrokerRegistrationResponse(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+            self._fence(request.broker_id, now_ns)
+        self._take_stock(request, known, now_ns, same=same)
+        self._sessions[request.broker_id] = _Session(now_ns, registered=True)
+        if known is not None and same:
+            return BrokerRegistrationResponse(broker_epoch=known.epoch)
+        epoch = self.image.offset + 1
+        self._write(
+            RegisterBrokerRecord(
+                request.broker_id,
+                request.incarnation_id,
+                epoch,
+                end_points=tuple(BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners),
+                features=tuple(BrokerFeature(one.name, one.min_supported_version, one.max_supported_version) for one in request.features),
+                rack=request.rack,
+                log_dirs=tuple(request.log_dirs),
+            )
+        )
+        return BrokerRegistrationResponse(broker_epoch=epoch)
+
+    def _take_stock(self, request: BrokerRegistrationRequest, known: BrokerImage | None, now_ns: int, *, same: bool) -> None:
+        """Compare what the broker has with what the image believes it has, partition by partition."""
+        broker_id = request.broker_id
+        clean = known is not None and request.previous_broker_epoch == known.epoch
+        same_disk = known is not None and len(request.log_dirs) > 0 and tuple(request.log_dirs) == known.log_dirs
+        reported = {(end.topic_id, end.partition): end for end in request.partition_ends}
+        self._ends[broker_id] = {key: ReplicaEnd(end.last_epoch, end.end_offset) for key, end in reported.items()}
+        for key, partition in self._partitions():
+            if broker_id not in partition.isr and broker_id not in partition.elr:
+                continue
+            found = reported.get(key)
+            led = partition.leader != NO_LEADER
+            if found is not None and found.incomplete:
+                self._settle(key, now_ns, lost=broker_id)
+            elif same:
+                continue  # it went on running: what was known of it holds
+            elif found is None:
+                if led or not same_disk:
+                    self._settle(key, now_ns, lost=broker_id)
+                else:
+                    self._suspect(key, broker_id, MISSING)
+            elif not clean or broker_id in self.suspects.get(key, ()):
+                self._suspect(key, broker_id, ReplicaEnd(found.last_epoch, found.end_offset))
+                if led:
+                    self._settle(key, now_ns, without=broker_id)
+
+    def _suspect(self, key: PartitionKey, broker_id: int, end: ReplicaEnd) -> None:
+        self.suspects.setdefault(key, {})[broker_id] = end
+
+    def heartbeat(self, request: BrokerHeartbeatRequest, now_ns: int) -> BrokerHeartbeatResponse:
+        """A broker is alive. Unfences one that has caught up with its own registration; moves everything away from one that wants to
+        stop."""
+        broker = self.image.brokers.get(request.broker_id)
+        session = self._sessions.get(request.broker_id)
+        if broker is None or session is None:
+            return BrokerHeartbeatResponse(ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if broker.epoch != request.broker_epoch or not session.registered:
+            return BrokerHeartbeatResponse(ErrorCode.STALE_BROKER_EPOCH)
+        session.contact_ns = now_ns
+        session.alive = True
+        session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
+        caught_up = request.current_metadata_offset >= broker.epoch
+        stop = False
+        if broker.fenced:
+            stop = request.want_shut_down
+            if not stop and not request.want_fence and caught_up and not broker.in_controlled_shutdown:
+                self._unfence(broker, now_ns)
+        elif request.want_fence:
+            stop = request.want_shut_down
+            self._fence(request.broker_id, now_ns)
+        elif request.want_shut_down:
+            if not broker.in_controlled_shutdown:
+                self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, in_controlled_shutdown=1))
+                self._move_away(broker.broker_id, now_ns)
+                session.shutdown_offset = self.image.offset
+            stop = self._may_stop(broker.broker_id, session)
+        if stop:
+            self.fence(broker.broker_id, now_ns)
+        return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=self.image.brokers[broker.broker_id].fenced, should_shut_down=stop)
+
+    def fence(self, broker_id: int, now_ns: int) -> None:
+        """That incarnation is dead or done: it serves nothing any more, and only a new registration brings the broker back."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.alive = session.registered = False
+        self._fence(broker_id, now_ns)
+
+    def _fence(self, broker_id: int, now_ns: int) -> None:
+        broker = self.image.brokers.get(broker_id)
+        if broker is None:
+            return
+        if not broker.fenced:
+            self._write(BrokerRegistrationChangeRecord(broker_id, broker.epoch, fenced=1))
+        self._move_away(broker_id, now_ns)
+
+    def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
+        self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
+        for key, partition in self._partitions():
+            if partition.leader == NO_LEADER and (broker.broker_id in partition.isr or broker.broker_id in partition.elr):
+                self._settle(key, now_ns)
+
+    def _move_away(self, broker_id: int, now_ns: int) -> None:
+        """``broker_id`` leaves the in-sync set of every partition that somebody leads. Where nobody does, nothing can be committed
+        without it, and it stays as good as it is."""
+        for key, partition in self._partitions():
+            if partition.leader != NO_LEADER and broker_id in partition.isr:
+                self._settle(key, now_ns, without=broker_id)
+
+    def _may_stop(self, broker_id: int, session: _Session) -> bool:
+        if any(partition.leader == broker_id for _, partition in self._partitions()):
+            return False
+        return all(
+            self._sessions[other.broker_id].metadata_offset >= session.shutdown_offset
+            for other in self.image.brokers.values()
+            if other.active and other.broker_id != broker_id
+        )
+
+    # ---------------------------------------------------------------------------------------------------------------------- partitions
+
+    def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        """Leaders propose in-sync sets. Each proposal is decided by itself, by compare-and-swap on (leader epoch, partition epoch)."""
+        broker = self.image.brokers.get(request.broker_id)
+        session = self._sessions.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch or session is None or not session.registered:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        return AlterPartitionResponse(
+            [
+                AlterPartitionTopicResult(topic.topic_id, [self._alter(request.broker_id, topic.topic_id, one) for one in topic.partitions])
+                for topic in request.topics
+            ]
+        )
+
+    def _alter(self, sender: int, topic_id: str, proposal: AlterPartitionData) -> AlterPartitionResult:
+        key = (topic_id, proposal.partition_index)
+        error = self._validate(sender, key, proposal)
+        if error != ErrorCode.NONE:
+            return AlterPartitionResult(proposal.partition_index, error)
+        partition = self.image.topics[topic_id].partitions[proposal.partition_index]
+        isr = tuple(member.broker_id for member in proposal.new_isr_with_epochs)
+        after = self._settlement(key, partition, isr, (), patient=False)
+        if proposal.leader_recovery_state == 0 and partition.recovering:
+            after = after._replace(recovered=True)
+        joined = tuple(member for member in isr if member not in partition.isr)
+        self._change(key, partition, after._replace(cleared=joined))
+        partition = self.image.topics[topic_id].partitions[proposal.partition_index]
+        return AlterPartitionResult(
+            proposal.partition_index,
+            0,
+            partition.leader,
+            partition.leader_epoch,
+            partition.isr,
+            int(partition.recovering),
+            partition.partition_epoch,
+        )
+
+    def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
+        """Kafka's checks, in Kafka's order."""
+        if key[0] not in self.image.topics:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        partition = self.image.partition(key)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.partition_epoch:
+            return ErrorCode.NOT_CONTROLLER  # the stale one is this controller
+        if proposal.leader_epoch < partition.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if sender != partition.leader:
+            return ErrorCode.INVALID_REQUEST
+        if proposal.partition_epoch < partition.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        members = [member.broker_id for member in proposal.new_isr_with_epochs]
+        if len(dict.fromkeys(members)) != len(members) or sender not in members or any(one not in partition.replicas for one in members):
+            return ErrorCode.INVALID_REQUEST
+        if proposal.leader_recovery_state == 1 and (len(members) > 1 or not partition.recovering):
+            return ErrorCode.INVALID_REQUEST
+        for member in proposal.new_isr_with_epochs:
+            broker = self.image.brokers.get(member.broker_id)
+            if broker is None or not broker.active or broker.epoch != member.broker_epoch:
+                return ErrorCode.INELIGIBLE_REPLICA
+        return ErrorCode.NONE
+
+    def elect_uncleanly(self, topic: str, partition: int) -> bool:
+        """A person asks for the best log there is, whatever was lost. False where no replica is up or somebody leads."""
+        topic_id = self.image.topic_ids.get(topic, "")
+        before = self.image.partition((topic_id, partition))
+        if before is None or before.leader != NO_LEADER:
+            return False
+        key = (topic_id, partition)
+        ends = {member: self._ends.get(member, {}).get(key, MISSING) for member in before.replicas}
+        after = settle_uncleanly(before, ends, self._active)
+        if after is None:
+            return False
+        self._change(key, before, after)
+        return True
+
+    def _settle(self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True) -> None:
+        """Bring a partition to its next state: without a member of the in-sync set, or one that lost records; keep or elect its leader."""
+        partition = self.image.partition(key)
+        if partition is None:
+            return  # deleted while its election waited
+        isr = tuple(member for member in partition.isr if member != without)
+        after = self._settlement(key, partition, isr, () if lost < 0 else (lost,), patient=patient)
+        self._change(key, partition, after)
+        if after.waits:
+            self._waiting.setdefault(key, now_ns + ELECTION_WAIT_MS * _MS)
+
+    def _settlement(
+        self, key: PartitionKey, partition: PartitionImage, isr: tuple[int, ...], lost: tuple[int, ...], *, patient: bool
+    ) -> Settlement:
+        return settle(
+            partition,
+            isr,
+            min_isr=effective_min_isr(self.image.topics[key[0]], partition),
+            active=self._active,
+            suspects=self.suspects.get(key, {}),
+            lost=lost,
+            patient=patient,
+        )
+
+    def _change(self, key: PartitionKey, before: PartitionImage, after: Settlement) -> None:
+        record = change_record(key, before, after)
+        if record is not None:
+            self._write(record)
+        if after.leader != NO_LEADER:
+            self._waiting.pop(key, None)
+        suspects = self.suspects.get(key)
+        if suspects is not None:
+            kept = {
+                member: end
+                for member, end in suspects.items()
+                if member not in after.cleared and (member in after.isr or member in after.elr)
+            }
+            if kept:
+                self.suspects[key] = kept
+            else:
+                del self.suspects[key]
+
+    # -------------------------------------------------------------------------------------------------------------------------- topics
+
+    def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Each topic by itself: refused with a reason, or placed and written."""
+        results = []
+        for wanted in request.topics:
+            records, result = create_topic(self.image, wanted, self.random)
+            if not request.validate_only:
+                for record in records:
+                    self._write(record)
+            results.append(result)
+        return CreateTopicsResponse(results)
+
+    def delete_topics(self, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        """Topics go by name or by id; brokers remove their copies when they hear of it."""
+        results = []
+        for wanted in request.topics:
+            topic_id = wanted.topic_id if wanted.name is None else self.image.topic_ids.get(wanted.name, "")
+            topic = self.image.topics.get(topic_id)
+            if topic is None:
+                error = ErrorCode.UNKNOWN_TOPIC_ID if wanted.name is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                results.append(DeletableTopicResult(wanted.name, wanted.topic_id, error))
+                continue
+            for number in topic.partitions:
+                self.suspects.pop((topic_id, number), None)
+                self._waiting.pop((topic_id, number), None)
+            self._write(RemoveTopicRecord(topic_id))
+            results.append(DeletableTopicResult(topic.name, topic_id))
+        return DeleteTopicsResponse(results)
+
+    # ------------------------------------------------------------------------------------------------------------------------- helpers
+
+    def _active(self, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.active
+
+    def _partitions(self) -> list[tuple[PartitionKey, PartitionImage]]:
+        return [((topic.topic_id, number), found) for topic in self.image.topics.values() for number, found in topic.partitions.items()]
+
+    def _write(self, record: MetadataRecord) -> None:
+        offset = self.image.offset + 1
+        self.image.apply(offset, record)
+        self._records.append((offset, record))

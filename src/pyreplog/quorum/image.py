@@ -1,0 +1,248 @@
+"""Metadata as a value: what the controller's records, applied in order, say about brokers, topics and partitions.
+
+Nothing here decides, waits or does I/O. The controller keeps one image and every node keeps its own; both come about by
+:meth:`MetadataImage.apply`, so equal offsets mean equal images. The merge rules are KRaft's: every record about a partition makes its
+partition epoch grow by one, one that names a leader (even the same) makes the leader epoch grow too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import InternalError
+from pyreplog.wire import (
+    NO_LEADER_CHANGE,
+    RESOURCE_TOPIC,
+    BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    UnregisterBrokerRecord,
+)
+
+__all__ = ["BrokerImage", "MetadataImage", "PartitionImage", "PartitionKey", "TopicImage", "effective_min_isr"]
+
+PartitionKey = tuple[str, int]
+"""(topic id, partition number): what names a partition for good, whatever becomes of the topic's name."""
+
+
+class BrokerImage(NamedTuple):
+    """One registered broker. ``epoch`` is the offset of its registration; ``fenced`` brokers serve nothing and cannot lead."""
+
+    broker_id: int
+    epoch: int
+    incarnation_id: str
+    address: str
+    fenced: bool
+    in_controlled_shutdown: bool
+    log_dirs: tuple[str, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead and be in an in-sync set."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+
+class PartitionImage(NamedTuple):
+    """One partition. ``replicas`` in order of preference; ``isr`` and ``elr`` are subsets of it and have no member in common."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    elr: tuple[int, ...]
+    last_known_elr: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    recovering: bool
+    """A leader was elected uncleanly and has not said yet that it recovered."""
+
+
+class TopicImage:
+    """One topic: its partitions by number and its settings in Kafka's keys, as text."""
+
+    __slots__ = ("config", "log_config", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: str) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions: dict[int, PartitionImage] = {}
+        self.config: dict[str, str] = {}
+        self.log_config = LogConfig()
+
+
+def effective_min_isr(topic: TopicImage, partition: PartitionImage) -> int:
+    """``min.insync.replicas``, but never more than there are replicas: the one function that says so, for brokers and controller."""
+    return min(topic.log_config.min_insync_replicas, len(partition.replicas))
+
+
+class MetadataImage:
+    """Brokers, topics and partitions as of ``offset``, the last record applied (-1: none yet). One owner at a time."""
+
+    __slots__ = ("brokers", "offset", "topic_ids", "topics")
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self.brokers: dict[int, BrokerImage] = {}
+        self.topics: dict[str, TopicImage] = {}
+        """By topic id, in order of creation."""
+        self.topic_ids: dict[str, str] = {}
+        """Name -> topic id."""
+
+    # ------------------------------------------------------------------------------------------------------------------------- reading
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of that name."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partition(self, key: PartitionKey) -> PartitionImage | None:
+        """The partition, or None where there is no such topic or number."""
+        topic = self.topics.get(key[0])
+        return None if topic is None else topic.partitions.get(key[1])
+
+    def partition_count(self) -> int:
+        """Partitions of all topics."""
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    # ------------------------------------------------------------------------------------------------------------------------ applying
+
+    def apply(self, offset: int, record: MetadataRecord) -> None:
+        """Take in one record. REQUIRES ``offset`` above :attr:`offset` (offsets of an image's own records may repeat its end)."""
+        kind = type(record)
+        if kind is PartitionChangeRecord:
+            self._change_partition(record)  # type: ignore[arg-type]
+        elif kind is PartitionRecord:
+            self._add_partition(record)  # type: ignore[arg-type]
+        elif kind is BrokerRegistrationChangeRecord:
+            self._change_broker(record)  # type: ignore[arg-type]
+        elif kind is RegisterBrokerRecord:
+            self._register(record)  # type: ignore[arg-type]
+        elif kind is ConfigRecord:
+            self._configure(record)  # type: ignore[arg-type]
+        elif isinstance(record, TopicRecord):
+            self.topics[record.topic_id] = TopicImage(record.name, record.topic_id)
+            self.topic_ids[record.name] = record.topic_id
+        elif isinstance(record, RemoveTopicRecord):
+            topic = self.topics.pop(record.topic_id, None)
+            if topic is not None:
+                del self.topic_ids[topic.name]
+        elif isinstance(record, UnregisterBrokerRecord):
+            self.brokers.pop(record.broker_id, None)
+        # What is left (feature levels) says nothing about brokers, topics and partitions.
+        self.offset = offset
+
+    def _add_partition(self, record: PartitionRecord) -> None:
+        topic = self.topics.get(record.topic_id)
+        if topic is None:
+            raise InternalError(f"metadata: partition {record.partition_id} of the unknown topic id {record.topic_id}")
+        topic.partitions[record.partition_id] = PartitionImage(
+            tuple(record.replicas),
+            tuple(record.isr),
+            tuple(record.eligible_leader_replicas or ()),
+            tuple(record.last_known_elr or ()),
+            record.leader,
+            record.leader_epoch,
+            record.partition_epoch,
+            record.leader_recovery_state == 1,
+        )
+
+    def _change_partition(self, record: PartitionChangeRecord) -> None:
+        topic = self.topics.get(record.topic_id)
+        before = None if topic is None else topic.partitions.get(record.partition_id)
+        if topic is None or before is None:
+            raise InternalError(f"metadata: a change of the unknown partition {record.partition_id} of topic id {record.topic_id}")
+        elected = record.leader != NO_LEADER_CHANGE
+        topic.partitions[record.partition_id] = PartitionImage(
+            before.replicas if record.replicas is None else tuple(record.replicas),
+            before.isr if record.isr is None else tuple(record.isr),
+            before.elr if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
+            before.last_known_elr if record.last_known_elr is None else tuple(record.last_known_elr),
+            record.leader if elected else before.leader,
+            before.leader_epoch + 1 if elected else before.leader_epoch,
+            before.partition_epoch + 1,
+            before.recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
+        )
+
+    def _register(self, record: RegisterBrokerRecord) -> None:
+        self.brokers[record.broker_id] = BrokerImage(
+            record.broker_id,
+            record.broker_epoch,
+            record.incarnation_id,
+            _address(record.end_points),
+            record.fenced,
+            record.in_controlled_shutdown,
+            tuple(record.log_dirs),
+        )
+
+    def _change_broker(self, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self.brokers.get(record.broker_id)
+        if broker is None or broker.epoch != record.broker_epoch:
+            raise InternalError(f"metadata: a change of broker {record.broker_id} in epoch {record.broker_epoch}, which is not registered")
+        if record.fenced:
+            broker = broker._replace(fenced=record.fenced == 1)
+        if record.in_controlled_shutdown:
+            broker = broker._replace(in_controlled_shutdown=True)
+        self.brokers[record.broker_id] = broker
+
+    def _configure(self, record: ConfigRecord) -> None:
+        if record.resource_type != RESOURCE_TOPIC:
+            return
+        topic = self.topic(record.resource_name)
+        if topic is None:
+            raise InternalError(f"metadata: a setting of the unknown topic {record.resource_name!r}")
+        if record.value is None:
+            topic.config.pop(record.name, None)
+        else:
+            topic.config[record.name] = record.value
+        topic.log_config = LogConfig.from_mapping(topic.config)
+
+    # ------------------------------------------------------------------------------------------------------------------------ restating
+
+    def records(self) -> list[MetadataRecord]:
+        """Records that, applied to an empty image, give this one (its offset excepted)."""
+        found: list[MetadataRecord] = [
+            RegisterBrokerRecord(
+                broker.broker_id,
+                broker.incarnation_id,
+                broker.epoch,
+                end_points=(BrokerEndpoint("PEER", broker.address, 0),),
+                fenced=broker.fenced,
+                in_controlled_shutdown=broker.in_controlled_shutdown,
+                log_dirs=broker.log_dirs,
+            )
+            for broker in self.brokers.values()
+        ]
+        for topic in self.topics.values():
+            found.append(TopicRecord(topic.name, topic.topic_id))
+            found.extend(ConfigRecord(RESOURCE_TOPIC, topic.name, key, value) for key, value in topic.config.items())
+            found.extend(
+                PartitionRecord(
+                    number,
+                    topic.topic_id,
+                    partition.replicas,
+                    partition.isr,
+                    leader=partition.leader,
+                    leader_recovery_state=int(partition.recovering),
+                    leader_epoch=partition.leader_epoch,
+                    partition_epoch=partition.partition_epoch,
+                    eligible_leader_replicas=partition.elr,
+                    last_known_elr=partition.last_known_elr,
+                )
+                for number, partition in topic.partitions.items()
+            )
+        return found
+
+
+def _address(end_points: Sequence[BrokerEndpoint]) -> str:
+    """Where a broker listens: in one process the host is the whole address and the port is 0."""
+    if not end_points:
+        return ""
+    first = end_points[0]
+    return first.host if first.port == 0 else f"tcp://{first.host}:{first.port}"

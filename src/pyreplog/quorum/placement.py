@@ -1,0 +1,31 @@
+"""Which brokers hold a new partition: Kafka's striped placement, without racks.
+
+Partition after partition the first replica moves on by one broker, and the others follow it round the circle, so that leaders and
+copies are spread evenly. Brokers that are up come first; fenced ones only fill up, and never lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["place"]
+
+
+def place(
+    partition_count: int, replication_factor: int, active: Sequence[int], fenced: Sequence[int], start: int = 0
+) -> list[tuple[int, ...]]:
+    """The replicas of each partition, leader first. ``start`` turns the circle.
+
+    REQUIRES ``active`` not empty and ``replication_factor`` at most the number of brokers.
+    """
+    up = sorted(active)
+    down = sorted(fenced)
+    placed: list[tuple[int, ...]] = []
+    for partition in range(partition_count):
+        first = (start + partition) % len(up)
+        circle = up[first:] + up[:first]
+        if down:
+            turn = (start + partition) % len(down)
+            circle += down[turn:] + down[:turn]
+        placed.append(tuple(circle[:replication_factor]))
+    return placed

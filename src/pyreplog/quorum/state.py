@@ -1,0 +1,123 @@
+"""The controller's state as bytes, and the small file that holds it.
+
+One line that says what it is, then one line of JSON::
+
+    pyreplog-controller 1 <CRC-32C of the second line, 8 hex digits>\\n
+    {"cluster_id": ..., "offset": ..., "brokers": [...], "topics": [...], "suspects": [...]}\\n
+
+On disk: the layout of version 1 never changes. It is replaced whole: written beside, synced, renamed, and the folder synced, so that a
+crash at any moment leaves the old one or the new one. A damaged one is reported, never taken for an empty one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, NamedTuple
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import CorruptError
+from pyreplog.ports import Disk
+from pyreplog.quorum.election import ReplicaEnd
+from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage
+from pyreplog.record import crc32c
+
+__all__ = ["STATE_FILE", "ControllerState", "decode", "encode", "load", "store"]
+
+STATE_FILE: Final = "replog.controller"
+_MAGIC: Final = b"pyreplog-controller"
+_VERSION: Final = b"1"
+_SIZE_MAX: Final = 1 << 30
+
+
+class ControllerState(NamedTuple):
+    """What a controller must find again."""
+
+    cluster_id: str
+    image: MetadataImage
+    suspects: dict[PartitionKey, dict[int, ReplicaEnd]]
+
+
+def encode(state: ControllerState) -> bytes:
+    """The whole file."""
+    image = state.image
+    body = {
+        "cluster_id": state.cluster_id,
+        "offset": image.offset,
+        "brokers": [list(broker) for broker in image.brokers.values()],
+        "topics": [
+            {
+                "name": topic.name,
+                "id": topic.topic_id,
+                "config": topic.config,
+                "partitions": [[number, *partition] for number, partition in topic.partitions.items()],
+            }
+            for topic in image.topics.values()
+        ],
+        "suspects": [[*key, [[member, *end] for member, end in members.items()]] for key, members in state.suspects.items()],
+    }
+    line = json.dumps(body, separators=(",", ":")).encode()
+    return b"%s %s %08x\n%s\n" % (_MAGIC, _VERSION, crc32c(line), line)
+
+
+def decode(data: bytes, file: str) -> ControllerState:
+    """The state in ``data``. Raises :class:`CorruptError` naming ``file`` for anything but a whole, undamaged file."""
+    head, separator, rest = data.partition(b"\n")
+    words = head.split(b" ")
+    if not separator or len(words) != 3 or words[0] != _MAGIC:
+        raise CorruptError("not a controller state file, or its first line is damaged", file=file, position=0)
+    if words[1] != _VERSION:
+        raise CorruptError("a controller state of an unknown version", file=file, position=0)
+    line = rest[:-1]
+    if rest[-1:] != b"\n" or b"%08x" % crc32c(line) != words[2]:
+        raise CorruptError("controller state: checksum mismatch (CRC-32C)", file=file, position=len(head) + 1)
+    try:
+        return _state(json.loads(line))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptError(f"controller state: {error}", file=file, position=len(head) + 1) from error
+
+
+def _state(body: dict[str, Any]) -> ControllerState:
+    image = MetadataImage()
+    image.offset = body["offset"]
+    for row in body["brokers"]:
+        broker = BrokerImage(*row)
+        image.brokers[broker.broker_id] = broker._replace(log_dirs=tuple(broker.log_dirs))
+    for entry in body["topics"]:
+        topic = TopicImage(entry["name"], entry["id"])
+        topic.config = dict(entry["config"])
+        topic.log_config = LogConfig.from_mapping(topic.config)
+        for number, replicas, isr, elr, last_known, *rest in entry["partitions"]:
+            topic.partitions[number] = PartitionImage(tuple(replicas), tuple(isr), tuple(elr), tuple(last_known), *rest)
+        image.topics[topic.topic_id] = topic
+        image.topic_ids[topic.name] = topic.topic_id
+    suspects = {(one[0], one[1]): {member: ReplicaEnd(*end) for member, *end in one[2]} for one in body["suspects"]}
+    return ControllerState(body["cluster_id"], image, suspects)
+
+
+def load(disk: Disk, folder: str) -> ControllerState | None:
+    """The state kept in ``folder``; None where there is none yet. Raises :class:`CorruptError` where it is damaged."""
+    path = f"{folder}/{STATE_FILE}"
+    if disk.stat(path) is None:
+        return None
+    file = disk.open(path)
+    try:
+        data = bytes(file.read_at(0, min(file.size(), _SIZE_MAX)))
+    finally:
+        file.close()
+    return decode(data, path)
+
+
+def store(disk: Disk, folder: str, data: bytes) -> None:
+    """Replace the state in ``folder``: durable when it returns. Raises :class:`StorageError`; then the old one or the new one is there."""
+    path = f"{folder}/{STATE_FILE}"
+    beside = f"{path}.tmp"
+    if disk.stat(beside) is not None:
+        disk.remove(beside)
+    file = disk.create(beside)
+    try:
+        file.write_at(0, [data])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(beside, path)
+    disk.sync_directory(folder)
