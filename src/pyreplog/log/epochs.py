@@ -1,0 +1,169 @@
+"""Which leader epoch begins at which offset: the memory by which replicas find where their logs part.
+
+The rules are those of Kafka's ``LeaderEpochFileCache``. The file, ``leader-epoch-checkpoint``, is Kafka's: text without a checksum. It can always be
+had from the batches again, so it is replaced without waiting for the disk, and the durable mark carries the checksum
+of what it should hold: when they do not agree, the log is scanned.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from pyreplog._core import crc32c
+from pyreplog.errors import CorruptError, InternalError
+from pyreplog.log.layout import EPOCHS_NAME, INT32_MAX, INT64_MAX, join
+from pyreplog.log.snapshot import format_entries, parse_entries, parse_number, read_whole, replace_file
+from pyreplog.ports import Disk
+from pyreplog.values import NO_EPOCH, NO_OFFSET, EpochEntry
+
+
+class EpochCache:
+    """An epoch history: entries (epoch, start offset), strictly rising in both. Mutations belong to the log's owner."""
+
+    __slots__ = ("_epochs", "_starts", "latest")
+
+    def __init__(self, entries: Iterable[EpochEntry | tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        #: The newest epoch; -1 where there is none.
+        self.latest = NO_EPOCH
+        for epoch, start in entries:
+            if epoch < 0 or start < 0 or (self._epochs and (epoch <= self._epochs[-1] or start <= self._starts[-1])):
+                raise CorruptError(f"epoch {epoch} at offset {start} does not follow the entry before it")
+            self._epochs.append(epoch)
+            self._starts.append(start)
+        self._refresh()
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        """A copy of the history, oldest first."""
+        return [EpochEntry(epoch, start) for epoch, start in zip(self._epochs, self._starts, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochCache) and self._epochs == other._epochs and self._starts == other._starts
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def assign(self, epoch: int, offset: int) -> bool:
+        """Let ``epoch`` begin at ``offset``; whether anything changed.
+
+        Nothing, where it is the latest epoch already and began no later. Otherwise every entry that is not older in both is dropped first.
+        """
+        if epoch < 0 or offset < 0:
+            raise InternalError(f"epoch {epoch} cannot begin at offset {offset}")
+        if epoch == self.latest and offset >= self._starts[-1]:
+            return False
+        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= offset):
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(offset)
+        self._refresh()
+        return True
+
+    def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
+        """The largest epoch not above ``epoch`` and where it ends, with ``end_offset`` the log's end; (-1, -1) where that is not known."""
+        if epoch == NO_EPOCH or not self._epochs:
+            return EpochEntry(NO_EPOCH, NO_OFFSET)
+        if epoch == self.latest:
+            return EpochEntry(epoch, end_offset)
+        above = bisect_right(self._epochs, epoch)
+        if above == len(self._epochs):
+            return EpochEntry(NO_EPOCH, NO_OFFSET)
+        if above == 0:
+            return EpochEntry(epoch, self._starts[0])
+        return EpochEntry(self._epochs[above - 1], self._starts[above])
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch that ``offset`` belongs to; -1 where it lies before the history."""
+        slot = bisect_right(self._starts, offset)
+        return self._epochs[slot - 1] if slot else NO_EPOCH
+
+    def previous(self, epoch: int) -> int:
+        """The greatest epoch below ``epoch``; -1 where there is none."""
+        slot = bisect_right(self._epochs, epoch - 1)
+        return self._epochs[slot - 1] if slot else NO_EPOCH
+
+    def truncate_from_end(self, offset: int) -> bool:
+        """Drop every entry that begins at or above ``offset``; whether anything changed."""
+        if offset < 0:
+            return False
+        changed = False
+        while self._starts and self._starts[-1] >= offset:
+            self._epochs.pop()
+            self._starts.pop()
+            changed = True
+        if changed:
+            self._refresh()
+        return changed
+
+    def truncate_from_start(self, offset: int) -> bool:
+        """Forget what lies below ``offset``; the epoch that covers it then begins there. Whether anything changed."""
+        covering = bisect_right(self._starts, offset) - 1
+        if covering < 0 or (covering == 0 and self._starts[0] == offset):
+            return False
+        del self._epochs[:covering]
+        del self._starts[:covering]
+        self._starts[0] = offset
+        self._refresh()
+        return True
+
+    def clear(self) -> bool:
+        """Forget everything; whether anything changed."""
+        changed = bool(self._epochs)
+        self._epochs.clear()
+        self._starts.clear()
+        self._refresh()
+        return changed
+
+    def agrees_up_to(self, other: EpochCache) -> int:
+        """The offset below which this history and ``other`` say the same. Unbounded (2**63 - 1) where they are equal.
+
+        Where one history is the beginning of the other, they part where the longer one goes on.
+        """
+        for mine, theirs in zip(self.entries, other.entries, strict=False):
+            if mine != theirs:
+                return min(mine.start_offset, theirs.start_offset)
+        shorter, longer = sorted((self._starts, other._starts), key=len)
+        return longer[len(shorter)] if len(longer) > len(shorter) else INT64_MAX
+
+    def format(self) -> bytes:
+        """The content of ``leader-epoch-checkpoint``."""
+        return format_entries(zip(self._epochs, self._starts, strict=True))
+
+    @classmethod
+    def parse(cls, content: bytes, path: str = EPOCHS_NAME) -> EpochCache:
+        """The history in a ``leader-epoch-checkpoint``; :class:`CorruptError` where it is none."""
+        entries: list[tuple[int, int]] = []
+        for epoch, start in parse_entries(content, 2, path):
+            try:
+                entries.append((parse_number(epoch, 0, INT32_MAX), parse_number(start, 0, INT64_MAX)))
+            except ValueError as error:
+                raise CorruptError(str(error), file=path) from None
+        try:
+            return cls(entries)
+        except CorruptError as error:
+            raise CorruptError(error.reason, file=path) from None
+
+    def checksum(self) -> int:
+        """CRC-32C of :meth:`format`, for the durable mark."""
+        return crc32c(self.format())
+
+    def _refresh(self) -> None:
+        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
+
+
+def read_epochs(disk: Disk, directory: str) -> EpochCache | None:
+    """The history kept in ``directory``; None where there is no file. :class:`CorruptError` where it is garbage."""
+    path = join(directory, EPOCHS_NAME)
+    content = read_whole(disk, path)
+    return None if content is None else EpochCache.parse(content, path)
+
+
+def write_epochs(disk: Disk, directory: str, epochs: EpochCache, *, durable: bool = False) -> None:
+    """Replace the history kept in ``directory``. Without ``durable`` power loss may leave the old one, or garbage."""
+    replace_file(disk, join(directory, EPOCHS_NAME), epochs.format(), durable=durable)

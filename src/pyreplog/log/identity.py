@@ -1,0 +1,120 @@
+"""Who a folder belongs to: ids as text, ``partition.metadata`` and ``meta.properties``, in Kafka's forms."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+from collections.abc import Mapping
+from typing import Final
+
+from pyreplog.errors import CorruptError, excerpt
+from pyreplog.log.layout import META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join
+from pyreplog.log.snapshot import read_whole, replace_file
+from pyreplog.ports import Disk, Random
+
+UUID_SIZE: Final = 16
+ZERO_UUID: Final = "A" * 22
+"""Kafka's "no topic id"."""
+_RESERVED_BELOW: Final = 100
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def encode_uuid(raw: bytes) -> str:
+    """Kafka's text of 16 bytes: 22 characters of URL-safe base64."""
+    return base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
+
+
+def decode_uuid(text: str) -> bytes:
+    """The 16 bytes of a Kafka id; ValueError where ``text`` is none."""
+    try:
+        raw = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raw = b""
+    if len(raw) != UUID_SIZE:
+        raise ValueError(f"{excerpt(text)} is not an id of 22 characters of URL-safe base64")
+    return raw
+
+
+def random_uuid(random: Random) -> str:
+    """A new id: never one that begins with a dash, nor one of Kafka's reserved ones."""
+    while True:
+        raw = random.randbytes(UUID_SIZE)
+        text = encode_uuid(raw)
+        if not text.startswith("-") and int.from_bytes(raw, "big") >= _RESERVED_BELOW:
+            return text
+
+
+def read_topic_id(disk: Disk, directory: str) -> str | None:
+    """The topic id in ``partition.metadata``; None where there is no such file. :class:`CorruptError` where it is garbage."""
+    path = join(directory, PARTITION_METADATA_NAME)
+    content = read_whole(disk, path)
+    if content is None:
+        return None
+    lines = content.decode("utf-8", "replace").splitlines()
+    if len(lines) < 2:
+        raise CorruptError("expected a version and a topic id", file=path)
+    version_name, _, version = lines[0].partition(":")
+    id_name, _, topic_id = lines[1].partition(":")
+    topic_id = topic_id.strip()
+    if version_name != "version" or not version.strip().isdigit() or id_name != "topic_id":
+        raise CorruptError("expected 'version: 0' and 'topic_id: ...'", file=path)
+    try:
+        raw = decode_uuid(topic_id)
+    except ValueError as error:
+        raise CorruptError(str(error), file=path) from None
+    if not any(raw):
+        raise CorruptError("the topic id is zero", file=path)
+    return topic_id
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: str) -> None:
+    """Write ``partition.metadata`` durably, as Kafka does. ValueError where ``topic_id`` is no id."""
+    decode_uuid(topic_id)
+    replace_file(disk, join(directory, PARTITION_METADATA_NAME), f"version: 0\ntopic_id: {topic_id}".encode())
+
+
+def read_properties(disk: Disk, root: str) -> dict[str, str] | None:
+    """The entries of ``meta.properties``; None where there is no such file."""
+    path = join(root, META_PROPERTIES_NAME)
+    content = read_whole(disk, path)
+    return None if content is None else parse_properties(content)
+
+
+def parse_properties(content: bytes) -> dict[str, str]:
+    """The entries of a Java properties file, without continued lines (Kafka writes none)."""
+    values: dict[str, str] = {}
+    for line in content.decode("latin-1").splitlines():
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        cut = next((index for index, letter in enumerate(stripped) if letter in "=:" and stripped[index - 1 : index] != "\\"), len(stripped))
+        values[_unescape(stripped[:cut].strip())] = _unescape(stripped[cut + 1 :].strip())
+    return values
+
+
+def write_properties(disk: Disk, root: str, values: Mapping[str, str], wall_ms: int) -> None:
+    """Write ``meta.properties`` durably, with the blank comment and the date that Kafka puts on top."""
+    lines = ["#", f"#{_java_date(wall_ms)}", *(f"{_escape(name)}={_escape(value)}" for name, value in values.items()), ""]
+    replace_file(disk, join(root, META_PROPERTIES_NAME), "\n".join(lines).encode("latin-1", "backslashreplace"))
+
+
+def _java_date(wall_ms: int) -> str:
+    """``Sat Nov 21 03:57:49 UTC 2026``, whatever the locale."""
+    moment = datetime.datetime.fromtimestamp(wall_ms // 1000, datetime.UTC)
+    return f"{_DAYS[moment.weekday()]} {_MONTHS[moment.month - 1]} {moment.day:02d} {moment:%H:%M:%S} UTC {moment.year}"
+
+
+def _escape(text: str) -> str:
+    for letter in "\\:=#!":
+        text = text.replace(letter, "\\" + letter)
+    return text
+
+
+def _unescape(text: str) -> str:
+    out: list[str] = []
+    letters = iter(text)
+    for letter in letters:
+        out.append(next(letters, "") if letter == "\\" else letter)
+    return "".join(out)

@@ -1,0 +1,219 @@
+"""The durable mark: what a partition knows about itself that must outlive a crash (``replog.mark``).
+
+Two slots of one fixed size, each with a sequence number and a CRC-32C; the valid slot with the higher number counts::
+
+    position 0                                     position 512
+    +---------------------------------------+ ... +---------------------------------------+
+    | slot 0                                |     | slot 1                                |
+    +---------------------------------------+     +---------------------------------------+
+    magic "RLMK" | version | flags | sequence | synced end | high watermark | start offset | partition | epochs crc | topic id | crc
+       4 bytes   |    2    |   2   |    8     |     8      |       8        |      8       |     4     |     4      |    16    |  4
+
+A slot is overwritten as often as wanted until it was synced; then the other one is. So at most one slot ever holds bytes that power loss can
+tear, and the other one holds what the last sync left. After the end of a process the newest slot is exact; after power loss it may be old.
+
+Format: docs/internals/format/snapshot.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end`` lowers and syncs
+the mark first.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from pyreplog._core import crc32c
+from pyreplog.config import Durability
+from pyreplog.log.identity import decode_uuid, encode_uuid
+from pyreplog.log.layout import MARK_NAME, join
+from pyreplog.ports import Disk, File
+
+# On disk: never change.
+_MAGIC: Final = b"RLMK"
+_VERSION: Final = 1
+_SLOT: Final = struct.Struct(">4sHHQqqqiI16s")
+_CRC: Final = struct.Struct(">I")
+SLOT_SIZE: Final = _SLOT.size + _CRC.size
+SLOT_POSITIONS: Final = (0, 512)
+
+_SYNC: Final = 1
+_INCOMPLETE: Final = 2
+_ADOPTED: Final = 4
+_POISONED: Final = 8
+_KNOWN_FLAGS: Final = _SYNC | _INCOMPLETE | _ADOPTED | _POISONED
+
+_READ_TRIES: Final = 3
+
+
+class MarkState(NamedTuple):
+    """The content of a slot."""
+
+    synced_end: int
+    """The log is on stable storage below this offset."""
+    high_watermark: int
+    start_offset: int
+    durability: Durability
+    incomplete: bool
+    """This replica may miss acknowledged records (reliability: it cannot lead nor count until it has caught up)."""
+    adopted: bool
+    """The log was written by something else before the first mark was made: offsets may have gaps."""
+    poisoned: bool
+    """A sync failed: what is in the page cache may differ from what is on the disk."""
+    epochs_crc: int
+    """CRC-32C of the leader epoch history that belongs to this mark."""
+    topic_id: str
+    partition: int
+    sequence: int = 0
+
+
+class MarkFile:
+    """The open mark of a log that is being written. Belongs to the log's owner."""
+
+    __slots__ = ("_buffer", "_crc_part", "_file", "_parts", "_slot", "_state", "_topic_id", "_written", "path")
+
+    def __init__(self, path: str, file: File, state: MarkState, slot: int) -> None:
+        self.path = path
+        self._file = file
+        self._state = state
+        #: The slot that the next write goes to.
+        self._slot = slot
+        self._topic_id = decode_uuid(state.topic_id)
+        self._buffer = bytearray(SLOT_SIZE)
+        self._crc_part = memoryview(self._buffer)[: _SLOT.size]
+        self._parts = [self._buffer]
+        self._written = False
+
+    @property
+    def state(self) -> MarkState:
+        """What was last written, or will be by the next write."""
+        return self._state
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
+        """A new mark holding ``state`` in both slots, synced. A file there before is replaced. The caller syncs the folder."""
+        path = join(directory, MARK_NAME)
+        if disk.stat(path) is not None:
+            disk.remove(path)
+        mark = cls(path, disk.create(path), state, 0)
+        mark.write_state(state)
+        mark._slot = 1
+        mark.write_state(state)
+        mark.sync()
+        return mark
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, found: MarkState, slot: int) -> MarkFile:
+        """Go on from ``found``, which :func:`find_mark` found in ``slot``. Synced first: from here on that slot is the stable one."""
+        path = join(directory, MARK_NAME)
+        file = disk.open(path, write=True)
+        file.sync()
+        return cls(path, file, found, slot ^ 1)
+
+    def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
+        """Write these where they differ from what was last written. Not synced."""
+        state = self._state
+        if state.synced_end == synced_end and state.high_watermark == high_watermark and state.start_offset == start_offset and self._written:
+            return
+        self.write_state(state._replace(synced_end=synced_end, high_watermark=high_watermark, start_offset=start_offset))
+
+    def write_state(self, state: MarkState) -> None:
+        """Write all of ``state`` under the next sequence number. Not synced."""
+        sequence = self._state.sequence + 1
+        buffer = self._buffer
+        flags = (
+            (_SYNC if state.durability == "sync" else 0)
+            | (_INCOMPLETE if state.incomplete else 0)
+            | (_ADOPTED if state.adopted else 0)
+            | (_POISONED if state.poisoned else 0)
+        )
+        _SLOT.pack_into(
+            buffer,
+            0,
+            _MAGIC,
+            _VERSION,
+            flags,
+            sequence,
+            state.synced_end,
+            state.high_watermark,
+            state.start_offset,
+            state.partition,
+            state.epochs_crc,
+            self._topic_id,
+        )
+        _CRC.pack_into(buffer, _SLOT.size, crc32c(self._crc_part))
+        self._file.write_at(SLOT_POSITIONS[self._slot], self._parts)
+        self._state = state._replace(sequence=sequence)
+        self._written = True
+
+    def sync(self) -> None:
+        """Make what was written durable; the next write then goes to the other slot."""
+        self._file.sync()
+        if self._written:
+            self._slot ^= 1
+            self._written = False
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+
+def parse_slot(data: bytes | memoryview) -> MarkState | None:
+    """The state in a slot's bytes; None where they are not whole to the last bit, or of a later version."""
+    if len(data) != SLOT_SIZE:
+        return None
+    view = memoryview(data)
+    (crc,) = _CRC.unpack_from(view, _SLOT.size)
+    if crc != crc32c(view[: _SLOT.size]):
+        return None
+    magic, version, flags, sequence, synced_end, high_watermark, start, partition, epochs_crc, topic_id = _SLOT.unpack_from(view)
+    if magic != _MAGIC or version != _VERSION or flags & ~_KNOWN_FLAGS:
+        return None
+    return MarkState(
+        synced_end,
+        high_watermark,
+        start,
+        "sync" if flags & _SYNC else "os",
+        bool(flags & _INCOMPLETE),
+        bool(flags & _ADOPTED),
+        bool(flags & _POISONED),
+        epochs_crc,
+        encode_uuid(topic_id),
+        partition,
+        sequence,
+    )
+
+
+def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
+    """The newest valid slot of a mark file's content and its number; None where neither is valid."""
+    best: tuple[MarkState, int] | None = None
+    for slot, position in enumerate(SLOT_POSITIONS):
+        state = parse_slot(bytes(data[position : position + SLOT_SIZE]))
+        if state is not None and (best is None or state.sequence > best[0].sequence):
+            best = (state, slot)
+    return best
+
+
+def find_mark(disk: Disk, directory: str, *, topic_id: str | None = None, partition: int | None = None) -> tuple[MarkState, int] | None:
+    """The mark in ``directory`` and the slot it was found in; None where it is missing, damaged, or that of another partition."""
+    path = join(directory, MARK_NAME)
+    if disk.stat(path) is None:
+        return None
+    file = disk.open(path)
+    try:
+        found = parse_mark(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE))
+    finally:
+        file.close()
+    if found is None:
+        return None
+    state = found[0]
+    if (topic_id is not None and state.topic_id != topic_id) or (partition is not None and state.partition != partition):
+        return None
+    return found
+
+
+def read_mark(disk: Disk, directory: str) -> MarkState | None:
+    """The mark in ``directory`` as a reader beside a live writer sees it: a slot caught half-written is read again."""
+    for _ in range(_READ_TRIES):
+        found = find_mark(disk, directory)
+        if found is not None:
+            return found[0]
+    return None

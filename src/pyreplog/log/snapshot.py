@@ -1,0 +1,153 @@
+"""Small state files, replaced as a whole: written beside, synced, renamed, and the folder synced.
+
+Two kinds. Kafka's text checkpoints have no checksum, so every reader of one must survive a plausible lie; Kafka reads and writes them, and
+so do we. State files of our own are ``name: value`` lines with a CRC-32C of the lines before it at the end: what does not fit is
+not believed. Formats: docs/internals/format/snapshot.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from pyreplog._core import crc32c
+from pyreplog.errors import CorruptError, excerpt
+from pyreplog.log.layout import INT32_MAX, INT64_MAX, STATE_FILE_SIZE_MAX, TEMPORARY_SUFFIX, parent_of
+from pyreplog.ports import Disk
+from pyreplog.values import TopicPartition
+
+_VERSION: Final = "0"  # of Kafka's checkpoints. On disk: never change
+_CRC_NAME: Final = "crc32c"
+_DIGITS_MAX: Final = 20
+
+
+def read_whole(disk: Disk, path: str) -> bytes | None:
+    """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than any state file may be."""
+    if disk.stat(path) is None:
+        return None
+    file = disk.open(path)
+    try:
+        size = file.size()
+        if size > STATE_FILE_SIZE_MAX:
+            raise CorruptError(f"{size} bytes: too large for a state file", file=path)
+        return bytes(file.read_at(0, size))
+    finally:
+        file.close()
+
+
+def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+    """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
+
+    ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be had from elsewhere.
+    """
+    temporary = path + TEMPORARY_SUFFIX
+    if disk.stat(temporary) is not None:
+        disk.remove(temporary)
+    file = disk.create(temporary)
+    try:
+        file.write_at(0, [content])
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    if durable:
+        disk.sync_directory(parent_of(path))
+
+
+def parse_number(text: str, low: int, high: int) -> int:
+    """The decimal number ``text``, from ``low`` to ``high``; ValueError otherwise. Takes nothing but ASCII digits and a minus."""
+    digits = text[1:] if text.startswith("-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > _DIGITS_MAX:
+        raise ValueError(f"{excerpt(text)} is not a number")
+    value = int(text)
+    if not low <= value <= high:
+        raise ValueError(f"{value} is outside {low} to {high}")
+    return value
+
+
+def parse_entries(content: bytes, field_count: int, path: str) -> list[list[str]]:
+    """The entries of one of Kafka's checkpoint files, each of ``field_count`` fields. An empty file has none."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptError("not UTF-8", file=path, position=error.start) from None
+    lines = text.split("\n")
+    if lines and lines[-1] == "":
+        lines.pop()
+    if not lines:
+        return []
+    if lines[0].strip() != _VERSION:
+        raise CorruptError(f"checkpoint version is {excerpt(lines[0])}, expected {_VERSION}", file=path, position=0)
+    if len(lines) == 1:
+        return []
+    try:
+        count = parse_number(lines[1].strip(), 0, INT32_MAX)
+    except ValueError as error:
+        raise CorruptError(f"entry count: {error}", file=path) from None
+    entries = [line.split() for line in lines[2:]]
+    if len(entries) != count:
+        raise CorruptError(f"{len(entries)} entries where {count} are announced", file=path)
+    for number, fields in enumerate(entries, 1):
+        if len(fields) != field_count:
+            raise CorruptError(f"entry {number} has {len(fields)} fields where {field_count} belong", file=path)
+    return entries
+
+
+def format_entries(entries: Iterable[Iterable[object]]) -> bytes:
+    """A checkpoint file's content, as Kafka writes it."""
+    lines = [" ".join(str(field) for field in entry) for entry in entries]
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
+
+
+def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
+    """An offset checkpoint: ``<topic> <partition> <offset>`` lines. Of two lines for one partition the later counts, as in Kafka."""
+    offsets: dict[TopicPartition, int] = {}
+    for topic, partition, offset in parse_entries(content, 3, path):
+        try:
+            key = TopicPartition(topic, parse_number(partition, 0, INT32_MAX))
+            offsets[key] = parse_number(offset, -1, INT64_MAX)
+        except ValueError as error:
+            raise CorruptError(str(error), file=path) from None
+    return offsets
+
+
+def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
+    """The offset checkpoint at ``path``; empty where there is none, :class:`CorruptError` where it is no checkpoint."""
+    content = read_whole(disk, path)
+    return {} if content is None else parse_offsets(content, path)
+
+
+def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replace the offset checkpoint at ``path``, durably. REQUIRES every hosted partition in ``offsets``: what is absent counts as 0."""
+    replace_file(disk, path, format_entries((key.topic, key.partition, offset) for key, offset in sorted(offsets.items())))
+
+
+def format_state(values: Mapping[str, str]) -> bytes:
+    """A state file of ours: sorted ``name: value`` lines and their checksum. REQUIRES no line breaks, and no colon in names."""
+    body = "".join(f"{name}: {value}\n" for name, value in sorted(values.items())).encode()
+    return body + f"{_CRC_NAME}: {crc32c(body):08x}\n".encode()
+
+
+def parse_state(content: bytes, path: str) -> dict[str, str]:
+    """The values of a state file of ours; :class:`CorruptError` unless it is whole to the last bit."""
+    body, newline, last = content[:-1].rpartition(b"\n")
+    body += newline
+    if not content.endswith(b"\n") or last != f"{_CRC_NAME}: {crc32c(body):08x}".encode():
+        raise CorruptError("checksum mismatch", file=path)
+    values: dict[str, str] = {}
+    for line in body.decode("utf-8").splitlines():
+        name, _, value = line.partition(": ")
+        values[name] = value
+    return values
+
+
+def read_state(disk: Disk, path: str) -> dict[str, str] | None:
+    """The state file at ``path``; None where there is none, :class:`CorruptError` where it is damaged."""
+    content = read_whole(disk, path)
+    return None if content is None else parse_state(content, path)
+
+
+def write_state(disk: Disk, path: str, values: Mapping[str, str]) -> None:
+    """Replace the state file at ``path``, durably."""
+    replace_file(disk, path, format_state(values))

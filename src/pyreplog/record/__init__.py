@@ -1,0 +1,43 @@
+"""Bytes <-> record batch: the door.
+
+The compiled core knows the layout of a batch; this layer adds what it leaves to others: compression, the checks a leader makes, and
+the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` come from the core and are handed on from here.
+"""
+
+from __future__ import annotations
+
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Record, RecordBatch, crc32c, stamp
+from pyreplog.record.batch import (
+    RECORDS_SIZE_MAX,
+    payload_of,
+    recompress,
+    records_of,
+    set_append_time,
+    split,
+    validate_from_client,
+)
+from pyreplog.record.compression import CODEC_NAMES, CODEC_NUMBERS, compress, decompress
+from pyreplog.record.partitioner import murmur2, partition_for_key
+
+__all__ = [
+    "CODEC_NAMES",
+    "CODEC_NUMBERS",
+    "HEADER_SIZE",
+    "RECORDS_SIZE_MAX",
+    "Ack",
+    "BatchBuilder",
+    "Record",
+    "RecordBatch",
+    "compress",
+    "crc32c",
+    "decompress",
+    "murmur2",
+    "partition_for_key",
+    "payload_of",
+    "recompress",
+    "records_of",
+    "set_append_time",
+    "split",
+    "stamp",
+    "validate_from_client",
+]

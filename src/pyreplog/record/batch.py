@@ -1,0 +1,99 @@
+"""Record batches in Python's terms: reading one, splitting a buffer, rewriting on the leader, and the checks a leader makes.
+
+Nothing here loops over records: what does is in the core.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from typing_extensions import Buffer
+
+from pyreplog._core import HEADER_SIZE, Record, RecordBatch, crc32c
+from pyreplog.errors import CorruptError, InvalidRequestError
+from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
+
+RECORDS_SIZE_MAX: Final = SIZE_MAX
+
+# Positions in a batch's header. On disk: never change.
+_LENGTH: Final = struct.Struct(">i")
+_LENGTH_POSITION: Final = 8
+_CRC: Final = struct.Struct(">I")
+_CRC_POSITION: Final = 17
+_ATTRIBUTES: Final = struct.Struct(">h")
+_ATTRIBUTES_POSITION: Final = 21
+_TIMESTAMP: Final = struct.Struct(">q")
+_MAX_TIMESTAMP_POSITION: Final = 35
+_LOG_OVERHEAD: Final = 12
+
+_CODEC_MASK: Final = 0x07
+_LOG_APPEND_TIME_BIT: Final = 0x08
+
+
+def payload_of(batch: RecordBatch) -> Buffer | None:
+    """What the ``payload`` arguments of :class:`RecordBatch` want: None where the batch has no codec, else its records uncompressed."""
+    return None if batch.codec == 0 else decompress(batch)
+
+
+def records_of(batch: RecordBatch, topic: str = "", partition: int = -1, start: int = 0, end: int = 0x7FFFFFFFFFFFFFFF) -> list[Record]:
+    """The records with ``start`` <= offset < ``end``; none for a control batch, whose records are not for readers."""
+    if batch.is_control or batch.record_count == 0:
+        return []
+    return batch.records(payload_of(batch), topic=topic, partition=partition, start_offset=start, end_offset=end)
+
+
+def split(data: Buffer) -> list[RecordBatch]:
+    """The batches of ``data``, which holds nothing but whole ones (:class:`CorruptError` otherwise). Each keeps ``data`` alive."""
+    size = memoryview(data).nbytes
+    batches: list[RecordBatch] = []
+    position = 0
+    while position < size:
+        batch = RecordBatch(data, position)
+        batches.append(batch)
+        position += batch.size
+    return batches
+
+
+def validate_from_client(batch: RecordBatch) -> None:
+    """Check what a leader demands of a client's batch: checksum, codec, dense offsets from 0, well-formed records, no control records.
+
+    Raises :class:`CorruptError` for bad bytes, :class:`InvalidRequestError` for what is well formed and not allowed.
+    """
+    batch.check_crc()
+    if batch.codec >= len(CODEC_NAMES):
+        raise CorruptError(f"unknown compression codec {batch.codec}")
+    if batch.is_control:
+        raise InvalidRequestError("control batches are written by the broker alone")
+    if batch.is_transactional:
+        raise InvalidRequestError("transactions are not supported")
+    if batch.base_offset != 0:
+        raise InvalidRequestError(f"a client's batch begins at offset 0, not {batch.base_offset}")
+    if batch.record_count <= 0:
+        raise InvalidRequestError("a batch without records")
+    if batch.producer_id != -1 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
+        raise InvalidRequestError("a producer id needs a producer epoch and a sequence")
+    payload = payload_of(batch)
+    batch.check_records(payload)
+    if not batch.is_dense(payload):
+        raise InvalidRequestError("record offsets are not 0, 1, 2, ...")
+
+
+def recompress(batch: RecordBatch, codec: int) -> bytearray:
+    """A copy of ``batch`` whose records are stored with ``codec`` (0 to 4); everything else stays, the checksum is new."""
+    records = decompress(batch)
+    stored: Buffer = records if codec == 0 else compress(codec, records)
+    copy = bytearray(batch.data[:HEADER_SIZE])
+    copy += stored
+    _LENGTH.pack_into(copy, _LENGTH_POSITION, len(copy) - _LOG_OVERHEAD)
+    _ATTRIBUTES.pack_into(copy, _ATTRIBUTES_POSITION, batch.attributes & ~_CODEC_MASK | codec)
+    _CRC.pack_into(copy, _CRC_POSITION, crc32c(memoryview(copy)[_ATTRIBUTES_POSITION:]))
+    return copy
+
+
+def set_append_time(data: memoryview, timestamp: int) -> None:
+    """Make the batch that ``data`` (writable) is bear the log's append time, in ms: every record then reads back with it."""
+    (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_POSITION)
+    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | _LOG_APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
+    _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))

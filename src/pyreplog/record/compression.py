@@ -1,0 +1,171 @@
+"""The codecs of a batch's records: none, gzip, snappy, lz4, zstd, in the framings that Kafka's clients write.
+
+Strict in what is written, lenient in what is read: other clients frame snappy and lz4 differently. Nothing is allocated beyond a limit,
+whatever the input claims. cramjam does the arithmetic; only the framings are here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+import cramjam
+from typing_extensions import Buffer
+
+from pyreplog._core import RecordBatch
+from pyreplog.errors import CorruptError
+
+if TYPE_CHECKING:
+    Decompress = Callable[[Buffer, Buffer], int]
+
+# Numbers of the codecs in a batch's attributes. On disk and on the wire: never change.
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+CODEC_NUMBERS: Final[dict[str, int]] = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+SIZE_MAX: Final = 64 << 20
+"""Most bytes that one batch's records may have uncompressed."""
+
+_ZSTD_LEVEL: Final = 3
+_GZIP_LEVEL: Final = 6  # what zlib does by default, as Kafka's -1
+_FIRST_GUESS_SIZE: Final = 16 << 10
+_GUESS_RATIO: Final = 4
+_GROWTH: Final = 4
+
+# Snappy: the framing of the xerial library. On disk: never change.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_SIZE: Final = 32 << 10
+# LZ4: magic; FLG version 01, independent blocks, no checksums, no size; BD 64 KiB; the header's checksum. On disk: never change.
+_LZ4_HEADER: Final = bytes.fromhex("04224d18604082")
+_LZ4_BLOCK_SIZE: Final = 64 << 10
+_LZ4_STORED: Final = 1 << 31
+_LZ4_END: Final = bytes(4)
+
+_INT32: Final = struct.Struct(">i")
+_UINT32_LITTLE: Final = struct.Struct("<I")
+
+
+def compress(codec: int, payload: Buffer) -> bytes:
+    """``payload`` (records one after another) as ``codec`` (1 to 4) stores it. Other numbers are a :class:`CorruptError`."""
+    match codec:
+        case 1:
+            return bytes(cramjam.gzip.compress(payload, level=_GZIP_LEVEL))
+        case 2:
+            return _snappy_compress(memoryview(payload))
+        case 3:
+            return _lz4_compress(memoryview(payload))
+        case 4:
+            # The streaming compressor leaves the content size out of the frame, as Kafka's does.
+            compressor = cramjam.zstd.Compressor(_ZSTD_LEVEL)
+            compressor.compress(payload)
+            return bytes(compressor.finish())
+    raise CorruptError(f"unknown compression codec {codec}")
+
+
+def decompress(batch: RecordBatch, size_max: int = SIZE_MAX) -> memoryview:
+    """The records of ``batch``, uncompressed: the stored bytes themselves where it has no codec, else new memory of at most ``size_max`` bytes.
+
+    Raises :class:`CorruptError` when the stream is broken, of an unknown codec, or larger than that.
+    """
+    codec = batch.codec
+    if codec == NONE:
+        return batch.payload
+    return decompress_payload(codec, batch.payload, size_max)
+
+
+def decompress_payload(codec: int, data: memoryview, size_max: int = SIZE_MAX) -> memoryview:
+    """As :func:`decompress`, for the stored records alone."""
+    try:
+        match codec:
+            case 1:
+                return _decompress_bounded(cramjam.gzip.decompress_into, data, 0, size_max)
+            case 2:
+                return _snappy_decompress(data, size_max)
+            case 3:
+                return _decompress_bounded(cramjam.lz4.decompress_into, data, 0, size_max)
+            case 4:
+                return _decompress_bounded(cramjam.zstd.decompress_into, data, 0, size_max)
+    except (cramjam.DecompressionError, OverflowError, struct.error) as error:
+        raise CorruptError(f"{CODEC_NAMES[codec]} stream is broken: {error}") from error
+    raise CorruptError(f"unknown compression codec {codec}")
+
+
+def _decompress_bounded(decompress_into: Decompress, data: memoryview, hint: int, size_max: int) -> memoryview:
+    """Decompress into memory that grows from a guess up to ``size_max``: what the stream claims about its size is never believed."""
+    size = min(max(hint, _FIRST_GUESS_SIZE, len(data) * _GUESS_RATIO), size_max)
+    while True:
+        room = bytearray(size)
+        try:
+            used = decompress_into(data, room)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if size >= size_max:
+                raise CorruptError(f"records are larger than {size_max} bytes uncompressed") from None
+            size = min(size * _GROWTH, size_max)
+            continue
+        return memoryview(room)[:used]
+
+
+def _snappy_compress(payload: memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(payload), _XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(payload[start : start + _XERIAL_BLOCK_SIZE]))
+        parts.append(_INT32.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _snappy_decompress(data: memoryview, size_max: int) -> memoryview:
+    """Raw snappy where the xerial magic is absent; else its blocks, and any further xerial header between them."""
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _snappy_block(data, size_max)
+    if len(data) < len(_XERIAL_HEADER):
+        raise CorruptError("snappy stream is broken: its header is cut off")
+    blocks: list[memoryview] = []
+    total = 0
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            continue
+        (size,) = cast("tuple[int]", _INT32.unpack_from(data, position))
+        position += _INT32.size
+        if not 0 < size <= len(data) - position:
+            raise CorruptError(f"snappy stream is broken: a block of {size} bytes where {len(data) - position} are left")
+        block = _snappy_block(data[position : position + size], size_max - total)
+        total += len(block)
+        position += size
+        blocks.append(block)
+    return blocks[0] if len(blocks) == 1 else memoryview(b"".join(blocks))
+
+
+def _snappy_block(block: memoryview, size_max: int) -> memoryview:
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > size_max:
+        raise CorruptError(f"records are larger than {size_max} bytes uncompressed")
+    room = bytearray(size)
+    used = cramjam.snappy.decompress_raw_into(block, room)
+    return memoryview(room)[:used]
+
+
+def _lz4_compress(payload: memoryview) -> bytes:
+    parts = [_LZ4_HEADER]
+    for start in range(0, len(payload), _LZ4_BLOCK_SIZE):
+        raw = payload[start : start + _LZ4_BLOCK_SIZE]
+        block = bytes(cramjam.lz4.compress_block(raw, store_size=False))
+        if len(block) < len(raw):
+            parts.append(_UINT32_LITTLE.pack(len(block)))
+            parts.append(block)
+        else:
+            parts.append(_UINT32_LITTLE.pack(len(raw) | _LZ4_STORED))
+            parts.append(bytes(raw))
+    parts.append(_LZ4_END)
+    return b"".join(parts)
