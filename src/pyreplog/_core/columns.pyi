@@ -1,6 +1,6 @@
 """Records to Arrow buffers, through the Arrow C data interface: no pyarrow needed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import final
 
 from typing_extensions import Buffer
@@ -8,26 +8,36 @@ from typing_extensions import Buffer
 from pyreplog._core.batch import RecordBatch
 
 COLUMNS: tuple[str, ...]
-"""``("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")``: the order of a schema."""
+"""``("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")``."""
 
 @final
 class ArrowSchema:
-    """The schema of ``columns``: partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 is null), timestamp_type int8, key binary,
-    value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32."""
+    """The schema of ``columns``, in the order given: partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 is null), timestamp_type
+    int8, key binary, value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32. ValueError for an unknown or
+    repeated name."""
 
     def __new__(cls, columns: Sequence[str]) -> ArrowSchema: ...
     def __arrow_c_schema__(self) -> object: ...
 
 @final
 class ColumnsBuilder:
-    """Gathers the asked-for columns of many batches. Belongs to one thread. Only those columns are decoded."""
+    """Gathers the asked-for columns of many batches. Belongs to one thread (a second one inside is a RuntimeError). Only those columns are
+    decoded: what lies behind the last of them in a record is skipped unread.
+
+    Both ways of adding take half-open ranges; a record without timestamp (-1) is in no timestamp range. A batch is added whole or, on
+    :class:`CorruptError` (``position`` is in the bytes given) and OverflowError (a column would pass 2**31 - 1 bytes: ``finish`` earlier), not
+    at all.
+    """
 
     def __new__(cls, columns: Sequence[str]) -> ColumnsBuilder: ...
     @property
     def row_count(self) -> int: ...
     @property
     def size(self) -> int:
-        """Bytes of the variable-size columns so far; ``append`` refuses what would pass 2**31 - 1."""
+        """Bytes of the variable-size columns so far."""
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch added (-1 before the first), whether or not its records were selected. ``finish`` keeps it."""
     def append(
         self,
         batch: RecordBatch,
@@ -39,24 +49,46 @@ class ColumnsBuilder:
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
     ) -> int:
-        """Add the records in the half-open ranges; rows added. A record without timestamp (-1) is in no timestamp range. ``payload`` is the
-        decompressed records where the batch has a codec. All or nothing on :class:`CorruptError`. Releases the GIL."""
+        """Add one batch, whose CRC the caller has checked; rows added (0 for a control batch). ``payload`` is its decompressed records where it
+        has a codec. Releases the GIL above 5 KiB."""
+    def extend(
+        self,
+        data: Buffer,
+        position: int = 0,
+        *,
+        partition: int = -1,
+        start_offset: int = 0,
+        end_offset: int = 0x7FFFFFFFFFFFFFFF,
+        start_timestamp: int | None = None,
+        end_timestamp: int | None = None,
+        row_limit: int = 32768,
+        size_limit: int = 2097152,
+    ) -> int:
+        """Add the whole batches in ``data`` from ``position``, their CRC checked; the position of the first one not taken.
+
+        Stops at the end, at a batch that is cut off, compressed, a control batch, or begins at or behind ``end_offset``, and before one that
+        might make it more than ``row_limit`` rows or ``size_limit`` bytes of keys, values and headers (the first is always taken). Batches
+        before a corrupt one stay added. Releases the GIL above 5 KiB."""
     def finish(self) -> ArrowBatch:
-        """What was gathered; the builder begins anew."""
+        """What was gathered; the builder begins anew, in memory of earlier batches where all that imported them let go of it."""
 
 @final
 class ArrowBatch:
-    """One Arrow record batch. Its buffers live as long as anything that imported them."""
+    """One Arrow record batch, made by :meth:`ColumnsBuilder.finish`. Its buffers live as long as anything that imported them, and are released
+    from any thread without the GIL."""
 
     @property
     def row_count(self) -> int: ...
+    def slices(self, row_count: int) -> list[ArrowBatch]:
+        """The same rows as batches of at most ``row_count``; nothing is copied."""
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
 
 @final
 class ArrowStream:
-    """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text."""
+    """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text. It can be handed
+    over once; a second time is a :class:`ClosedError`."""
 
-    def __new__(cls, columns: Sequence[str], source: Iterator[ArrowBatch]) -> ArrowStream: ...
+    def __new__(cls, columns: Sequence[str], source: Iterable[ArrowBatch]) -> ArrowStream: ...
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
     def __arrow_c_schema__(self) -> object: ...

@@ -1,0 +1,858 @@
+# distutils: sources = src/_core/kernels/columns.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
+"""Records to Arrow through the C data interface: buffer lifetimes, the GIL, capsules. What the columns are is in kernels/columns.h.
+
+Memory: a builder's blocks move to an ArrowBatch, which shares them with every array exported from it by a count. Releasing an array
+needs no GIL, because importers do it from their own threads while another one may hold it and wait for them.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.exc cimport PyErr_SetInterrupt
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from libc.errno cimport EIO, ENOMEM
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+from kernels cimport (
+    ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_LEADER_EPOCH, COLUMN_OFFSET,
+    COLUMN_PARTITION, COLUMN_TIMESTAMP, COLUMN_TIMESTAMP_TYPE, COLUMN_VALUE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema,
+    batch_header, batch_read, binary_column, check, columns, columns_append, columns_extend, columns_progress, columns_selection, columns_size,
+    LARGE_PAGE_SIZE, prefer_large_pages, shared_begin, shared_count, shared_drop, shared_slot, shared_take, slot_put, slot_take,
+)
+
+from pyreplog.errors import ClosedError
+
+COLUMNS = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
+
+cdef enum:
+    COLUMN_COUNT = 8
+    POOL_SIZE = 4
+    POOLED_SIZE_MAX = 16777216
+    ROWS_FIRST = 1024
+    BYTES_FIRST = 16384
+    SMALL = 5120  # bytes of work below which keeping the GIL is cheaper than giving it up
+
+
+# -- columns by name --
+
+cdef tuple read_columns(object names):
+    """The numbers of ``names`` in COLUMNS, in the order asked for."""
+    cdef list order = []
+    for name in names:
+        if name not in COLUMNS:
+            raise ValueError(f"unknown column {name!r}; known are {', '.join(COLUMNS)}")
+        if COLUMNS.index(name) in order:
+            raise ValueError(f"column {name!r} is asked for twice")
+        order.append(COLUMNS.index(name))
+    return tuple(order)
+
+
+cdef uint32_t wanted_bits(tuple order) except? 0:
+    cdef uint32_t bits = 0
+    for number in order:
+        bits |= 1U << <uint32_t>number
+    return bits
+
+
+# -- schema --
+
+cdef struct SchemaPrivate:
+    arrow_schema *children[COLUMN_COUNT]
+    arrow_schema structs[COLUMN_COUNT]
+
+
+cdef void release_schema(arrow_schema *schema) noexcept nogil:
+    cdef int64_t i
+    for i in range(schema.n_children):
+        # A child that was moved out is marked released, and lives on by itself.
+        if schema.children[i].release != NULL:
+            schema.children[i].release(schema.children[i])
+    free(schema.private_data)
+    schema.release = NULL
+
+
+cdef int begin_schema(arrow_schema *out, const char *format, const char *name, int64_t flags) except -1:
+    """One node without children. Format and name are literals: they outlive everything."""
+    cdef SchemaPrivate *private = <SchemaPrivate *>calloc(1, sizeof(SchemaPrivate))
+    cdef int i
+    if private == NULL:
+        raise MemoryError()
+    memset(out, 0, sizeof(arrow_schema))
+    for i in range(COLUMN_COUNT):
+        private.children[i] = &private.structs[i]
+    out.format = format
+    out.name = name
+    out.flags = flags
+    out.children = private.children
+    out.private_data = private
+    out.release = release_schema
+    return 0
+
+
+cdef int add_schema(arrow_schema *parent, const char *format, const char *name, int64_t flags) except -1:
+    begin_schema(parent.children[parent.n_children], format, name, flags)
+    parent.n_children += 1
+    return 0
+
+
+cdef int add_column_schema(arrow_schema *root, int number) except -1:
+    cdef arrow_schema *item
+    if number == 0:
+        add_schema(root, b"i", b"partition", 0)
+    elif number == 1:
+        add_schema(root, b"l", b"offset", 0)
+    elif number == 2:
+        add_schema(root, b"tsm:UTC", b"timestamp", ARROW_NULLABLE)
+    elif number == 3:
+        add_schema(root, b"c", b"timestamp_type", 0)
+    elif number == 4:
+        add_schema(root, b"z", b"key", ARROW_NULLABLE)
+    elif number == 5:
+        add_schema(root, b"z", b"value", ARROW_NULLABLE)
+    elif number == 6:
+        add_schema(root, b"+l", b"headers", 0)
+        add_schema(root.children[root.n_children - 1], b"+s", b"item", 0)
+        item = root.children[root.n_children - 1].children[0]
+        add_schema(item, b"u", b"key", 0)
+        add_schema(item, b"z", b"value", ARROW_NULLABLE)
+    else:
+        add_schema(root, b"i", b"leader_epoch", 0)
+    return 0
+
+
+cdef int export_schema(tuple order, arrow_schema *out) except -1:
+    begin_schema(out, b"+s", b"", 0)
+    try:
+        for number in order:
+            add_column_schema(out, number)
+    except BaseException:
+        out.release(out)
+        raise
+    return 0
+
+
+cdef void destroy_schema_capsule(object capsule) noexcept:
+    cdef arrow_schema *schema = <arrow_schema *>PyCapsule_GetPointer(capsule, b"arrow_schema")
+    if schema.release != NULL:
+        schema.release(schema)
+    free(schema)
+
+
+cdef object schema_capsule(tuple order):
+    cdef arrow_schema *schema = <arrow_schema *>calloc(1, sizeof(arrow_schema))
+    if schema == NULL:
+        raise MemoryError()
+    try:
+        export_schema(order, schema)
+        return PyCapsule_New(schema, b"arrow_schema", destroy_schema_capsule)
+    except BaseException:
+        if schema.release != NULL:
+            schema.release(schema)
+        free(schema)
+        raise
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class ArrowSchema:
+    """The schema of some columns."""
+
+    cdef tuple order
+
+    def __cinit__(self, names):
+        self.order = read_columns(names)
+
+    def __arrow_c_schema__(self):
+        return schema_capsule(self.order)
+
+
+# -- shared memory of exported arrays --
+
+cdef struct Memory:
+    shared_count count
+    Pool *pool  # one share
+    columns c   # the blocks, and how large they are
+
+# Memory that was given back, for the builder to fill again: its pages are there already, and first touching a page costs more than
+# filling it. Lives until the builder and all memory it handed out are gone.
+cdef struct Pool:
+    shared_count count
+    shared_slot slots[POOL_SIZE]
+
+
+cdef void free_blocks(columns *c) noexcept nogil:
+    cdef binary_column *binaries[4]
+    cdef int i
+    free(c.partition)
+    free(c.offset)
+    free(c.timestamp)
+    free(c.timestamp_validity)
+    free(c.timestamp_type)
+    free(c.leader_epoch)
+    free(c.header_offsets)
+    binaries[0] = &c.key
+    binaries[1] = &c.value
+    binaries[2] = &c.header_key
+    binaries[3] = &c.header_value
+    for i in range(4):
+        free(binaries[i].offsets)
+        free(binaries[i].validity)
+        free(binaries[i].data)
+
+
+cdef void drop_pool(Pool *pool) noexcept nogil:
+    cdef Memory *memory
+    cdef int i
+    if shared_drop(&pool.count):
+        for i in range(POOL_SIZE):
+            memory = <Memory *>slot_take(&pool.slots[i])
+            if memory != NULL:
+                free_blocks(&memory.c)
+                free(memory)
+        free(pool)
+
+
+cdef void let_go(Memory *memory) noexcept nogil:
+    """Give up one share; with the last one the memory returns to its pool, or is freed where that is full or the memory unusually large."""
+    cdef Pool *pool
+    cdef int i
+    if memory == NULL or not shared_drop(&memory.count):
+        return
+    pool = memory.pool
+    if columns_size(&memory.c) <= POOLED_SIZE_MAX:
+        for i in range(POOL_SIZE):
+            if slot_put(&pool.slots[i], memory):
+                memory = NULL
+                break
+    if memory != NULL:
+        free_blocks(&memory.c)
+        free(memory)
+    drop_pool(pool)
+
+
+# -- arrays --
+
+cdef struct ArrayPrivate:
+    Memory *memory  # one share
+    const void *buffers[3]
+    arrow_array *children[COLUMN_COUNT]
+    arrow_array structs[COLUMN_COUNT]
+
+
+cdef void release_array(arrow_array *array) noexcept nogil:
+    cdef int64_t i
+    for i in range(array.n_children):
+        if array.children[i].release != NULL:
+            array.children[i].release(array.children[i])
+    let_go((<ArrayPrivate *>array.private_data).memory)
+    free(array.private_data)
+    array.release = NULL
+
+
+cdef int begin_array(arrow_array *out, Memory *memory, int64_t length, int64_t offset, int64_t null_count,
+                     int64_t buffer_count, const void *first, const void *second, const void *third) except -1:
+    cdef ArrayPrivate *private = <ArrayPrivate *>calloc(1, sizeof(ArrayPrivate))
+    cdef int i
+    if private == NULL:
+        raise MemoryError()
+    shared_take(&memory.count)
+    private.memory = memory
+    private.buffers[0] = first
+    private.buffers[1] = second
+    private.buffers[2] = third
+    for i in range(COLUMN_COUNT):
+        private.children[i] = &private.structs[i]
+    memset(out, 0, sizeof(arrow_array))
+    out.length = length
+    out.null_count = null_count
+    out.offset = offset
+    out.n_buffers = buffer_count
+    out.buffers = private.buffers
+    out.children = private.children
+    out.private_data = private
+    out.release = release_array
+    return 0
+
+
+cdef int add_array(arrow_array *parent, Memory *memory, int64_t length, int64_t offset, int64_t null_count,
+                   int64_t buffer_count, const void *first, const void *second, const void *third) except -1:
+    begin_array(parent.children[parent.n_children], memory, length, offset, null_count, buffer_count, first, second, third)
+    parent.n_children += 1
+    return 0
+
+
+cdef int add_binary(arrow_array *parent, Memory *memory, binary_column *column, int64_t length, int64_t offset, bint whole) except -1:
+    cdef int64_t nulls = column.null_count if whole or column.null_count == 0 else -1
+    add_array(parent, memory, length, offset, nulls, 3, column.validity if column.null_count else NULL, column.offsets, column.data)
+    return 0
+
+
+cdef int add_column(arrow_array *root, Memory *memory, columns *c, int number, int64_t start, int64_t length) except -1:
+    cdef bint whole = length == c.row_count
+    cdef arrow_array *headers
+    cdef arrow_array *item
+    cdef int64_t nulls
+    if number == 0:
+        add_array(root, memory, length, start, 0, 2, NULL, c.partition, NULL)
+    elif number == 1:
+        add_array(root, memory, length, start, 0, 2, NULL, c.offset, NULL)
+    elif number == 2:
+        nulls = c.timestamp_null_count if whole or c.timestamp_null_count == 0 else -1
+        add_array(root, memory, length, start, nulls, 2, c.timestamp_validity if c.timestamp_null_count else NULL, c.timestamp, NULL)
+    elif number == 3:
+        add_array(root, memory, length, start, 0, 2, NULL, c.timestamp_type, NULL)
+    elif number == 4:
+        add_binary(root, memory, &c.key, length, start, whole)
+    elif number == 5:
+        add_binary(root, memory, &c.value, length, start, whole)
+    elif number == 6:
+        add_array(root, memory, length, start, 0, 2, NULL, c.header_offsets, NULL)
+        headers = root.children[root.n_children - 1]
+        add_array(headers, memory, c.header_count, 0, 0, 1, NULL, NULL, NULL)
+        item = headers.children[0]
+        add_binary(item, memory, &c.header_key, c.header_count, 0, True)
+        add_binary(item, memory, &c.header_value, c.header_count, 0, True)
+    else:
+        add_array(root, memory, length, start, 0, 2, NULL, c.leader_epoch, NULL)
+    return 0
+
+
+cdef void destroy_array_capsule(object capsule) noexcept:
+    cdef arrow_array *array = <arrow_array *>PyCapsule_GetPointer(capsule, b"arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class ArrowBatch:
+    """One Arrow record batch: rows [start, start + length) of shared memory."""
+
+    cdef Memory *memory  # one share
+    cdef tuple order
+    cdef int64_t start
+    cdef int64_t length
+
+    def __cinit__(self):
+        self.memory = NULL
+
+    def __init__(self):
+        if self.memory == NULL:
+            raise TypeError("an ArrowBatch comes from ColumnsBuilder.finish()")
+
+    def __dealloc__(self):
+        let_go(self.memory)
+
+    @property
+    def row_count(self):
+        return self.length
+
+    def slices(self, int64_t row_count):
+        """The same rows as batches of at most ``row_count``; nothing is copied."""
+        if row_count < 1:
+            raise ValueError(f"row_count is {row_count}; it must be at least 1")
+        if self.length <= row_count:
+            return [self]
+        cdef list parts = []
+        cdef int64_t start = 0
+        while start < self.length:
+            parts.append(share(self, self.start + start, min(row_count, self.length - start)))
+            start += row_count
+        return parts
+
+    def __arrow_c_schema__(self):
+        return schema_capsule(self.order)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        schema = schema_capsule(self.order)
+        cdef arrow_array *array = <arrow_array *>calloc(1, sizeof(arrow_array))
+        if array == NULL:
+            raise MemoryError()
+        try:
+            export_batch(self, array)
+            return schema, PyCapsule_New(array, b"arrow_array", destroy_array_capsule)
+        except BaseException:
+            if array.release != NULL:
+                array.release(array)
+            free(array)
+            raise
+
+
+cdef int export_batch(ArrowBatch batch, arrow_array *out) except -1:
+    begin_array(out, batch.memory, batch.length, 0, 0, 1, NULL, NULL, NULL)
+    try:
+        for number in batch.order:
+            add_column(out, batch.memory, &batch.memory.c, number, batch.start, batch.length)
+    except BaseException:
+        out.release(out)
+        raise
+    return 0
+
+
+cdef ArrowBatch share(ArrowBatch whole, int64_t start, int64_t length):
+    cdef ArrowBatch part = ArrowBatch.__new__(ArrowBatch)
+    shared_take(&whole.memory.count)
+    part.memory = whole.memory
+    part.order = whole.order
+    part.start = start
+    part.length = length
+    return part
+
+
+# -- builder --
+
+cdef int grow(void **block, int64_t size) except -1:
+    cdef void *grown = realloc(block[0], <size_t>size)
+    if grown == NULL:
+        raise MemoryError()
+    block[0] = grown
+    return 0
+
+
+cdef int grow_bits(uint8_t **bits, int64_t rows_before, int64_t rows) except -1:
+    """Bitmaps hold whole bytes of 64 rows; what is new is all ones."""
+    grow(<void **>bits, rows // 8)
+    memset(bits[0] + rows_before // 8, 0xFF, <size_t>(rows // 8 - rows_before // 8))
+    return 0
+
+
+cdef int grow_offsets(int32_t **offsets, int64_t rows) except -1:
+    cdef bint first = offsets[0] == NULL
+    grow(<void **>offsets, (rows + 1) * <int64_t>sizeof(int32_t))
+    if first:
+        offsets[0][0] = 0
+    return 0
+
+
+cdef int64_t larger(int64_t needed, int64_t capacity, int64_t least) noexcept nogil:
+    return max(max(needed, 2 * capacity), least)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class ColumnsBuilder:
+    """Gathers columns. One thread at a time: a second one is refused."""
+
+    cdef columns c
+    cdef tuple order
+    cdef Pool *pool  # one share
+    cdef bint busy
+    cdef int64_t rows_before    # what the last batch came to need: where the next one starts
+    cdef int64_t key_before
+    cdef int64_t value_before
+    cdef int64_t reached
+
+    def __cinit__(self, names):
+        memset(&self.c, 0, sizeof(columns))
+        self.order = read_columns(names)
+        self.c.wanted = wanted_bits(self.order)
+        self.rows_before = ROWS_FIRST
+        self.key_before = BYTES_FIRST
+        self.value_before = BYTES_FIRST
+        self.reached = -1
+        self.pool = <Pool *>calloc(1, sizeof(Pool))
+        if self.pool == NULL:
+            raise MemoryError()
+        shared_begin(&self.pool.count)
+
+    def __dealloc__(self):
+        free_blocks(&self.c)
+        if self.pool != NULL:
+            drop_pool(self.pool)
+
+    @property
+    def row_count(self):
+        return self.c.row_count
+
+    @property
+    def size(self):
+        return columns_size(&self.c)
+
+    @property
+    def next_offset(self):
+        return self.reached
+
+    def append(self, batch, payload=None, *, int32_t partition=-1, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
+               start_timestamp=None, end_timestamp=None):
+        cdef columns_selection selection
+        cdef columns_progress progress
+        cdef batch_header header
+        cdef Py_buffer whole
+        cdef Py_buffer records
+        cdef const uint8_t *p
+        cdef const uint8_t *end
+        cdef int64_t added
+        select(&selection, partition, start_offset, end_offset, start_timestamp, end_timestamp)
+        PyObject_GetBuffer(batch.data, &whole, PyBUF_SIMPLE)
+        try:
+            p = <const uint8_t *>whole.buf
+            check(batch_read(p, p + whole.len, &header), 0)
+            if header.attributes & ATTRIBUTE_CONTROL:
+                return 0
+            if payload is None:
+                if header.attributes & ATTRIBUTE_CODEC:
+                    raise ValueError("the batch is compressed: pass its decompressed records as payload")
+                added = self.append_records(&selection, &header, p + BATCH_HEADER_SIZE, p + header.size, &progress)
+            else:
+                PyObject_GetBuffer(payload, &records, PyBUF_SIMPLE)
+                try:
+                    p = <const uint8_t *>records.buf
+                    end = p + records.len
+                    added = self.append_records(&selection, &header, p, end, &progress)
+                finally:
+                    PyBuffer_Release(&records)
+        finally:
+            PyBuffer_Release(&whole)
+        self.reached = header.base_offset + header.last_offset_delta + 1
+        return added
+
+    def extend(self, data, int64_t position=0, *, int32_t partition=-1, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
+               start_timestamp=None, end_timestamp=None, int64_t row_limit=32768, int64_t size_limit=2097152):
+        cdef columns_selection selection
+        cdef columns_progress progress
+        cdef Py_buffer view
+        cdef const uint8_t *p
+        cdef const uint8_t *end
+        cdef int status
+        select(&selection, partition, start_offset, end_offset, start_timestamp, end_timestamp)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if position < 0 or position > view.len:
+                raise ValueError(f"position {position} is outside data, which has {view.len} bytes")
+            p = <const uint8_t *>view.buf
+            end = p + view.len
+            progress.next_offset = self.reached
+            self.begin()
+            try:
+                while True:
+                    if view.len - position > SMALL:
+                        with nogil:
+                            status = columns_extend(&self.c, &selection, p + position, end, row_limit, size_limit, &progress)
+                    else:
+                        status = columns_extend(&self.c, &selection, p + position, end, row_limit, size_limit, &progress)
+                    position += progress.position
+                    self.reached = progress.next_offset
+                    if status != STATUS_SPACE:
+                        break
+                    self.reserve(&progress)
+                check(status, position)
+            finally:
+                self.busy = False
+        finally:
+            PyBuffer_Release(&view)
+        return position
+
+    def finish(self):
+        cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
+        self.begin()
+        try:
+            if self.c.row_capacity == 0:
+                self.reserve_rows(1)  # so that even no rows have their buffers
+            self.key_before = max(self.c.key.capacity, BYTES_FIRST)
+            self.value_before = max(self.c.value.capacity, BYTES_FIRST)
+            self.rows_before = max(self.c.row_capacity, ROWS_FIRST)
+            batch.memory = <Memory *>calloc(1, sizeof(Memory))
+            if batch.memory == NULL:
+                raise MemoryError()
+            shared_begin(&batch.memory.count)
+            shared_take(&self.pool.count)
+            batch.memory.pool = self.pool
+            batch.memory.c = self.c
+            batch.order = self.order
+            batch.start = 0
+            batch.length = self.c.row_count
+            self.renew()
+        finally:
+            self.busy = False
+        return batch
+
+    cdef void renew(self) noexcept:
+        """Begin with memory that came back, else with none."""
+        cdef uint32_t wanted = self.c.wanted
+        cdef Memory *memory = NULL
+        cdef int i
+        for i in range(POOL_SIZE):
+            memory = <Memory *>slot_take(&self.pool.slots[i])
+            if memory != NULL:
+                break
+        if memory == NULL:
+            memset(&self.c, 0, sizeof(columns))
+            self.c.wanted = wanted
+            return
+        self.c = memory.c
+        free(memory)
+        if self.c.timestamp_null_count:
+            memset(self.c.timestamp_validity, 0xFF, <size_t>(self.c.row_capacity // 8))
+        renew_binary(&self.c.key, self.c.row_capacity)
+        renew_binary(&self.c.value, self.c.row_capacity)
+        renew_binary(&self.c.header_key, self.c.header_capacity)
+        renew_binary(&self.c.header_value, self.c.header_capacity)
+        self.c.row_count = 0
+        self.c.timestamp_null_count = 0
+        self.c.header_count = 0
+
+    cdef int begin(self) except -1:
+        if self.busy:
+            raise RuntimeError("a ColumnsBuilder belongs to one thread: another one is inside")
+        self.busy = True
+        return 0
+
+    cdef int64_t append_records(self, columns_selection *selection, batch_header *header, const uint8_t *p, const uint8_t *end,
+                                columns_progress *progress) except -1:
+        cdef int64_t added
+        self.begin()
+        try:
+            while True:
+                if end - p > SMALL:
+                    with nogil:
+                        added = columns_append(&self.c, selection, header, p, end, progress)
+                else:
+                    added = columns_append(&self.c, selection, header, p, end, progress)
+                if added != STATUS_SPACE:
+                    break
+                self.reserve(progress)
+            if added < 0:
+                check(<int>added, progress.position)
+        finally:
+            self.busy = False
+        return added
+
+    cdef int reserve(self, columns_progress *progress) except -1:
+        """Make room for what a kernel said it needs."""
+        if progress.rows_needed == 0:
+            return self.reserve_headers()
+        self.reserve_rows(progress.rows_needed)
+        if self.c.wanted & COLUMN_KEY:
+            reserve_bytes(&self.c.key, progress.bytes_needed, self.key_before)
+        if self.c.wanted & COLUMN_VALUE:
+            reserve_bytes(&self.c.value, progress.bytes_needed, self.value_before)
+        if self.c.wanted & COLUMN_HEADERS:
+            reserve_bytes(&self.c.header_key, progress.bytes_needed, BYTES_FIRST)
+            reserve_bytes(&self.c.header_value, progress.bytes_needed, BYTES_FIRST)
+        return 0
+
+    cdef int reserve_rows(self, int64_t more) except -1:
+        cdef int64_t before = self.c.row_capacity
+        cdef int64_t needed = self.c.row_count + more
+        cdef int64_t rows
+        if needed <= before:
+            return 0
+        if needed > INT32_MAX:
+            raise OverflowError(f"{needed} rows in one Arrow batch: finish() it before it is that long")
+        rows = (larger(needed, before, self.rows_before) + 63) // 64 * 64
+        if self.c.wanted & COLUMN_PARTITION:
+            grow(<void **>&self.c.partition, rows * <int64_t>sizeof(int32_t))
+        if self.c.wanted & COLUMN_OFFSET:
+            grow(<void **>&self.c.offset, rows * <int64_t>sizeof(int64_t))
+        if self.c.wanted & COLUMN_TIMESTAMP:
+            grow(<void **>&self.c.timestamp, rows * <int64_t>sizeof(int64_t))
+            grow_bits(&self.c.timestamp_validity, before, rows)
+        if self.c.wanted & COLUMN_TIMESTAMP_TYPE:
+            grow(<void **>&self.c.timestamp_type, rows)
+        if self.c.wanted & COLUMN_LEADER_EPOCH:
+            grow(<void **>&self.c.leader_epoch, rows * <int64_t>sizeof(int32_t))
+        if self.c.wanted & COLUMN_KEY:
+            grow_offsets(&self.c.key.offsets, rows)
+            grow_bits(&self.c.key.validity, before, rows)
+            reserve_bytes(&self.c.key, 1, 1)
+        if self.c.wanted & COLUMN_VALUE:
+            grow_offsets(&self.c.value.offsets, rows)
+            grow_bits(&self.c.value.validity, before, rows)
+            reserve_bytes(&self.c.value, 1, 1)
+        if self.c.wanted & COLUMN_HEADERS:
+            grow_offsets(&self.c.header_offsets, rows)
+            reserve_bytes(&self.c.header_key, 1, 1)
+            reserve_bytes(&self.c.header_value, 1, 1)
+            if self.c.header_capacity == 0:
+                self.reserve_headers()
+        self.c.row_capacity = rows
+        return 0
+
+    cdef int reserve_headers(self) except -1:
+        cdef int64_t before = self.c.header_capacity
+        cdef int64_t rows = larger(64, before, 64)
+        if rows > INT32_MAX:
+            raise OverflowError("too many headers in one Arrow batch: finish() it earlier")
+        grow_offsets(&self.c.header_key.offsets, rows)
+        grow_offsets(&self.c.header_value.offsets, rows)
+        grow_bits(&self.c.header_value.validity, before, rows)
+        self.c.header_capacity = rows
+        return 0
+
+
+cdef void renew_binary(binary_column *column, int64_t rows) noexcept:
+    if column.null_count:
+        memset(column.validity, 0xFF, <size_t>(rows // 8))
+    column.size = 0
+    column.null_count = 0
+
+
+cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) except -1:
+    cdef int64_t needed = column.size + more
+    cdef int64_t bytes
+    if needed <= column.capacity:
+        return 0
+    if needed > INT32_MAX:
+        raise OverflowError(f"{needed} bytes in one column of an Arrow batch: finish() it before it is that large")
+    bytes = min(larger(needed, column.capacity, least), <int64_t>INT32_MAX)
+    if bytes < LARGE_PAGE_SIZE:
+        grow(<void **>&column.data, bytes)
+    else:
+        bytes = min((bytes + LARGE_PAGE_SIZE - 1) // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE, <int64_t>INT32_MAX)
+        move_to_large_pages(column, bytes)
+    column.capacity = bytes
+    return 0
+
+
+cdef int move_to_large_pages(binary_column *column, int64_t bytes) except -1:
+    cdef void *data = NULL
+    if posix_memalign(&data, LARGE_PAGE_SIZE, <size_t>bytes) != 0:
+        raise MemoryError()
+    prefer_large_pages(data, <size_t>(bytes // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE))
+    if column.size:
+        memcpy(data, column.data, <size_t>column.size)
+    free(column.data)
+    column.data = <uint8_t *>data
+    return 0
+
+
+cdef int select(columns_selection *out, int32_t partition, int64_t start_offset, int64_t end_offset, start_timestamp, end_timestamp) except -1:
+    out.partition = partition
+    out.start_offset = start_offset
+    out.end_offset = end_offset
+    out.timed = start_timestamp is not None or end_timestamp is not None
+    out.first_timestamp = INT64_MIN if start_timestamp is None else start_timestamp
+    if end_timestamp is None:
+        out.last_timestamp = INT64_MAX
+    elif end_timestamp <= INT64_MIN:
+        out.first_timestamp = INT64_MAX
+        out.last_timestamp = INT64_MIN
+    else:
+        out.last_timestamp = end_timestamp - 1
+    return 0
+
+
+# -- stream --
+
+cdef struct Stream:
+    PyObject *source  # owned: an iterator of ArrowBatch
+    PyObject *order   # owned: a tuple
+    char *error       # NULL while all is well
+    bint ended
+
+
+cdef void fail(Stream *stream, str text) noexcept:
+    cdef bytes data = text.encode("utf-8", "replace")
+    free(stream.error)
+    stream.error = <char *>malloc(<size_t>len(data) + 1)
+    if stream.error != NULL:
+        memcpy(stream.error, <const char *>data, <size_t>len(data) + 1)
+
+
+cdef int stream_schema(arrow_array_stream *stream, arrow_schema *out) noexcept with gil:
+    try:
+        export_schema(<tuple><object>(<Stream *>stream.private_data).order, out)
+    except BaseException as error:
+        fail(<Stream *>stream.private_data, f"{type(error).__name__}: {error}")
+        return ENOMEM
+    return 0
+
+
+cdef int stream_next(arrow_array_stream *stream, arrow_array *out) noexcept with gil:
+    cdef Stream *state = <Stream *>stream.private_data
+    cdef ArrowBatch batch
+    memset(out, 0, sizeof(arrow_array))
+    if state.error != NULL:
+        return EIO  # a failed source looks exhausted when asked again: never take that for the end
+    if state.ended:
+        return 0
+    try:
+        batch = next(<object>state.source, None)
+        if batch is None:
+            state.ended = True
+            return 0
+        if batch.order != <object>state.order:
+            raise TypeError("a batch of the source has other columns than its stream")
+        export_batch(batch, out)
+    except BaseException as error:
+        fail(state, f"{type(error).__name__}: {error}")
+        if isinstance(error, KeyboardInterrupt):
+            PyErr_SetInterrupt()
+        return EIO
+    return 0
+
+
+cdef const char *stream_error(arrow_array_stream *stream) noexcept nogil:
+    return (<Stream *>stream.private_data).error
+
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void **out, size_t alignment, size_t size)
+
+
+cdef extern from "Python.h":
+    bint Py_IsInitialized() nogil
+
+
+cdef void release_stream(arrow_array_stream *stream) noexcept nogil:
+    cdef Stream *state = <Stream *>stream.private_data
+    if Py_IsInitialized():
+        with gil:
+            Py_DECREF(<object>state.source)
+            Py_DECREF(<object>state.order)
+    free(state.error)
+    free(state)
+    stream.release = NULL
+
+
+cdef void destroy_stream_capsule(object capsule) noexcept:
+    cdef arrow_array_stream *stream = <arrow_array_stream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+    if stream.release != NULL:
+        stream.release(stream)
+    free(stream)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class ArrowStream:
+    """Hands a source over, once."""
+
+    cdef tuple order
+    cdef object source
+
+    def __cinit__(self, names, source):
+        self.order = read_columns(names)
+        self.source = iter(source)
+
+    def __arrow_c_schema__(self):
+        return schema_capsule(self.order)
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        if self.source is None:
+            raise ClosedError("this stream was handed over already; ask its scan for another one")
+        cdef arrow_array_stream *stream = <arrow_array_stream *>calloc(1, sizeof(arrow_array_stream))
+        cdef Stream *state = <Stream *>calloc(1, sizeof(Stream))
+        if stream == NULL or state == NULL:
+            free(stream)
+            free(state)
+            raise MemoryError()
+        Py_INCREF(self.source)
+        Py_INCREF(self.order)
+        state.source = <PyObject *>self.source
+        state.order = <PyObject *>self.order
+        stream.get_schema = stream_schema
+        stream.get_next = stream_next
+        stream.get_last_error = stream_error
+        stream.release = release_stream
+        stream.private_data = state
+        try:
+            capsule = PyCapsule_New(stream, b"arrow_array_stream", destroy_stream_capsule)
+        except BaseException:
+            stream.release(stream)
+            free(stream)
+            raise
+        self.source = None
+        return capsule
