@@ -318,6 +318,7 @@ _STATUS_REASONS: Final[dict[int, str]] = {
     -12: "trailing bytes after the last record",
     -13: "offset does not fit its segment",
     -14: "output buffer too small",
+    -15: "leader epoch falls below that of an earlier batch",
 }
 
 

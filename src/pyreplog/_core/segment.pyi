@@ -85,11 +85,13 @@ class TimeIndex:
     def data(self, start: int = 0) -> bytes: ...
 
 def find_offset(data: Buffer, offset: int) -> tuple[int, int]:
-    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``; position -1 and, as size, the bytes walked over
-    when there is none. Headers only."""
+    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``, else (-1, where to go on): bytes from the
+    start of ``data``, beyond its end when the last batch reaches beyond. Headers only: the body of the batch found may be cut. Raises
+    CorruptError at a bad header before it."""
 
 def find_timestamp(data: Buffer, timestamp: int) -> tuple[int, int]:
     """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
 
 def whole_batches(data: Buffer, end_offset: int, size_max: int) -> int:
-    """Bytes of the leading whole batches that end at or below ``end_offset``, as many as fit ``size_max`` but at least one where one is whole."""
+    """Bytes of the leading whole batches whose last offset is below ``end_offset``, as many as fit ``size_max`` but at least one where one is
+    whole. A bad header ends the walk; CorruptError where the first batch has it."""

@@ -1,0 +1,68 @@
+"""The compiled parts of pyreplog. Everything else about the package is in pyproject.toml.
+
+Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top (``# distutils: sources``).
+Switches from the environment: ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line coverage of Cython), ``DEBUG=1``.
+``BUILD_DIR`` moves what is generated (default ``build/cython``).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+if sys.platform == "win32":
+    sys.exit("pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2 (https://learn.microsoft.com/windows/wsl/install).")
+
+CORE = Path("src/_core")
+SANITIZE, TRACE, DEBUG = (os.environ.get(name, "") not in ("", "0") for name in ("SANITIZE", "TRACE", "DEBUG"))
+
+compile_args = ["-std=c11", "-fvisibility=hidden"]
+link_args: list[str] = []
+if SANITIZE:
+    compile_args += ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-UNDEBUG", "-O1", "-g"]
+    link_args += ["-fsanitize=address,undefined"]
+elif DEBUG or TRACE:
+    compile_args += ["-UNDEBUG", "-O0", "-g"]
+else:
+    compile_args += ["-O2", "-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2" if sys.platform == "darwin" else "-D_FORTIFY_SOURCE=3"]
+    compile_args += ["-fstack-protector-strong"]
+    if sys.platform == "linux":
+        compile_args += ["-fstack-clash-protection"]
+        compile_args += ["-fcf-protection"] if platform.machine() == "x86_64" else []
+        link_args += ["-Wl,-z,relro,-z,now", "-Wl,--gc-sections"]
+        compile_args += ["-ffunction-sections"]
+
+extensions = [
+    Extension(
+        f"pyreplog._core.{source.stem}",
+        [str(source)],
+        include_dirs=[str(CORE / "kernels")],
+        # Puts every source into the sdist, and rebuilds whatever one of them touches.
+        depends=sorted(str(path) for path in CORE.rglob("*") if path.is_file() and path.suffix in {".py", ".pxd", ".pyx", ".c", ".h", ".md", ".sh"}),
+        define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+    )
+    for source in sorted(CORE.glob("*.pyx"))
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        include_path=[str(CORE)],
+        build_dir=None if TRACE else os.environ.get("BUILD_DIR", "build/cython"),  # coverage wants the C beside the .pyx
+        compiler_directives={
+            "language_level": "3",
+            "embedsignature": True,
+            "auto_pickle": False,
+            "autotestdict": False,
+            "linetrace": TRACE,
+        },
+    ),
+    cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() else [],
+)

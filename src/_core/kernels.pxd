@@ -1,0 +1,251 @@
+"""What the kernels offer, and the one way from a kernel's status to an exception."""
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef extern from "status.h" nogil:
+    enum:
+        STATUS_OK
+        STATUS_CUT
+        STATUS_VARINT
+        STATUS_LENGTH
+        STATUS_MAGIC
+        STATUS_CRC
+        STATUS_COUNT
+        STATUS_ORDER
+        STATUS_ABSURD
+        STATUS_HEADER_KEY
+        STATUS_UTF8
+        STATUS_CODEC
+        STATUS_TRAILING
+        STATUS_RANGE
+        STATUS_SPACE
+        STATUS_EPOCH
+
+
+cdef inline int check(int status, long long position) except -1 nogil:
+    """Raise the exception of a kernel's negative status; return it when it is not an error."""
+    if status < 0:
+        with gil:
+            from pyreplog.errors import raise_for_status
+            raise_for_status(status, position)
+    return status
+
+
+cdef extern from "bytes.h" nogil:
+    ctypedef struct cursor:
+        const uint8_t *p
+        const uint8_t *end
+    int64_t subtract_wrapping(int64_t a, int64_t b)
+
+
+cdef extern from "crc32c.h" nogil:
+    uint32_t crc32c_update "crc32c"(uint32_t crc, const uint8_t *p, size_t size)
+    uint32_t crc32c_by(int way, uint32_t crc, const uint8_t *p, size_t size, int *used)
+
+
+cdef extern from "batch.h" nogil:
+    enum:
+        BATCH_LOG_OVERHEAD
+        BATCH_HEADER_SIZE
+        ATTRIBUTE_CODEC
+        ATTRIBUTE_LOG_APPEND_TIME
+        ATTRIBUTE_TRANSACTIONAL
+        ATTRIBUTE_CONTROL
+        ATTRIBUTE_DELETE_HORIZON
+    ctypedef struct batch_header:
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int32_t size
+        int32_t leader_epoch
+        int32_t last_offset_delta
+        int32_t base_sequence
+        int32_t record_count
+        uint32_t crc
+        int16_t attributes
+        int16_t producer_epoch
+    ctypedef struct batch_record:
+        int64_t timestamp_delta
+        const uint8_t *key
+        const uint8_t *value
+        const uint8_t *headers
+        int32_t offset_delta
+        int32_t key_size
+        int32_t value_size
+        int32_t header_count
+        int32_t headers_size
+    ctypedef struct record_header:
+        const uint8_t *key
+        const uint8_t *value
+        int32_t key_size
+        int32_t value_size
+    int64_t batch_last_offset(const batch_header *h)
+    int64_t batch_record_timestamp(const batch_header *h, int64_t timestamp_delta)
+    int batch_read(const uint8_t *p, const uint8_t *end, batch_header *out)
+    int64_t batch_size_at(const uint8_t *p, const uint8_t *end)
+    int batch_check_crc(const uint8_t *p, size_t size)
+    int record_read(cursor *c, batch_record *out)
+    int header_read(cursor *c, record_header *out)
+    int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position)
+    int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
+                             int64_t *offset, int64_t *found, int64_t *position)
+    int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,
+                        int64_t headers_size)
+    uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key,
+                          int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size)
+    int64_t header_size(int64_t key_size, int64_t value_size)
+    uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size)
+    void batch_header_write(uint8_t *p, batch_header *h)
+    void batch_stamp(uint8_t *p, int64_t base_offset, int32_t leader_epoch)
+
+
+cdef extern from "segment.h" nogil:
+    enum:
+        SEGMENT_NONE
+    ctypedef struct segment_scan:
+        int64_t base_offset
+        int64_t position
+        int64_t next_offset
+        int64_t max_timestamp
+        int64_t max_timestamp_offset
+        int64_t batch_count
+        int64_t bytes_since_entry
+        int64_t index_interval
+        int64_t last_time_entry
+        int32_t last_epoch
+        bint check_crc
+    ctypedef struct segment_step:
+        batch_header header
+        bint epoch_rises
+        bint has_entry
+        bint has_time
+    void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset, int64_t index_interval,
+                            bint check_crc)
+    int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, segment_step *step)
+    int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset, int64_t *size)
+    int64_t segment_find_timestamp(const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t *size)
+    int64_t segment_whole_batches(const uint8_t *p, const uint8_t *end, int64_t end_offset, int64_t size_max)
+
+
+cdef extern from "index.h" nogil:
+    enum:
+        OFFSET_ENTRY_SIZE
+        TIME_ENTRY_SIZE
+    ctypedef struct offset_entry:
+        int32_t relative_offset
+        int32_t position
+    ctypedef struct time_entry:
+        int64_t timestamp
+        int32_t relative_offset
+    offset_entry offset_entry_at(const uint8_t *entries, int64_t slot)
+    time_entry time_entry_at(const uint8_t *entries, int64_t slot)
+    void offset_entry_write(uint8_t *p, offset_entry e)
+    void time_entry_write(uint8_t *p, time_entry e)
+    int index_relative(int64_t offset, int64_t base_offset, int32_t *relative)
+    int64_t offset_index_check(const uint8_t *entries, int64_t count)
+    int64_t time_index_check(const uint8_t *entries, int64_t count)
+    int64_t offset_index_below(const uint8_t *entries, int64_t count, int64_t relative)
+    int64_t time_index_below(const uint8_t *entries, int64_t count, int64_t relative)
+    int64_t offset_index_lookup(const uint8_t *entries, int64_t count, int64_t relative)
+    int64_t time_index_lookup(const uint8_t *entries, int64_t count, int64_t timestamp)
+
+
+cdef extern from "columns.h" nogil:
+    enum:
+        COLUMN_PARTITION
+        COLUMN_OFFSET
+        COLUMN_TIMESTAMP
+        COLUMN_TIMESTAMP_TYPE
+        COLUMN_KEY
+        COLUMN_VALUE
+        COLUMN_HEADERS
+        COLUMN_LEADER_EPOCH
+    ctypedef struct binary_column:
+        int32_t *offsets
+        uint8_t *validity
+        uint8_t *data
+        int64_t size
+        int64_t capacity
+        int64_t null_count
+    ctypedef struct columns:
+        uint32_t wanted
+        int64_t row_count
+        int64_t row_capacity
+        int32_t *partition
+        int64_t *offset
+        int64_t *timestamp
+        uint8_t *timestamp_validity
+        int64_t timestamp_null_count
+        int8_t *timestamp_type
+        int32_t *leader_epoch
+        binary_column key
+        binary_column value
+        int32_t *header_offsets
+        int64_t header_count
+        int64_t header_capacity
+        binary_column header_key
+        binary_column header_value
+    ctypedef struct columns_selection:
+        int64_t start_offset
+        int64_t end_offset
+        int64_t first_timestamp
+        int64_t last_timestamp
+        bint timed
+        int32_t partition
+    ctypedef struct columns_progress:
+        int64_t position
+        int64_t next_offset
+        int64_t rows_needed
+        int64_t bytes_needed
+    int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
+                           columns_progress *progress)
+    int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, int64_t row_limit,
+                       int64_t size_limit, columns_progress *progress)
+    int64_t columns_size(const columns *c)
+
+
+cdef extern from "arrow_abi.h" nogil:
+    enum:
+        ARROW_NULLABLE
+    ctypedef struct arrow_schema:
+        const char *format
+        const char *name
+        const char *metadata
+        int64_t flags
+        int64_t n_children
+        arrow_schema **children
+        arrow_schema *dictionary
+        void (*release)(arrow_schema *) noexcept nogil
+        void *private_data
+    ctypedef struct arrow_array:
+        int64_t length
+        int64_t null_count
+        int64_t offset
+        int64_t n_buffers
+        int64_t n_children
+        const void **buffers
+        arrow_array **children
+        arrow_array *dictionary
+        void (*release)(arrow_array *) noexcept nogil
+        void *private_data
+    ctypedef struct arrow_array_stream:
+        int (*get_schema)(arrow_array_stream *, arrow_schema *) noexcept nogil
+        int (*get_next)(arrow_array_stream *, arrow_array *) noexcept nogil
+        const char *(*get_last_error)(arrow_array_stream *) noexcept nogil
+        void (*release)(arrow_array_stream *) noexcept nogil
+        void *private_data
+    ctypedef struct shared_count:
+        pass
+    void shared_begin(shared_count *count)
+    void shared_take(shared_count *count)
+    bint shared_drop(shared_count *count)
+    ctypedef struct shared_slot:
+        pass
+    bint slot_put(shared_slot *slot, void *pointer)
+    void *slot_take(shared_slot *slot)
+    enum:
+        LARGE_PAGE_SIZE
+    void prefer_large_pages(void *p, size_t size)

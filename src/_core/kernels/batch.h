@@ -1,0 +1,132 @@
+/* Record batches, format v2 (docs/internals/format/record_batch.md): header, records, headers; read and write.
+ *
+ * Readers take foreign bytes and never look outside [p, end). What they hand out points into those bytes.
+ */
+#ifndef REPLOG_BATCH_H
+#define REPLOG_BATCH_H
+
+#include <stdbool.h>
+
+#include "bytes.h"
+
+enum {
+    BATCH_LOG_OVERHEAD = 12,      /* base offset and length: what the length field does not count */
+    BATCH_PREFIX_SIZE = 17,       /* up to and with the magic: the same in all formats */
+    BATCH_CRC_POSITION = 17,
+    BATCH_CRC_START = 21,         /* the CRC covers the bytes from here to the end */
+    BATCH_HEADER_SIZE = 61,
+    BATCH_LENGTH_MIN_ANY = 14,    /* smallest legal length field of any format */
+    BATCH_MAGIC = 2
+};
+
+enum {
+    ATTRIBUTE_CODEC = 0x07,
+    ATTRIBUTE_LOG_APPEND_TIME = 0x08,
+    ATTRIBUTE_TRANSACTIONAL = 0x10,
+    ATTRIBUTE_CONTROL = 0x20,
+    ATTRIBUTE_DELETE_HORIZON = 0x40
+};
+
+/* The 61 bytes, in host order. */
+typedef struct {
+    int64_t base_offset;
+    int64_t base_timestamp;  /* the delete horizon where ATTRIBUTE_DELETE_HORIZON is set */
+    int64_t max_timestamp;
+    int64_t producer_id;
+    int32_t size;            /* of the whole batch, header included */
+    int32_t leader_epoch;
+    int32_t last_offset_delta;
+    int32_t base_sequence;
+    int32_t record_count;
+    uint32_t crc;
+    int16_t attributes;
+    int16_t producer_epoch;
+} batch_header;
+
+/* One record. Pointers are borrowed from the payload; NULL with size -1 means null. */
+typedef struct {
+    int64_t timestamp_delta;
+    const uint8_t *key;
+    const uint8_t *value;
+    const uint8_t *headers;  /* `header_count` headers in `headers_size` bytes, already checked: see header_read */
+    int32_t offset_delta;
+    int32_t key_size;
+    int32_t value_size;
+    int32_t header_count;
+    int32_t headers_size;
+} batch_record;
+
+/* One header of a record. The key is never NULL and not checked to be UTF-8; value as in batch_record. */
+typedef struct {
+    const uint8_t *key;
+    const uint8_t *value;
+    int32_t key_size;
+    int32_t value_size;
+} record_header;
+
+static inline int64_t batch_last_offset(const batch_header *h) { return h->base_offset + h->last_offset_delta; }
+
+/* Timestamp of a record as readers see it. */
+static inline int64_t batch_record_timestamp(const batch_header *h, int64_t timestamp_delta) {
+    return (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? h->max_timestamp : add_wrapping(h->base_timestamp, timestamp_delta);
+}
+
+/* -- reading -- */
+
+/* Parse the header at p. The body may be cut: [p, end) needs 61 bytes only.
+ * STATUS_CUT (fewer), STATUS_MAGIC, STATUS_LENGTH, STATUS_ABSURD (negative count), STATUS_ORDER (offsets negative or past int64). */
+int batch_header_read(const uint8_t *p, const uint8_t *end, batch_header *out);
+
+/* As batch_header_read, and the whole batch must lie in [p, end): STATUS_CUT otherwise. */
+int batch_read(const uint8_t *p, const uint8_t *end, batch_header *out);
+
+/* Bytes of the batch at p by its length field (of any format), or 0 where that is not there yet; STATUS_LENGTH when it is absurd. */
+int64_t batch_size_at(const uint8_t *p, const uint8_t *end);
+
+/* CRC-32C of a whole batch of `size` >= 61 bytes at p; STATUS_CRC unless it is the stored one. */
+int batch_check_crc(const uint8_t *p, size_t size);
+
+/* Read the record at the cursor, and validate the whole of it, headers too (except that header keys are UTF-8).
+ * On an error the cursor stays at the record's first byte. */
+int record_read(cursor *c, batch_record *out);
+
+/* Read one header. REQUIRES the bytes of a record's headers for it never to fail; safe on any bytes. */
+int header_read(cursor *c, record_header *out);
+
+/* Walk the uncompressed records [p, end) of a batch: exactly record_count, well formed, offset deltas rising within
+ * [0, last_offset_delta], header keys UTF-8, nothing behind. `*position` is where the bad record starts, in bytes from p.
+ * Returns 1 when the deltas are 0, 1, 2, ... and the last one is last_offset_delta, 0 when they have gaps, or a status. */
+int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position);
+
+/* Find the first record at or after start_offset with a timestamp of at least `timestamp`.
+ * Returns 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's `*position`. */
+int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
+                         int64_t *offset, int64_t *found, int64_t *position);
+
+/* -- writing -- */
+
+/* Bytes that a record takes: its length varint and its body. `headers_size` counts the encoded headers without their count.
+ * Sizes of -1 are null. Sums stay far below 2^63 for any int32 sizes. */
+int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,
+                    int64_t headers_size);
+
+/* Write a record up to its headers, which the caller then appends with header_write. Returns the byte behind, or NULL, with
+ * nothing written, when the whole record would not fit in [p, end). */
+uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key, int64_t key_size,
+                      const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size);
+
+int64_t header_size(int64_t key_size, int64_t value_size);
+
+/* Write a header; the byte behind, or NULL when it does not fit. */
+uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size);
+
+/* Write the header of the whole batch of h->size bytes at p, whose records are there already, and its CRC (which is put into h). */
+void batch_header_write(uint8_t *p, batch_header *h);
+
+/* Set what the CRC does not cover. REQUIRES 61 bytes. */
+static inline void batch_stamp(uint8_t *p, int64_t base_offset, int32_t leader_epoch) {
+    store_i64(p, base_offset);
+    store_i32(p + 12, leader_epoch);
+}
+
+#endif

@@ -1,0 +1,427 @@
+# distutils: sources = src/_core/kernels/segment.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
+"""Walking batches in a byte range, and the sparse indexes of a segment. No I/O."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from kernels cimport (
+    OFFSET_ENTRY_SIZE,
+    SEGMENT_NONE,
+    STATUS_ORDER,
+    STATUS_RANGE,
+    TIME_ENTRY_SIZE,
+    batch_size_at,
+    check,
+    index_relative,
+    offset_entry,
+    offset_entry_at,
+    offset_entry_write,
+    offset_index_below,
+    offset_index_check,
+    offset_index_lookup,
+    segment_find_offset,
+    segment_find_timestamp,
+    segment_scan,
+    segment_scan_begin,
+    segment_scan_step,
+    segment_step,
+    segment_whole_batches,
+    time_entry,
+    time_entry_at,
+    time_entry_write,
+    time_index_below,
+    time_index_check,
+    time_index_lookup,
+)
+
+
+# -- entries in memory --
+
+
+cdef struct Entries:
+    uint8_t *p           # owned; NULL before the first entry
+    int64_t count
+    int64_t capacity     # in entries
+
+
+cdef int _entries_grow(Entries *entries, int64_t count, size_t entry_size) except -1 nogil:
+    """Room for ``count`` entries in all."""
+    cdef int64_t capacity
+    cdef uint8_t *p
+    if count <= entries.capacity:
+        return 0
+    capacity = max(count, max(16, 2 * entries.capacity))
+    p = <uint8_t *>realloc(entries.p, <size_t>capacity * entry_size)
+    if p == NULL:
+        with gil:
+            raise MemoryError(f"no room for {capacity} index entries")
+    entries.p = p
+    entries.capacity = capacity
+    return 0
+
+
+cdef int _entries_load(Entries *entries, data, size_t entry_size) except -1:
+    """Take a copy of the whole entries of ``data``."""
+    cdef Py_buffer view
+    cdef int64_t count
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        count = view.len // <Py_ssize_t>entry_size
+        _entries_grow(entries, max(count, 1), entry_size)
+        memcpy(entries.p, view.buf, <size_t>count * entry_size)
+        entries.count = count
+    finally:
+        PyBuffer_Release(&view)
+    return 0
+
+
+cdef bytes _entries_bytes(Entries *entries, int64_t start, size_t entry_size):
+    """The entries from slot ``start`` on, as they stand in the file."""
+    if start < 0:
+        raise ValueError(f"slot {start} is negative")
+    if start >= entries.count:
+        return b""
+    return PyBytes_FromStringAndSize(<char *>entries.p + start * <int64_t>entry_size, (entries.count - start) * <int64_t>entry_size)
+
+
+cdef int _check_base(int64_t base_offset) except -1:
+    if base_offset < 0:
+        raise ValueError(f"base_offset {base_offset} is negative")
+    return 0
+
+
+cdef int _check_slot(int64_t slot, int64_t count) except -1:
+    if not 0 <= slot < count:
+        raise IndexError(f"slot {slot} of {count} entries")
+    return 0
+
+
+@cython.final
+cdef class OffsetIndex:
+    """Entries (offset, position) of one segment, in Kafka's 8-byte form, in memory."""
+
+    cdef Entries entries
+    cdef int64_t base_offset
+
+    def __cinit__(self, int64_t base_offset, data=b""):
+        cdef int64_t good
+        _check_base(base_offset)
+        self.base_offset = base_offset
+        _entries_load(&self.entries, data, OFFSET_ENTRY_SIZE)
+        good = offset_index_check(self.entries.p, self.entries.count)
+        check(STATUS_ORDER if good < self.entries.count else 0, good * OFFSET_ENTRY_SIZE)
+
+    def __dealloc__(self):
+        free(self.entries.p)
+
+    @property
+    def count(self):
+        return self.entries.count
+
+    @property
+    def last(self):
+        """(offset, position) of the last entry, or (base offset, 0)."""
+        return self._at(self.entries.count - 1)
+
+    def append(self, int64_t offset, int64_t position):
+        """Add an entry. CorruptError where the offset does not rise, the position falls, or either does not fit."""
+        cdef int32_t relative = 0
+        cdef offset_entry previous
+        check(index_relative(offset, self.base_offset, &relative), self.entries.count * OFFSET_ENTRY_SIZE)
+        check(STATUS_RANGE if position < 0 or position > INT32_MAX else 0, self.entries.count * OFFSET_ENTRY_SIZE)
+        if self.entries.count > 0:
+            previous = offset_entry_at(self.entries.p, self.entries.count - 1)
+            if relative <= previous.relative_offset or position < previous.position:
+                check(STATUS_ORDER, self.entries.count * OFFSET_ENTRY_SIZE)
+        _entries_grow(&self.entries, self.entries.count + 1, OFFSET_ENTRY_SIZE)
+        offset_entry_write(self.entries.p + self.entries.count * OFFSET_ENTRY_SIZE, offset_entry(relative, <int32_t>position))
+        self.entries.count += 1
+
+    def lookup(self, int64_t offset):
+        """Greatest entry not above ``offset``, else (base offset, 0)."""
+        if offset < self.base_offset:
+            return self._at(-1)
+        return self._at(offset_index_lookup(self.entries.p, self.entries.count, offset - self.base_offset))
+
+    def truncate(self, int64_t offset):
+        """Drop every entry at or above ``offset``."""
+        if offset < self.base_offset:
+            self.entries.count = 0
+        else:
+            self.entries.count = offset_index_below(self.entries.p, self.entries.count, offset - self.base_offset)
+
+    def entry(self, int64_t slot):
+        """(offset, position) in ``slot``, counted from 0."""
+        _check_slot(slot, self.entries.count)
+        return self._at(slot)
+
+    def data(self, int64_t start=0):
+        """The entries from slot ``start`` as they stand in the file."""
+        return _entries_bytes(&self.entries, start, OFFSET_ENTRY_SIZE)
+
+    cdef tuple _at(self, int64_t slot):
+        cdef offset_entry e
+        if slot < 0:
+            return (self.base_offset, 0)
+        e = offset_entry_at(self.entries.p, slot)
+        return (self.base_offset + e.relative_offset, e.position)
+
+
+@cython.final
+cdef class TimeIndex:
+    """Entries (timestamp, offset) of one segment, in Kafka's 12-byte form, in memory."""
+
+    cdef Entries entries
+    cdef int64_t base_offset
+
+    def __cinit__(self, int64_t base_offset, data=b""):
+        cdef int64_t good
+        _check_base(base_offset)
+        self.base_offset = base_offset
+        _entries_load(&self.entries, data, TIME_ENTRY_SIZE)
+        good = time_index_check(self.entries.p, self.entries.count)
+        check(STATUS_ORDER if good < self.entries.count else 0, good * TIME_ENTRY_SIZE)
+
+    def __dealloc__(self):
+        free(self.entries.p)
+
+    @property
+    def count(self):
+        return self.entries.count
+
+    @property
+    def last(self):
+        """(timestamp, offset) of the last entry, or (-1, base offset)."""
+        return self._at(self.entries.count - 1)
+
+    def append(self, int64_t timestamp, int64_t offset):
+        """Add an entry. False when ``timestamp`` is not above the last one: nothing is added. CorruptError where the offset falls."""
+        cdef int32_t relative = 0
+        cdef time_entry previous
+        check(index_relative(offset, self.base_offset, &relative), self.entries.count * TIME_ENTRY_SIZE)
+        if timestamp < 0:
+            return False
+        if self.entries.count > 0:
+            previous = time_entry_at(self.entries.p, self.entries.count - 1)
+            if timestamp <= previous.timestamp:
+                return False
+            check(STATUS_ORDER if relative < previous.relative_offset else 0, self.entries.count * TIME_ENTRY_SIZE)
+        _entries_grow(&self.entries, self.entries.count + 1, TIME_ENTRY_SIZE)
+        time_entry_write(self.entries.p + self.entries.count * TIME_ENTRY_SIZE, time_entry(timestamp, relative))
+        self.entries.count += 1
+        return True
+
+    def lookup(self, int64_t timestamp):
+        """Greatest entry whose timestamp is not above, else (-1, base offset)."""
+        return self._at(time_index_lookup(self.entries.p, self.entries.count, timestamp))
+
+    def truncate(self, int64_t offset):
+        """Drop every entry at or above ``offset``."""
+        if offset < self.base_offset:
+            self.entries.count = 0
+        else:
+            self.entries.count = time_index_below(self.entries.p, self.entries.count, offset - self.base_offset)
+
+    def entry(self, int64_t slot):
+        """(timestamp, offset) in ``slot``, counted from 0."""
+        _check_slot(slot, self.entries.count)
+        return self._at(slot)
+
+    def data(self, int64_t start=0):
+        """The entries from slot ``start`` as they stand in the file."""
+        return _entries_bytes(&self.entries, start, TIME_ENTRY_SIZE)
+
+    cdef tuple _at(self, int64_t slot):
+        cdef time_entry e
+        if slot < 0:
+            return (-1, self.base_offset)
+        e = time_entry_at(self.entries.p, slot)
+        return (e.timestamp, self.base_offset + e.relative_offset)
+
+
+# -- the scan --
+
+
+@cython.final
+cdef class SegmentScanner:
+    """Walks the batches of one segment, chunk by chunk, and gathers its index entries and epochs on the way."""
+
+    cdef segment_scan scan
+    cdef Entries offset_index
+    cdef Entries time_index
+    cdef list epoch_list
+    cdef int bad
+    cdef int64_t wanted
+
+    def __cinit__(
+        self, int64_t base_offset, *, int64_t position=0, int64_t next_offset=-1, int64_t index_interval=4096, bint check_crc=True
+    ):
+        _check_base(base_offset)
+        if position < 0:
+            raise ValueError(f"position {position} is negative")
+        if index_interval < 0:
+            raise ValueError(f"index_interval {index_interval} is negative")
+        if next_offset == -1:
+            next_offset = base_offset
+        elif next_offset < base_offset:
+            raise ValueError(f"next_offset {next_offset} is below base_offset {base_offset}")
+        segment_scan_begin(&self.scan, base_offset, position, next_offset, index_interval, check_crc)
+        self.epoch_list = []
+
+    def __dealloc__(self):
+        free(self.offset_index.p)
+        free(self.time_index.p)
+
+    def feed(self, data):
+        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Releases the GIL."""
+        cdef Py_buffer view
+        cdef int64_t taken
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                taken = self._feed(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len)
+        finally:
+            PyBuffer_Release(&view)
+        return taken
+
+    @property
+    def status(self):
+        """0, or the kernel status of the bad batch at ``position``."""
+        return self.bad
+
+    @property
+    def needed(self):
+        """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else 0."""
+        return self.wanted
+
+    @property
+    def position(self):
+        return self.scan.position
+
+    @property
+    def next_offset(self):
+        return self.scan.next_offset
+
+    @property
+    def last_epoch(self):
+        return self.scan.last_epoch
+
+    @property
+    def max_timestamp(self):
+        return self.scan.max_timestamp
+
+    @property
+    def max_timestamp_offset(self):
+        """Last offset of the earliest batch that holds ``max_timestamp``."""
+        return self.scan.max_timestamp_offset
+
+    @property
+    def batch_count(self):
+        return self.scan.batch_count
+
+    @property
+    def epochs(self):
+        """(leader epoch, base offset) where the epoch rises."""
+        return list(self.epoch_list)
+
+    @property
+    def bytes_since_entry(self):
+        return self.scan.bytes_since_entry
+
+    def offset_entries(self):
+        """``.index`` content: one entry for each batch that starts more than ``index_interval`` bytes after the last entry's."""
+        return _entries_bytes(&self.offset_index, 0, OFFSET_ENTRY_SIZE)
+
+    def time_entries(self):
+        """``.timeindex`` content, with the final entry of a closed segment."""
+        cdef uint8_t final[TIME_ENTRY_SIZE]
+        cdef bytes entries = _entries_bytes(&self.time_index, 0, TIME_ENTRY_SIZE)
+        if self.scan.max_timestamp <= self.scan.last_time_entry:
+            return entries
+        time_entry_write(final, self._latest())
+        return entries + PyBytes_FromStringAndSize(<char *>final, TIME_ENTRY_SIZE)
+
+    cdef time_entry _latest(self) noexcept nogil:
+        return time_entry(self.scan.max_timestamp, <int32_t>(self.scan.max_timestamp_offset - self.scan.base_offset))
+
+    cdef int64_t _feed(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        cdef const uint8_t *start = p
+        cdef segment_step step
+        cdef int64_t begin
+        cdef int status
+        self.bad = 0
+        self.wanted = 0
+        while p < end:
+            begin = self.scan.position
+            status = segment_scan_step(&self.scan, p, end, &step)
+            if status <= 0:
+                self.bad = status
+                if status == 0:
+                    self.wanted = batch_size_at(p, end)
+                break
+            p += step.header.size
+            if step.has_entry:
+                self._add_entry(begin)
+            if step.has_time:
+                _entries_grow(&self.time_index, self.time_index.count + 1, TIME_ENTRY_SIZE)
+                time_entry_write(self.time_index.p + self.time_index.count * TIME_ENTRY_SIZE, self._latest())
+                self.time_index.count += 1
+            if step.epoch_rises:
+                with gil:
+                    self.epoch_list.append((step.header.leader_epoch, step.header.base_offset))
+        return p - start
+
+    cdef int _add_entry(self, int64_t position) except -1 nogil:
+        """(last offset, position) of the batch just taken. Positions that no entry can hold get none: no segment is that long."""
+        cdef int32_t relative = <int32_t>(self.scan.next_offset - 1 - self.scan.base_offset)
+        if position > INT32_MAX:
+            return 0
+        _entries_grow(&self.offset_index, self.offset_index.count + 1, OFFSET_ENTRY_SIZE)
+        offset_entry_write(
+            self.offset_index.p + self.offset_index.count * OFFSET_ENTRY_SIZE, offset_entry(relative, <int32_t>position)
+        )
+        self.offset_index.count += 1
+        return 0
+
+
+# -- searches by header --
+
+
+def find_offset(data, int64_t offset):
+    """(position in ``data``, size) of the first batch whose last offset is at least ``offset``; else (-1, where to go on)."""
+    cdef Py_buffer view
+    cdef int64_t size = 0
+    cdef int64_t position
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        position = segment_find_offset(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, offset, &size)
+    PyBuffer_Release(&view)
+    check(<int>position if position < SEGMENT_NONE else 0, size)
+    return (position, size)
+
+
+def find_timestamp(data, int64_t timestamp):
+    """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
+    cdef Py_buffer view
+    cdef int64_t size = 0
+    cdef int64_t position
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    with nogil:
+        position = segment_find_timestamp(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, timestamp, &size)
+    PyBuffer_Release(&view)
+    check(<int>position if position < SEGMENT_NONE else 0, size)
+    return (position, size)
+
+
+def whole_batches(data, int64_t end_offset, int64_t size_max):
+    """Bytes of the leading whole batches that end at or below ``end_offset``, at least one where one is whole."""
+    cdef Py_buffer view
+    cdef int64_t size
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    size = segment_whole_batches(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, end_offset, size_max)
+    PyBuffer_Release(&view)
+    return check(<int>size, 0) if size < 0 else size
