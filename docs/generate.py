@@ -91,11 +91,7 @@ def class_entry(node: ast.ClassDef) -> list[str]:
                 lines += entry(signature(part, node.name if made else part.name, method=True), text(part))
         elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_"):
             lines += entry(f"{part.target.id}: {ast.unparse(part.annotation)}", [])
-        elif (
-            isinstance(part, ast.Assign)
-            and isinstance(part.targets[0], ast.Name)
-            and any("Enum" in ast.unparse(base) for base in node.bases)
-        ):
+        elif enum and isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
             lines += entry(f"{part.targets[0].id} = {ast.unparse(part.value)}", [])
     return [*lines, ""]
 

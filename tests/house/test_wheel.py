@@ -1,4 +1,4 @@
-"""What users install: sdist -> wheel -> a fresh environment -> import. It needs the registry for the build's and the package's dependencies."""
+"""What users install: sdist -> wheel -> a fresh environment -> import. The runtime dependencies come from the package registry."""
 
 from __future__ import annotations
 
