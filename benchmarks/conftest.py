@@ -1,4 +1,4 @@
-"""Benchmarks print their figures as one table at the end: what, measured, against whom, the ratio, what was to be reached, and whether it was.
+"""Benchmarks end with a table of figures: what, measured, against whom, the ratio, what was to be reached, and whether it was.
 
 A benchmark reports by ``benchmark.extra_info``: either the keys of :class:`Figure` one by one (``what``, ``measured``, ``peer``, ``ratio``,
 ``reach``), or a list of such mappings under ``figures``. ``duel`` does it for the usual case: a subject and its peers doing the same work

@@ -1,0 +1,131 @@
+"""Rows in: lines, NDJSON and CSV become records, and a bad row is named by its line."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyreplog.cli.rows import Fields, Lines, Row, RowError, read_rows
+
+
+class Trickle(io.RawIOBase):
+    """A stream that gives its chunks one by one, as a pipe does."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self.chunks = list(chunks)
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """The next chunk; empty at the end."""
+        return self.chunks.pop(0) if self.chunks else b""
+
+
+def rows(data: bytes, form: str = "ndjson", fields: Fields = Fields()) -> list[Row]:  # noqa: B008  (immutable)
+    """All rows of ``data``."""
+    return list(read_rows(Lines(Trickle(data)), form, fields))
+
+
+@given(st.binary(max_size=60), st.integers(min_value=1, max_value=7))
+def test_lines_do_not_depend_on_chunks(data: bytes, step: int) -> None:
+    """However a stream is cut into chunks, its lines are those of the whole."""
+    chunks = [data[start : start + step] for start in range(0, len(data), step)]
+    whole = data.split(b"\n")
+    if not whole[-1]:
+        whole.pop()
+    lines = Lines(Trickle(*chunks))
+    assert list(lines) == whole
+    assert lines.number == len(whole)
+
+
+def test_waiting_says_when_the_next_line_must_be_read() -> None:
+    """After the last line at hand ``waiting`` is true, so what was gathered is appended before the program blocks."""
+    lines = Lines(Trickle(b"a\nb\nc", b"c\n"))
+    seen = [(line, lines.waiting) for line in lines]
+    assert seen == [(b"a", False), (b"b", True), (b"cc", True)]
+
+
+def test_text_lines_are_values() -> None:
+    """``lines``: each line is a value, byte for byte, and nothing else."""
+    assert [row.value for row in rows(b"a\r\n\n\xff", "lines")] == [b"a\r", b"", b"\xff"]
+
+
+def test_records_as_cat_prints_them() -> None:
+    """A row with a value is a record: key, timestamp, headers, partition and Base64 are understood."""
+    record = {
+        "topic": "t",
+        "partition": 2,
+        "offset": 9,
+        "timestamp": 5,
+        "key": None,
+        "value_base64": "/w==",
+        "headers": [{"key": "h", "value": "x"}, {"key": "h", "value_base64": "/w=="}, {"key": "n", "value": None}],
+    }
+    assert rows(json.dumps(record).encode()) == [Row(b"\xff", None, 5, (("h", b"x"), ("h", b"\xff"), ("n", None)), 2)]
+
+
+def test_events_are_values_as_a_whole() -> None:
+    """A row without a value is the value, as it stands; its key and time come only from fields that were named."""
+    line = b'{"user": "u", "key": "no", "timestamp": 5, "at": "1970-01-01T00:00:01Z"}'
+    assert rows(line) == [Row(line, None, None, (), None)]
+    assert rows(line, fields=Fields(key="user", timestamp="at")) == [Row(line, b"u", 1000, (), None)]
+
+
+def test_the_value_field_decides() -> None:
+    """``--value-field`` names the value, or with ``*`` makes the row the value even where it has a field of that name."""
+    line = b'{"value": 1, "v": {"a": [1, null]}}'
+    assert rows(line, fields=Fields(value="v"))[0].value == b'{"a":[1,null]}'
+    assert rows(line, fields=Fields(value="*"))[0].value == line
+    assert rows(line)[0].value == b"1"
+
+
+def test_the_first_row_decides_for_all() -> None:
+    """A file of records with one row that has no value is an error that names the line."""
+    with pytest.raises(RowError, match="line 2: has no field 'value'"):
+        rows(b'{"value": "a"}\n{"other": 1}')
+
+
+def test_csv() -> None:
+    """The header names the fields; quoted line ends belong to the value; an event is its row as JSON."""
+    data = b'\xef\xbb\xbfkey,value\r\nk,"two\r\nlines"\r\n'
+    assert rows(data, "csv") == [Row(b"two\r\nlines", b"k", None, (), None)]
+    data = b"carrier,n\nUA,1\n"
+    assert rows(data, "csv", Fields(key="carrier")) == [Row(b'{"carrier":"UA","n":"1"}', b"UA", None, (), None)]
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "said"),
+    [
+        ("ndjson", b"hello", "line 1 is not JSON .*--format lines"),
+        ("ndjson", b'{"value":1}\n[1]', "line 2 is not a JSON object"),
+        ("ndjson", b'{"value": NaN}', "line 1 is not JSON .NaN"),
+        ("ndjson", b"[" * 100_000, "line 1 is (nested too deeply|not JSON)"),
+        ("ndjson", b'{"value_base64": "?"}', "line 1: field 'value_base64' is not Base64"),
+        ("ndjson", b'{"value": "\\ud800"}', "line 1"),
+        ("ndjson", b'{"value": 1, "timestamp": "yesterday"}', "line 1: 'yesterday' is not a time"),
+        ("ndjson", b'{"value": 1, "timestamp": "2013-07-04T00:00:00"}', "has no time zone"),
+        ("ndjson", b'{"value": 1, "timestamp": 1.5}', "not a time"),
+        ("ndjson", b'{"value": 1, "partition": -1}', "not a partition"),
+        ("ndjson", b'{"value": 1, "headers": [1]}', "neither an object nor a list"),
+        ("csv", b"a,b\n1\n", "line 2 has 1 fields; the header in line 1 names 2"),
+        ("csv", b"a,a\n", "names a column twice"),
+        ("csv", b"a\n\xff\n", "line 2 is not UTF-8"),
+        ("csv", b'a\n"open', "line 2 is not CSV"),
+    ],
+)
+def test_bad_rows_say_what_and_where(form: str, data: bytes, said: str) -> None:
+    """Whatever is wrong with a row, the error names the line and the reason, and is short."""
+    with pytest.raises(RowError, match=said) as caught:
+        rows(data, form)
+    assert len(str(caught.value)) < 300
+
+
+@given(st.binary(max_size=80), st.sampled_from(["ndjson", "csv", "lines"]))
+def test_any_bytes_give_rows_or_a_row_error(data: bytes, form: str) -> None:
+    """No input ends in anything but rows or a RowError."""
+    try:
+        rows(data, form)
+    except RowError:
+        pass
