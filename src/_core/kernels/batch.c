@@ -2,7 +2,6 @@
 
 #include "crc32c.h"
 #include "utf8.h"
-#include "varint.h"
 
 /* -- batch header -- */
 

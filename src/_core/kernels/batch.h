@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "bytes.h"
+#include "varint.h"
 
 enum {
     BATCH_LOG_OVERHEAD = 12,      /* base offset and length: what the length field does not count */
@@ -114,6 +115,33 @@ int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_s
  * nothing written, when the whole record would not fit in [p, end). */
 uint8_t *record_write(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *key, int64_t key_size,
                       const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size);
+
+/* The same for what is sent most, a value alone; inline, because a builder does it for every record of a list.
+ * REQUIRES 0 <= value_size <= INT32_MAX. */
+static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta,
+                                          const uint8_t *value, int64_t value_size) {
+    const int64_t left = end - p;
+    if (value_size > left) {
+        return NULL;
+    }
+    /* attributes, a null key and no headers take one byte each */
+    const size_t body = 3 + varlong_size(timestamp_delta) + varint_size(offset_delta) + varint_size((int32_t)value_size) + (size_t)value_size;
+    if (body + uvarint_size((uint64_t)body << 1) > (size_t)left || body > INT32_MAX) {
+        return NULL;
+    }
+    p = varint_write(p, (int32_t)body);
+    *p++ = 0x00; /* attributes */
+    p = varlong_write(p, timestamp_delta);
+    p = varint_write(p, offset_delta);
+    *p++ = 0x01; /* key: -1 */
+    p = varint_write(p, (int32_t)value_size);
+    if (value_size > 0) {
+        memcpy(p, value, (size_t)value_size);
+    }
+    p += value_size;
+    *p++ = 0x00; /* headers: 0 */
+    return p;
+}
 
 int64_t header_size(int64_t key_size, int64_t value_size);
 
