@@ -382,7 +382,7 @@ cdef class RecordBatch:
         check(status, self.p - <const uint8_t *>self.buffer.buf)
 
     def check_records(self, payload=None):
-        """Raise CorruptError unless there are exactly ``record_count`` well-formed records with rising offset deltas, and nothing behind."""
+        """Raise CorruptError unless there are ``record_count`` well-formed records with rising offset deltas, and nothing behind."""
         self._walk(payload)
 
     def is_dense(self, payload=None):

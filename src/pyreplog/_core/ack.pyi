@@ -1,10 +1,11 @@
 """Ack: what is made once per call."""
 
 from collections.abc import Generator
-from typing import Any, Protocol, final
+from typing import Any, Protocol, final, type_check_only
 
 from pyreplog.values import RecordMetadata
 
+@type_check_only
 class Outcome(Protocol):
     """What an Ack belongs to: one batch on its way. Made by the runtime."""
 

@@ -48,7 +48,9 @@ class Record:
     def value_view(self) -> memoryview | None: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
-    def __eq__(self, other: object) -> bool: ...
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        """TypeError: records come from :meth:`RecordBatch.records`."""
+    def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
 @final
@@ -149,7 +151,7 @@ class BatchBuilder:
         start: int,
     ) -> int:
         """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp`` serves where ``timestamps``
-        is None."""
+        is None. Adds nothing when it raises."""
     def finish(
         self,
         *,
@@ -166,7 +168,8 @@ class BatchBuilder:
         control: bool = False,
     ) -> memoryview:
         """The whole batch, writable. REQUIRES ``count`` > 0. ``payload`` replaces the records by their compressed form. The memory stays
-        valid as long as the view lives; the builder takes another buffer when it goes on while the view lives."""
+        valid as long as the view lives; the builder takes another buffer when it goes on while the view lives. Only :meth:`reset` may
+        follow."""
     def payload(self) -> memoryview:
         """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
     def reset(self) -> None:
