@@ -192,6 +192,8 @@ def _make_directory(path: str) -> None:
             os.mkdir(folder, DIRECTORY_MODE)
         except FileExistsError:
             if not os.path.isdir(folder):
+                if index + 1 < len(missing):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
                 raise
         else:
             os.chmod(folder, DIRECTORY_MODE)

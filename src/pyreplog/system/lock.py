@@ -36,6 +36,7 @@ _FLOCK: Final = "hhqqi0q"
 """``struct flock`` of Linux: type, whence, start, length (0: to the end), pid; native alignment."""
 
 _registry: dict[tuple[int, int], str] = {}
+"""What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself."""
 _registry_lock = threading.Lock()
 
 
@@ -71,8 +72,10 @@ def take_lock(path: str, about: str) -> SystemLock:
     text = f"pid {os.getpid()} on {socket.gethostname()} since {_now()}{f' ({about})' if about else ''}"
     try:
         if not _SETLK:
-            _refuse_registered(path)
+            _refuse_registered(path)  # raises LockedError
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except LockedError:
+        raise
     except OSError as error:
         raise StorageError.from_os_error(error, "opening the lock file", path) from error
     try:
@@ -136,3 +139,13 @@ def _holder(fd: int) -> str:
             return text.decode("utf-8", "replace")
         time.sleep(HOLDER_WAIT_S)
     return "a process that left no name"
+
+
+def _in_child() -> None:
+    # A child holds none of its parent's locks, and the mutex may have been taken when it was copied.
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -187,7 +187,7 @@ class _Runner:
         self.report.states += 1
         recrashed: list[SimDisk] = []
         if again:
-            random = self._random(call, -state)
+            chance = self._random(call, -state)
             seen = 0
 
             def during(inner: Call) -> None:
@@ -195,8 +195,8 @@ class _Runner:
                 nonlocal seen
                 if inner.kind in MUTATING:
                     seen += 1
-                    if random.randrange(seen) == 0:
-                        recrashed[:] = [left.crash(random) if random.random() < 0.7 else left.snapshot(inner)]
+                    if chance.randrange(seen) == 0:
+                        recrashed[:] = [left.crash(chance) if chance.random() < 0.7 else left.snapshot(inner)]
 
             left.observer = during
         what = f"state {state} of a crash before call {call}"

@@ -222,15 +222,15 @@ class SimNetwork:
             return True
         self.sent += 1
         options = self.options
-        random = self.random
+        chance = self.random
         loss = options.loss if link.loss is None else link.loss
-        if link.cut or (loss and random.random() < loss):
+        if link.cut or (loss and chance.random() < loss):
             self._lose(source, target, message)
             return True
         self._tell("sent", source, target, Received(source, message))
         self._send(source, target, Received(source, copy), link)
-        if options.duplicate and random.random() < options.duplicate:
-            self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=random.randint(0, options.reorder_max_ns))
+        if options.duplicate and chance.random() < options.duplicate:
+            self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=chance.randint(0, options.reorder_max_ns))
         return True
 
     def notice(self, source: Address, target: Address, event: TransportEvent) -> None:
@@ -241,12 +241,12 @@ class SimNetwork:
 
     def _send(self, source: Address, target: Address, event: TransportEvent, link: Link, *, extra_ns: int = 0) -> None:
         options = self.options
-        random = self.random
-        at_ns = self.clock.monotonic_ns() + random.randint(options.delay_min_ns, options.delay_max_ns) + link.slow_ns
+        chance = self.random
+        at_ns = self.clock.monotonic_ns() + chance.randint(options.delay_min_ns, options.delay_max_ns) + link.slow_ns
         if extra_ns:
             at_ns += extra_ns
-        elif options.reorder and random.random() < options.reorder:
-            at_ns += random.randint(0, options.reorder_max_ns)
+        elif options.reorder and chance.random() < options.reorder:
+            at_ns += chance.randint(0, options.reorder_max_ns)
         else:
             at_ns = link.last_ns = max(at_ns, link.last_ns)
         self._sequence += 1

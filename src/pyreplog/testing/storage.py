@@ -62,9 +62,9 @@ class Inode:
             count += 1
         del pending[:count]
 
-    def spoil(self, sequence: int, random: Random) -> None:
+    def spoil(self, sequence: int, chance: Random) -> None:
         """A sync up to ``sequence`` fails: what is pending reaches the disk in part, and none of it is ever written again."""
-        damage = Damage.independent(random)
+        damage = Damage.independent(chance)
         stable = self._writable_stable()
         for piece in self.pending:
             if piece.sequence <= sequence:
@@ -150,60 +150,60 @@ class Damage:
     disk is not the order of the calls.
     """
 
-    __slots__ = ("_cut", "_drop_data", "_drop_names", "_random", "_tear")
+    __slots__ = ("_chance", "_cut", "_drop_data", "_drop_names", "_tear")
 
-    def __init__(self, random: Random, *, drop_data: float, drop_names: float, tear: float, cut: int | None = None) -> None:
-        self._random = random
+    def __init__(self, chance: Random, *, drop_data: float, drop_names: float, tear: float, cut: int | None = None) -> None:
+        self._chance = chance
         self._drop_data = drop_data
         self._drop_names = drop_names
         self._tear = tear
         self._cut = cut
 
     @classmethod
-    def drawn(cls, random: Random, oldest: int, newest: int) -> Damage:
+    def drawn(cls, chance: Random, oldest: int, newest: int) -> Damage:
         """One of several tempers, so that rare combinations (all names but no data) are not rare."""
-        kind = random.randrange(8)
+        kind = chance.randrange(8)
         if kind == 0:
-            return cls(random, drop_data=1.0, drop_names=1.0, tear=0.0)  # nothing was written back
+            return cls(chance, drop_data=1.0, drop_names=1.0, tear=0.0)  # nothing was written back
         if kind == 1:
-            return cls(random, drop_data=1.0, drop_names=0.0, tear=0.0)  # names only: the empty file
+            return cls(chance, drop_data=1.0, drop_names=0.0, tear=0.0)  # names only: the empty file
         if kind == 2:
-            return cls(random, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file nobody names
+            return cls(chance, drop_data=0.0, drop_names=1.0, tear=0.0)  # data only: the file nobody names
         if kind == 3:
             # A disk that keeps the order: everything before a moment, the piece of that moment torn.
-            return cls(random, drop_data=0.0, drop_names=0.0, tear=0.0, cut=random.randint(oldest, newest + 1))
+            return cls(chance, drop_data=0.0, drop_names=0.0, tear=0.0, cut=chance.randint(oldest, newest + 1))
         if kind == 4:
-            return cls(random, drop_data=0.0, drop_names=0.0, tear=1.0)
-        return cls.independent(random)
+            return cls(chance, drop_data=0.0, drop_names=0.0, tear=1.0)
+        return cls.independent(chance)
 
     @classmethod
-    def independent(cls, random: Random) -> Damage:
+    def independent(cls, chance: Random) -> Damage:
         """Each piece on its own."""
-        return cls(random, drop_data=random.choice((0.15, 0.5, 0.85)), drop_names=random.choice((0.15, 0.5, 0.85)), tear=0.4)
+        return cls(chance, drop_data=chance.choice((0.15, 0.5, 0.85)), drop_names=chance.choice((0.15, 0.5, 0.85)), tear=0.4)
 
     def keeps(self, change: Change) -> bool:
         """Whether a change of names reached the disk."""
         if self._cut is not None:
             return change.sequence < self._cut
-        return self._random.random() >= self._drop_names
+        return self._chance.random() >= self._drop_names
 
     def keeps_old_name(self) -> bool:
         """Whether a rename that reached the disk left its old name there too."""
-        return self._cut is None and self._random.random() < 0.1
+        return self._cut is None and self._chance.random() < 0.1
 
     def apply(self, content: bytearray, piece: Piece) -> None:
         """Do to ``content`` what is left of ``piece``."""
-        random = self._random
+        chance = self._chance
         if self._cut is not None:
             if piece.sequence > self._cut:
                 return
             tear = piece.sequence == self._cut
         else:
-            if random.random() < self._drop_data:
+            if chance.random() < self._drop_data:
                 return
-            tear = random.random() < self._tear
+            tear = chance.random() < self._tear
         if tear and piece.chunk:
-            _tear(content, piece.position, piece.chunk, random)
+            _tear(content, piece.position, piece.chunk, chance)
         else:
             _apply(content, piece.position, piece.chunk)
 
@@ -229,23 +229,23 @@ def _apply(content: bytearray, position: int, chunk: bytes | None) -> None:
     content[position : position + len(chunk)] = chunk
 
 
-def _tear(content: bytearray, position: int, chunk: bytes, random: Random) -> None:
+def _tear(content: bytearray, position: int, chunk: bytes, chance: Random) -> None:
     size = len(chunk)
-    kind = random.randrange(5)
+    kind = chance.randrange(5)
     if kind == 0:
-        _apply(content, position, chunk[: random.randrange(size)])
+        _apply(content, position, chunk[: chance.randrange(size)])
     elif kind == 1:
-        start = random.randrange(size)
+        start = chance.randrange(size)
         _apply(content, position + start, chunk[start:])
     elif kind == 2:
         start = 0
         while start < size:
             end = min(size, start + SECTOR_SIZE - (position + start) % SECTOR_SIZE)
-            if random.random() < 0.5:
+            if chance.random() < 0.5:
                 _apply(content, position + start, chunk[start:end])
             start = end
     else:
         # The length reached the disk and the bytes did not. Bytes that were there before stay as they were.
         missing = position + size - len(content)
         if missing > 0:
-            content.extend(bytes(missing) if kind == 3 else random.randbytes(missing))
+            content.extend(bytes(missing) if kind == 3 else chance.randbytes(missing))

@@ -1,0 +1,126 @@
+"""The lock between processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyreplog.errors import LockedError
+from pyreplog.system import SystemDisk
+from tests.system.test_system_disk import environment
+
+HOLD = """
+import sys
+from pyreplog.system import SystemDisk
+lock = SystemDisk().lock(sys.argv[1], "the other one")
+print("locked", flush=True)
+sys.stdin.read()
+"""
+RACE = """
+import sys
+from pyreplog.errors import LockedError
+from pyreplog.system import SystemDisk
+sys.stdin.readline()
+try:
+    lock = SystemDisk().lock(sys.argv[1], "")
+except LockedError as error:
+    print("refused", error.holder, flush=True)
+else:
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+BROKER = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def start(program: str, path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    )
+
+
+def stop(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / ".lock"
+
+
+def test_a_second_process_is_refused_with_the_holders_pid(path: Path) -> None:
+    """Who comes second hears pid, host, start time and what the first one said about itself; the first one's death frees the lock."""
+    holder = start(HOLD, path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "locked\n"
+    with pytest.raises(LockedError) as caught:
+        SystemDisk().lock(str(path), "")
+    assert re.fullmatch(rf"pid {holder.pid} on \S+ since \d{{4}}-\d\d-\d\dT[\d:]+\+00:00 \(the other one\)", caught.value.holder)
+    stop(holder)
+    SystemDisk().lock(str(path), "").release()
+
+
+def test_a_running_broker_is_respected(path: Path) -> None:
+    """A POSIX lock, which is what a Kafka broker takes, refuses us, and ours refuses it; the text names its pid, not an old holder."""
+    if not hasattr(fcntl, "F_OFD_GETLK"):
+        pytest.skip("this system has no open-file-description locks")
+    path.write_text("pid 1 on elsewhere")
+    broker = start(BROKER, path)
+    assert broker.stdout is not None
+    assert broker.stdout.readline() == "locked\n"
+    with pytest.raises(LockedError, match=f"pid {broker.pid} ") as caught:
+        SystemDisk().lock(str(path), "")
+    assert "elsewhere" not in caught.value.holder
+    stop(broker)
+    lock = SystemDisk().lock(str(path), "")
+    broker = start(BROKER.replace("import fcntl, sys", "import fcntl, sys; sys.stderr = open('/dev/null', 'w')"), path)
+    out, _ = broker.communicate()
+    assert (out, broker.returncode) == ("", 1)
+    lock.release()
+
+
+def test_one_of_many_wins(path: Path) -> None:
+    """Of many processes that try at the same time exactly one gets the lock, and the others name it."""
+    racers = [start(RACE, path) for _ in range(20)]
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers = {}
+    for racer in racers:
+        assert racer.stdout is not None
+        answers[racer.pid] = racer.stdout.readline().strip()
+    winners = [pid for pid, answer in answers.items() if answer == "locked"]
+    assert len(winners) == 1
+    for pid, answer in answers.items():
+        assert pid in winners or answer.startswith(f"refused pid {winners[0]} on ")
+    for racer in racers:
+        stop(racer)
+
+
+def test_a_text_left_by_a_dead_holder_misleads_nobody(path: Path) -> None:
+    """After a kill the file still holds a text; it is no lock, and the next holder's text replaces it."""
+    holder = start(HOLD, path)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "locked\n"
+    stop(holder)
+    assert str(holder.pid) in path.read_text()
+    before = time.time()
+    lock = SystemDisk().lock(str(path), "me")
+    assert path.read_text().startswith(f"pid {os.getpid()} on ")
+    assert time.time() - before < 5
+    lock.release()
+    assert path.read_text() == ""
