@@ -1,1 +1,72 @@
-"""One partition's replication, without any I/O but its log: events in, effects out."""
+"""One partition's replication, without any I/O but its log: events in, effects out.
+
+``Replica`` is the machine; :mod:`pyreplog.replica.events` says what goes in, what comes out and in which order.
+"""
+
+from __future__ import annotations
+
+from pyreplog.replica.events import (
+    AlterPartition,
+    AlterPartitionAnswered,
+    BrokenRule,
+    BrokersApplied,
+    BrokerStatus,
+    CancelFetch,
+    ConsumerFetch,
+    Effect,
+    Event,
+    Fetch,
+    FetchAnswered,
+    FollowerFetch,
+    ListOffsets,
+    MetadataApplied,
+    Offline,
+    OffsetForLeaderEpoch,
+    Produce,
+    Reply,
+    Result,
+    Stop,
+    StopFetching,
+    Sync,
+    Synced,
+    SyncFailed,
+    Tick,
+    Wake,
+)
+from pyreplog.replica.follower import Follower
+from pyreplog.replica.leader import Leader
+from pyreplog.replica.progress import Progress
+from pyreplog.replica.replica import Replica
+
+__all__ = [
+    "AlterPartition",
+    "AlterPartitionAnswered",
+    "BrokenRule",
+    "BrokerStatus",
+    "BrokersApplied",
+    "CancelFetch",
+    "ConsumerFetch",
+    "Effect",
+    "Event",
+    "Fetch",
+    "FetchAnswered",
+    "Follower",
+    "FollowerFetch",
+    "Leader",
+    "ListOffsets",
+    "MetadataApplied",
+    "Offline",
+    "OffsetForLeaderEpoch",
+    "Produce",
+    "Progress",
+    "Replica",
+    "Reply",
+    "Result",
+    "Stop",
+    "StopFetching",
+    "Sync",
+    "SyncFailed",
+    "Synced",
+    "Tick",
+    "Wake",
+]

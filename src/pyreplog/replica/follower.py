@@ -1,0 +1,202 @@
+"""The follower: fetches from the leader, cuts off what the leader does not have, appends the rest as it is.
+
+Rules (``docs/internals/replication.md``): truncation only on the leader's evidence, inside the fetch, and only under the leader epoch in
+which the answer was given (2.8, T1); never below the own high watermark without saying so (T2). A ``sync`` follower fetches only from its
+flushed end, so that the fetch itself says what is durable.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Any, Final
+
+from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
+from pyreplog.replica.events import Fetch, FetchAnswered, StopFetching, Synced, Tick
+from pyreplog.replica.seat import FAR, Seat
+from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
+
+if TYPE_CHECKING:
+    from pyreplog.replica.replica import Replica
+
+__all__ = ["Follower"]
+
+BACKOFF_MAX_NS: Final = 1_000_000_000
+MARK_INTERVAL_NS: Final = 1_000_000
+"""While records stream in, the mark follows the high watermark this often: nothing is acknowledged on the strength of a follower's mark."""
+
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Follower(Seat):
+    """One reign of one leader, seen from below."""
+
+    name = "follower"
+
+    def __init__(self, machine: Replica) -> None:
+        super().__init__(machine)
+        self.leader_id = machine.leader_id
+        self.asked: FetchPartition | None = None
+        """The fetch that is not answered yet."""
+        self.stopped = False
+        """The leader says that its epoch is over: nothing more until newer metadata."""
+        self.leader_high_watermark = 0
+        self.retry_at = FAR
+        self.backoff_ns = 0
+        self.marked_ns = 0
+        self.max_bytes = machine.config.replica_fetch_max_bytes
+
+    def take(self, now_ns: int) -> None:
+        """Begin to fetch; a ``sync`` replica syncs first what is not yet (the machine does that at the end of every step)."""
+        self.ask()
+
+    def leave(self, code: int) -> None:
+        """Forget the leader."""
+        if self.asked is not None:
+            self.asked = None
+            self.machine.out.append(StopFetching())
+
+    # ---------------------------------------------------------------------------------------------------------------- asking
+
+    def ask(self) -> None:
+        """Fetch from where the log ends, unless a fetch is out, or the flushed end of a ``sync`` log is not there yet."""
+        log = self.log
+        end = log.end_offset
+        if self.asked is not None or self.stopped or self.retry_at != FAR or not self.may_ask(end):
+            return
+        last_epoch = log.epochs.latest
+        if last_epoch < 0 and end > log.start_offset:
+            self.machine.go_offline(CorruptError(f"{log.topic_partition}: records without any leader epoch"))
+            return
+        self.asked = request = FetchPartition(
+            self.machine.partition,
+            self.machine.leader_epoch,
+            end,
+            last_epoch,
+            log.start_offset,
+            self.max_bytes,
+            NO_ID,
+            log.high_watermark,
+        )
+        self.machine.out.append(Fetch(self.leader_id, request))
+
+    def may_ask(self, end: int) -> bool:
+        """Whether a fetch from ``end`` says the truth about what counts here: the flushed end of a ``sync`` log must have reached it."""
+        return self.log.counted_end == end
+
+    def synced(self, event: Synced, now_ns: int) -> None:
+        """What counts here moved."""
+        self._advance(now_ns, streaming=False)
+        self.ask()
+
+    def tick(self, event: Tick, now_ns: int) -> None:
+        """A pause is over."""
+        if self.retry_at == FAR:
+            return
+        if now_ns >= self.retry_at:
+            self.retry_at = FAR
+            self.ask()
+        else:
+            self.machine.wake_by(self.retry_at)
+
+    def back_off(self, now_ns: int, *, longest: bool = False) -> None:
+        """Pause before the next fetch: twice as long as the last time, up to a second."""
+        first = self.machine.config.replica_fetch_backoff_ms * 1_000_000
+        self.backoff_ns = BACKOFF_MAX_NS if longest else min(max(first, 2 * self.backoff_ns), BACKOFF_MAX_NS)
+        self.retry_at = now_ns + self.backoff_ns
+        self.machine.wake_by(self.retry_at)
+
+    # ---------------------------------------------------------------------------------------------------------------- answers
+
+    def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
+        """Take the leader's answer: only to the fetch that is out, under this leader epoch (T1), and while the log still ends there."""
+        request, data = event.request, event.data
+        if request is not self.asked:
+            return
+        self.asked = None
+        if request.current_leader_epoch != self.machine.leader_epoch or request.fetch_offset != self.log.end_offset:
+            self.ask()
+            return
+        if data.error_code:
+            self._refused(data, now_ns)
+            return
+        if data.diverging_epoch is not None:
+            self.backoff_ns = 0
+            self._truncate(self.divergence_target(data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
+            self.ask()
+            return
+        if data.records is not None and not self._append(data, now_ns):
+            return
+        self.backoff_ns = 0
+        self.leader_high_watermark = data.high_watermark
+        self._advance(now_ns, streaming=data.records is not None)
+        log = self.log
+        if data.log_start_offset > log.start_offset:
+            log.increment_start_offset(min(data.log_start_offset, log.high_watermark))
+        self.ask()
+
+    def _append(self, data: PartitionData, now_ns: int) -> bool:
+        """Append the records as they are; False (and a pause) when that cannot be."""
+        records: Any = data.records
+        try:
+            self.log.append_as_follower(records.parts() if hasattr(records, "parts") else (records,))
+        except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
+            self.back_off(now_ns)
+            return False
+        except StorageError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            self.back_off(now_ns, longest=True)
+            return False
+        return True
+
+    def _advance(self, now_ns: int, *, streaming: bool) -> None:
+        """The high watermark is the leader's as far as this replica has it (what counts of it), after the append."""
+        log = self.log
+        high_watermark = min(self.leader_high_watermark, log.counted_end)
+        if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
+            if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
+                return
+            self.marked_ns = now_ns
+            log.write_mark()
+
+    def divergence_target(self, epoch: int, end_offset: int) -> int:
+        """Where to cut, given that the leader's greatest epoch not above ours is ``epoch`` and ends at ``end_offset`` there (2.8)."""
+        log = self.log
+        end = log.end_offset
+        own_epoch, own_end = log.epochs.end_offset_for(epoch, end)
+        if own_end < 0:
+            return min(end_offset, end)
+        if own_epoch != epoch:
+            return min(own_end, end)
+        return min(own_end, end_offset, end)
+
+    def _truncate(self, target: int) -> None:
+        """Cut the log and its epochs at ``target``, also where only epochs go; the high watermark comes down with it."""
+        log = self.log
+        target = max(target, log.start_offset)
+        if target < log.high_watermark:
+            self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
+        log.truncate_to(target)
+        if log.high_watermark > log.end_offset:
+            log.set_high_watermark(log.end_offset)
+
+    def _refused(self, data: PartitionData, now_ns: int) -> None:
+        code = data.error_code
+        if code == ErrorCode.FENCED_LEADER_EPOCH:
+            self.stopped = True
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0 and data.diverging_epoch is not None:
+            self._out_of_range(data.log_start_offset, data.diverging_epoch.end_offset, now_ns)
+        else:
+            self.back_off(now_ns)
+
+    def _out_of_range(self, leader_start: int, leader_end: int, now_ns: int) -> None:
+        """The leader has nothing at our end: it is shorter, or it begins later (then everything starts again there)."""
+        log = self.log
+        if leader_end < log.end_offset:
+            self._truncate(leader_end)
+        elif leader_start > log.end_offset:
+            log.truncate_fully(leader_start)
+        else:
+            self.back_off(now_ns)
+            return
+        self.ask()

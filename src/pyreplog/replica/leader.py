@@ -1,0 +1,631 @@
+"""The leader: appends, serves reads, and decides what is committed.
+
+The rules are named as in ``docs/internals/replication.md``: the high watermark (2.5), follower progress (2.6), the in-sync set and its
+proposals (2.7, P1-P5), waiters (W1), expansion below the minimum (E1). Where they are decided:
+
+* what counts as committed: :meth:`Leader.high_watermark_candidate`
+* who is in sync: :meth:`Leader.caught_up`, :meth:`Leader.eligible`, :meth:`Leader.may_join`
+* when a waiting append is answered: :meth:`Leader.appends_acknowledged` and :meth:`Leader.flushes_acknowledged`
+
+A known-bad variant overrides one of them.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyreplog.errors import ClosedError, ClusterError, CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.replica.events import (
+    AlterPartition,
+    AlterPartitionAnswered,
+    BrokersApplied,
+    CancelFetch,
+    ConsumerFetch,
+    FollowerFetch,
+    ListOffsets,
+    MetadataApplied,
+    OffsetForLeaderEpoch,
+    Produce,
+    Reply,
+    Synced,
+    Tick,
+)
+from pyreplog.replica.progress import ParkedReader, Progress, Proposal, Waiter
+from pyreplog.replica.seat import FAR, Seat
+from pyreplog.wire import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    AlterPartitionData,
+    BrokerState,
+    EpochEndOffset,
+    ErrorCode,
+    FetchPartition,
+    ListOffsetsPartitionResponse,
+    OffsetForLeaderEpochResult,
+    PartitionData,
+    PartitionProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from pyreplog.log import LogSlice
+    from pyreplog.replica.replica import Replica
+
+__all__ = ["Leader"]
+
+HIGH_WATERMARK_PUSH_NS: Final = 1_000_000
+"""A follower that has nothing to fetch hears of a new high watermark after this long, unless records carry it earlier."""
+PROPOSAL_RETRY_NS: Final = 50_000_000
+INELIGIBLE_RETRY_NS: Final = 500_000_000
+"""A replica that the controller refused is not proposed again before this, unless the brokers change."""
+
+_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_BACK_TO_COMMITTED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
+_UNTIL_METADATA: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+)
+
+
+class Leader(Seat):
+    """One reign: from the metadata that named this broker with a new leader epoch to the next change of that epoch."""
+
+    name = "leader"
+
+    def __init__(self, machine: Replica, isr: Sequence[int]) -> None:
+        super().__init__(machine)
+        self.committed: Sequence[int] = tuple(isr)
+        self.maximal: Sequence[int] = self.committed
+        self.min_isr = 1
+        self.start_of_epoch = self.log.end_offset
+        """LESO: the log end offset when the reign began."""
+        self.frozen_end = 0
+        """The log end offset when the committed set fell below the minimum (E1)."""
+        self.pending: Proposal | None = None
+        self.followers: dict[int, Progress] = {}
+        self.remotes: list[Progress] = []
+        self.alone = True
+        """No other replica is in the maximal in-sync set."""
+        self.waiters: deque[Waiter] = deque()
+        """Appends with acks=all, by rising offset."""
+        self.flush_waiters: deque[Waiter] = deque()
+        """Appends with acks=1 of a ``sync`` log, by rising offset."""
+        self.readers: dict[tuple[str, int], ParkedReader] = {}
+        self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
+        # Moments of the next: end of a waiter or reader, push of the high watermark, look for laggards.
+        self.expiry_at = FAR
+        self.push_at = FAR
+        self.shrink_at = FAR
+
+    # ------------------------------------------------------------------------------------------------------------- the reign
+
+    def take(self, now_ns: int) -> None:
+        """Record the epoch (written, not awaited: a leader that comes back leads in a new epoch), begin to count from nothing (R0)."""
+        self.log.become_leader(self.machine.leader_epoch)
+        self._set_replicas()
+        for follower in self.remotes:
+            if follower.broker_id in self.committed:
+                follower.caught_up_ns = now_ns
+        self._set_committed(self.committed)
+        self._arm_shrink(now_ns)
+        self.advance(now_ns)
+
+    def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
+        """The metadata of this very reign moved on. An equal partition epoch is a replay and says nothing about the in-sync set (P3)."""
+        self._set_replicas()
+        if newer:
+            self.pending = None
+            self._set_committed(event.isr)
+            self._arm_shrink(now_ns)
+        else:
+            self._set_committed(self.committed, keep_pending=True)
+        self._look_for_joiners(now_ns)
+        self.advance(now_ns)
+
+    def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
+        """Who may join may have changed."""
+        for follower in self.remotes:
+            follower.not_before_ns = now_ns
+        self._look_for_joiners(now_ns)
+        self.advance(now_ns)
+
+    def leave(self, code: int) -> None:
+        """Nobody is told "not appended": what waits may yet be committed under the next leader (W1)."""
+        for waiter in (*self.flush_waiters, *self.waiters):
+            self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        self.flush_waiters.clear()
+        self.waiters.clear()
+        for reader in self.readers.values():
+            self.refuse_fetch(reader.event, code)
+        self.readers.clear()
+        for follower in self.remotes:
+            if follower.parked is not None:
+                self.refuse_fetch(follower.parked, code)
+                follower.parked = None
+
+    # ---------------------------------------------------------------------------------------------------------------- append
+
+    def produce(self, event: Produce, now_ns: int) -> None:
+        """Append one batch (2.3) and answer as ``acks`` says (2.4)."""
+        machine, log, acks = self.machine, self.log, event.acks
+        code = self.epoch_error(event.leader_epoch)
+        if not code:
+            if acks == -1:
+                if len(self.committed) < self.min_isr:
+                    code = ErrorCode.NOT_ENOUGH_REPLICAS
+            elif acks not in (0, 1):
+                code = ErrorCode.INVALID_REQUIRED_ACKS
+        if code:
+            self.refuse_produce(event, code)
+            return
+        try:
+            appended = log.append_as_leader(event.records, machine.leader_epoch, trusted=event.trusted)
+        except (ClusterError, CorruptError, ClosedError) as error:
+            self.refuse_produce(event, _append_code(error), str(error))
+            return
+        except StorageError as error:
+            self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            if error.errno not in _DISK_FULL:
+                machine.go_offline(error)
+            return
+        self._serve_parked()
+        if acks:
+            required = appended.last_offset + 1
+            if acks == 1 and self.own_end() >= required:
+                self._appended(event, appended.base_offset, appended.timestamp)
+            else:
+                deadline = now_ns + event.timeout_ms * 1_000_000
+                waiter = Waiter(required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp)
+                (self.waiters if acks == -1 else self.flush_waiters).append(waiter)
+                if deadline < self.expiry_at:
+                    self.expiry_at = deadline
+                    machine.wake_by(deadline)
+        if self.alone:
+            self.advance(now_ns)
+        elif self.shrink_at == FAR:
+            self._arm_shrink(now_ns)
+
+    def synced(self, event: Synced, now_ns: int) -> None:
+        """The flushed end moved: it is the end that counts of a ``sync`` log."""
+        self.flushes_acknowledged()
+        self.advance(now_ns)
+
+    def appends_acknowledged(self) -> None:
+        """Answer acks=all appends that the high watermark passed: success only if the maximal in-sync set is large enough now."""
+        waiters, high_watermark = self.waiters, self.log.high_watermark
+        if waiters and waiters[0].required <= high_watermark:
+            code = 0 if len(self.maximal) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            while waiters and waiters[0].required <= high_watermark:
+                self._answer(waiters.popleft(), code)
+
+    def flushes_acknowledged(self) -> None:
+        """Answer acks=1 appends that are on this leader's stable storage."""
+        waiters, end = self.flush_waiters, self.own_end()
+        while waiters and waiters[0].required <= end:
+            self._answer(waiters.popleft(), 0)
+
+    # -------------------------------------------------------------------------------------------------------- the high watermark
+
+    def high_watermark_candidate(self, now_ns: int) -> int:
+        """The offset below which every replica that counts, or may come to count, has everything; -1 while the set is too small (2.5)."""
+        if len(self.committed) < self.min_isr:
+            return -1
+        candidate = self.own_end()
+        for follower in self.remotes:
+            if follower.leo < candidate and (follower.in_play or (self.eligible(follower) and self.caught_up(follower, now_ns))):
+                candidate = follower.leo
+        return candidate
+
+    def own_end(self) -> int:
+        """This replica's end that counts: the flushed one of a ``sync`` log, the written one of an ``os`` log."""
+        return self.log.counted_end
+
+    def advance(self, now_ns: int) -> None:
+        """Move the high watermark if it can move; then write the mark, then answer whom it concerns."""
+        log = self.log
+        if log.end_offset <= log.high_watermark or not log.advance_high_watermark(self.high_watermark_candidate(now_ns)):
+            return
+        log.write_mark()
+        if self.waiters:
+            self.appends_acknowledged()
+        if self.readers:
+            self._serve_readers()
+        if self.push_at == FAR and self.remotes:
+            self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
+            self.machine.wake_by(self.push_at)
+
+    def caught_up(self, follower: Progress, now_ns: int) -> bool:
+        """Whether it has everything, or had everything at most ``replica.lag.time.max.ms`` ago."""
+        return follower.leo == self.log.end_offset or now_ns - follower.caught_up_ns <= self.lag_max_ns
+
+    def eligible(self, follower: Progress) -> bool:
+        """Whether the controller would accept it: alive, and the incarnation that fetches is the registered one."""
+        status = self.machine.brokers.get(follower.broker_id)
+        return status is not None and status.eligible and follower.broker_epoch == status.epoch
+
+    # ------------------------------------------------------------------------------------------------------------------ followers
+
+    def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
+        """Check (2.8), read, then record the progress (2.6): an answer with an error or a divergence records nothing."""
+        request = event.request
+        machine, log = self.machine, self.log
+        if request.current_leader_epoch != machine.leader_epoch:
+            self.refuse_fetch(event, self.refusal(request.current_leader_epoch))
+            return
+        follower = self.followers.get(event.replica_id)
+        if follower is None:
+            self.refuse_fetch(event, ErrorCode.UNKNOWN_LEADER_EPOCH)
+            return
+        status = machine.brokers.get(event.replica_id)
+        if status is not None and status.epoch > event.replica_epoch:
+            self.refuse_fetch(event, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        offset, end = request.fetch_offset, log.end_offset
+        follower.parked = None
+        records: LogSlice | None = None
+        if request.last_fetched_epoch != machine.leader_epoch or offset > end or offset < log.start_offset:
+            refusal = self._diverging(request, end)
+            if refusal is not None:
+                self.reply(event, refusal)
+                return
+        if offset < end:
+            try:
+                records = log.read(offset, request.partition_max_bytes, end)
+            except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                self.refuse_fetch(event, _read_code(error))
+                return
+        follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
+        if not follower.in_play and self.pending is None:
+            self._propose_join(follower, now_ns)
+        if log.high_watermark < end:
+            self.advance(now_ns)
+        if records is not None and records.size:
+            self.reply(event, self._data(records))
+            return
+        follower.parked = event
+        follower.parked_ns = now_ns
+        if request.high_watermark < log.high_watermark and self.push_at == FAR:
+            self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
+            machine.wake_by(self.push_at)
+
+    def _diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
+        """Rules 3-6 of 2.8: an error or a divergence instead of records, or None where the follower's log is a prefix of ours.
+
+        OFFSET_OUT_OF_RANGE tells in ``log_start_offset`` where this log starts and in ``diverging_epoch`` its latest epoch and end, so that
+        the follower need not ask again.
+        """
+        log, offset, asked = self.log, request.fetch_offset, request.last_fetched_epoch
+        epoch, epoch_end = self.end_of_epoch(asked) if asked >= 0 else (asked, end)
+        high_watermark = log.high_watermark
+        answer = PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset)
+        if (asked >= 0 and epoch_end < 0) or offset < log.start_offset:
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif asked >= 0 and (epoch < asked or epoch_end < offset):
+            answer.diverging_epoch = EpochEndOffset(epoch, epoch_end)
+            return answer
+        elif offset > end:
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        else:
+            return None
+        answer.diverging_epoch = EpochEndOffset(log.epochs.latest, end)
+        return answer
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The greatest epoch of this log not above ``epoch``, and where it ends; (-1, -1) where undefined."""
+        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+
+    def _serve_parked(self) -> None:
+        """New records: everyone who waited for them gets them, with one read for all who wait at the same place."""
+        log, data, at = self.log, None, None
+        for follower in self.remotes:
+            parked = follower.parked
+            if parked is None:
+                continue
+            request = parked.request
+            here = (request.fetch_offset, request.partition_max_bytes)
+            if data is None or here != at:
+                try:
+                    data, at = self._data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)), here
+                except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                    self.refuse_fetch(parked, _read_code(error))
+                    follower.parked = None
+                    continue
+            follower.parked = None
+            self.machine.out.append(Reply(parked.source, parked.correlation_id, data))
+
+    def _push_high_watermark(self, now_ns: int) -> None:
+        """Tell followers that have waited for a while and know less. Those that fetched just now are likely to get records soon."""
+        self.push_at = FAR
+        high_watermark = self.log.high_watermark
+        for follower in self.remotes:
+            parked = follower.parked
+            if parked is None or parked.request.high_watermark >= high_watermark:
+                continue
+            due = follower.parked_ns + HIGH_WATERMARK_PUSH_NS
+            if due <= now_ns:
+                follower.parked = None
+                self.reply(parked, self._data(None))
+            else:
+                self.push_at = min(self.push_at, due)
+
+    # -------------------------------------------------------------------------------------------------------------- in-sync set
+
+    def may_join(self, follower: Progress, now_ns: int) -> bool:
+        """Whether it may be proposed: alive, has fetched in this epoch, has everything that was or may have been exposed (2.6, E1)."""
+        leo = follower.leo
+        if leo < 0 or leo < self.log.high_watermark or leo < self.start_of_epoch or not self.eligible(follower):
+            return False
+        return len(self.committed) >= self.min_isr or leo >= self.frozen_end or self.caught_up(follower, now_ns)
+
+    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+        """The controller decided, or did not. Matched by identity: an answer to an earlier proposal says nothing about this one (P2)."""
+        pending = self.pending
+        if pending is None or event.token != pending.token:
+            return
+        result = event.result
+        code = event.error_code if result is None or event.error_code else result.error_code
+        machine = self.machine
+        if code == 0 and result is not None:
+            if result.leader_epoch == machine.leader_epoch and result.partition_epoch >= machine.partition_epoch:
+                machine.partition_epoch = result.partition_epoch
+                self.pending = None
+                self._set_committed(result.isr)
+                self._arm_shrink(now_ns)
+                self._look_for_joiners(now_ns)
+                self.advance(now_ns)
+        elif code in _BACK_TO_COMMITTED:
+            if pending.joins is not None:
+                pending.joins.not_before_ns = now_ns + INELIGIBLE_RETRY_NS
+            self.pending = None
+            self._set_committed(self.committed)
+            self._arm_shrink(now_ns)
+            self.advance(now_ns)
+        elif code not in _UNTIL_METADATA:
+            pending.resend_ns = now_ns + PROPOSAL_RETRY_NS
+            machine.wake_by(pending.resend_ns)
+
+    def _look_for_joiners(self, now_ns: int) -> None:
+        for follower in self.remotes:
+            if self.pending is None and not follower.in_play and follower.parked is not None:
+                self._propose_join(follower, now_ns)
+
+    def _propose_join(self, follower: Progress, now_ns: int) -> None:
+        if now_ns >= follower.not_before_ns and self.may_join(follower, now_ns):
+            self._propose([*self.committed, follower.broker_id], follower)
+
+    def _propose_shrink(self, now_ns: int) -> None:
+        """Drop everyone who lags, in one step; look again later while someone may come to lag."""
+        self.shrink_at = FAR
+        if self.pending is None:
+            late = [f.broker_id for f in self.remotes if f.committed and not self.caught_up(f, now_ns)]
+            if late:
+                self._propose([b for b in self.committed if b not in late], None)
+        self._arm_shrink(now_ns)
+        self.advance(now_ns)
+
+    def _propose(self, members: Sequence[int], joins: Progress | None) -> None:
+        """Ask the controller; until it answers the maximal set holds everyone it might count (P1)."""
+        machine, states = self.machine, []
+        for broker_id in members:
+            follower, status = self.followers.get(broker_id), machine.brokers.get(broker_id)
+            epoch = follower.broker_epoch if follower is not None and follower.broker_epoch >= 0 else status.epoch if status else -1
+            if epoch < 0:
+                return
+            states.append(BrokerState(broker_id, epoch))
+        data = AlterPartitionData(machine.partition, machine.leader_epoch, states, machine.partition_epoch)
+        self.pending = Proposal(machine.next_token, data, joins)
+        machine.next_token += 1
+        if joins is not None:
+            self._set_maximal([*self.committed, joins.broker_id])
+        machine.out.append(AlterPartition(self.pending.token, data))
+
+    def _set_replicas(self) -> None:
+        """Followers are the assigned replicas but us: those that stay keep their progress, those that come start from nothing."""
+        machine = self.machine
+        others = [broker_id for broker_id in machine.replicas if broker_id != machine.broker_id]
+        for broker_id, follower in self.followers.items():
+            if broker_id not in others and follower.parked is not None:
+                self.refuse_fetch(follower.parked, ErrorCode.UNKNOWN_LEADER_EPOCH)
+        self.followers = {broker_id: self.followers.get(broker_id) or Progress(broker_id) for broker_id in others}
+        self.remotes = list(self.followers.values())
+        self.min_isr = min(self.log.config.min_insync_replicas, max(1, len(machine.replicas)))
+
+    def _set_committed(self, isr: Sequence[int], *, keep_pending: bool = False) -> None:
+        below_before = len(self.committed) < self.min_isr
+        self.committed = tuple(isr)
+        if len(self.committed) < self.min_isr and (not below_before or not self.frozen_end):
+            self.frozen_end = self.log.end_offset
+        for follower in self.remotes:
+            follower.committed = follower.broker_id in self.committed
+        joins = self.pending.joins if keep_pending and self.pending is not None else None
+        self._set_maximal(self.committed if joins is None else [*self.committed, joins.broker_id])
+
+    def _set_maximal(self, maximal: Iterable[int]) -> None:
+        self.maximal = tuple(maximal)
+        self.alone = True
+        for follower in self.remotes:
+            follower.in_play = follower.broker_id in self.maximal
+            if follower.in_play:
+                self.alone = False
+
+    def _arm_shrink(self, now_ns: int) -> None:
+        """Look for laggards while somebody that the high watermark waits for lacks something; an idle partition needs no timer."""
+        if self.shrink_at != FAR:
+            return
+        end = self.log.end_offset
+        for follower in self.remotes:
+            if follower.leo != end and (follower.committed or now_ns - follower.caught_up_ns <= self.lag_max_ns):
+                self.shrink_at = now_ns + self.lag_max_ns // 2
+                self.machine.wake_by(self.shrink_at)
+                return
+
+    # ----------------------------------------------------------------------------------------------------------------- readers
+
+    def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
+        """Records below the high watermark, which is read once (2.11)."""
+        request, log = event.request, self.log
+        code = self.epoch_error(request.current_leader_epoch)
+        if code:
+            self.refuse_fetch(event, code)
+            return
+        offset, high_watermark = request.fetch_offset, log.high_watermark
+        if not log.start_offset <= offset <= log.end_offset:
+            self.refuse_fetch(event, ErrorCode.OFFSET_OUT_OF_RANGE)
+            return
+        if request.last_fetched_epoch >= 0:
+            refusal = self._diverging(request, log.end_offset)
+            if refusal is not None:
+                self.reply(event, refusal)
+                return
+        if offset < high_watermark:
+            try:
+                records = log.read(offset, request.partition_max_bytes, high_watermark)
+            except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                self.refuse_fetch(event, _read_code(error))
+                return
+            if records.size:
+                self.reply(event, self._data(records))
+                return
+        if event.max_wait_ms <= 0 or event.min_bytes <= 0:
+            self.reply(event, self._data(None))
+            return
+        deadline = now_ns + event.max_wait_ms * 1_000_000
+        self.readers[event.source, event.correlation_id] = ParkedReader(event, deadline)
+        if deadline < self.expiry_at:
+            self.expiry_at = deadline
+            self.machine.wake_by(deadline)
+
+    def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
+        """The reader went away."""
+        self.readers.pop((event.source, event.correlation_id), None)
+
+    def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
+        """An offset by time. While the high watermark is below the start of this epoch the end is not known to readers (KIP-207)."""
+        request, log = event.request, self.log
+        answer = ListOffsetsPartitionResponse(request.partition_index, self.epoch_error(request.current_leader_epoch))
+        end = log.end_offset if event.replica_id >= 0 else log.high_watermark
+        unknown = event.replica_id < 0 and end < self.start_of_epoch
+        if answer.error_code:
+            pass
+        elif request.timestamp == EARLIEST_TIMESTAMP:
+            answer.offset = log.start_offset
+            answer.leader_epoch = log.epochs.epoch_for_offset(log.start_offset)
+        elif request.timestamp == LATEST_TIMESTAMP:
+            if unknown:
+                answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+            else:
+                answer.offset = end
+                answer.leader_epoch = self.machine.leader_epoch
+        elif request.timestamp < 0:
+            answer.error_code = ErrorCode.INVALID_REQUEST
+        else:
+            self._find_timestamp(answer, request.timestamp, end, unknown=unknown)
+        self.reply(event, answer)
+
+    def _find_timestamp(self, answer: ListOffsetsPartitionResponse, timestamp: int, end: int, *, unknown: bool) -> None:
+        try:
+            found = self.log.find_timestamp(timestamp, end)
+        except (CorruptError, StorageError):
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return
+        if found is not None:
+            answer.offset, answer.timestamp = found
+            answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)
+        elif unknown:
+            answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
+
+    def offset_for_leader_epoch(self, event: OffsetForLeaderEpoch, now_ns: int) -> None:
+        """Where an epoch ends in this log."""
+        request = event.request
+        code = self.epoch_error(request.current_leader_epoch)
+        epoch, end = (-1, -1) if code else self.end_of_epoch(request.leader_epoch)
+        self.reply(event, OffsetForLeaderEpochResult(request.partition, code, epoch, end))
+
+    def _serve_readers(self) -> None:
+        """The high watermark moved: answer those who waited below it."""
+        high_watermark, log = self.log.high_watermark, self.log
+        for key, reader in list(self.readers.items()):
+            request = reader.event.request
+            if request.fetch_offset >= high_watermark:
+                continue
+            try:
+                records = log.read(request.fetch_offset, request.partition_max_bytes, high_watermark)
+            except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                self.refuse_fetch(reader.event, _read_code(error))
+            else:
+                if not records.size:
+                    continue
+                self.reply(reader.event, self._data(records))
+            del self.readers[key]
+
+    # -------------------------------------------------------------------------------------------------------------------- time
+
+    def tick(self, event: Tick, now_ns: int) -> None:
+        """Whatever is due; then ask for the next tick."""
+        pending = self.pending
+        if now_ns >= self.expiry_at:
+            self._expire(now_ns)
+        if now_ns >= self.push_at:
+            self._push_high_watermark(now_ns)
+        if now_ns >= self.shrink_at:
+            self._propose_shrink(now_ns)
+        if pending is not None and now_ns >= pending.resend_ns:
+            pending.resend_ns = FAR
+            self.machine.out.append(AlterPartition(pending.token, pending.data))
+        soonest = min(self.expiry_at, self.push_at, self.shrink_at, FAR if pending is None else pending.resend_ns)
+        if soonest < FAR:
+            self.machine.wake_by(soonest)
+
+    def _expire(self, now_ns: int) -> None:
+        """Answer whose time is up: appends with REQUEST_TIMED_OUT (they may yet be committed), readers with nothing."""
+        soonest = FAR
+        for name in ("waiters", "flush_waiters"):
+            kept: deque[Waiter] = deque()
+            for waiter in getattr(self, name):
+                if waiter.deadline_ns <= now_ns:
+                    self._answer(waiter, ErrorCode.REQUEST_TIMED_OUT)
+                else:
+                    kept.append(waiter)
+                    soonest = min(soonest, waiter.deadline_ns)
+            setattr(self, name, kept)
+        for key, reader in list(self.readers.items()):
+            if reader.deadline_ns <= now_ns:
+                self.reply(reader.event, self._data(None))
+                del self.readers[key]
+            else:
+                soonest = min(soonest, reader.deadline_ns)
+        self.expiry_at = soonest
+
+    # -------------------------------------------------------------------------------------------------------------------- help
+
+    def _data(self, records: LogSlice | None) -> PartitionData:
+        log = self.log
+        high_watermark = log.high_watermark
+        return PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records)
+
+    def _appended(self, event: Produce, base_offset: int, append_time: int) -> None:
+        self.reply(event, PartitionProduceResponse(self.machine.partition, 0, base_offset, append_time, self.log.start_offset))
+
+    def _answer(self, waiter: Waiter, code: int) -> None:
+        machine = self.machine
+        if code:
+            result = PartitionProduceResponse(machine.partition, code, current_leader=self.hint())
+        else:
+            result = PartitionProduceResponse(machine.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset)
+        machine.out.append(Reply(waiter.source, waiter.correlation_id, result))
+
+
+def _append_code(error: ClusterError | CorruptError | ClosedError) -> int:
+    if isinstance(error, ClusterError):
+        return error.code
+    return ErrorCode.CORRUPT_MESSAGE if isinstance(error, CorruptError) else ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def _read_code(error: Exception) -> int:
+    return ErrorCode.OFFSET_OUT_OF_RANGE if isinstance(error, OffsetOutOfRangeError) else ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,0 +1,100 @@
+"""What a leader knows about one other replica, and about its own proposals. Values of one reign: never carried into another epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyreplog.replica.seat import FAR, NEVER
+from pyreplog.wire import AlterPartitionData
+
+if TYPE_CHECKING:
+    from pyreplog.ports import Address
+    from pyreplog.replica.events import ConsumerFetch, FollowerFetch
+
+__all__ = ["ParkedReader", "Progress", "Proposal", "Waiter"]
+
+
+class Progress:
+    """How far one other replica has come: R[r] of the rules. ``leo`` -1 until it has fetched in this epoch."""
+
+    __slots__ = (
+        "broker_epoch",
+        "broker_id",
+        "caught_up_ns",
+        "committed",
+        "in_play",
+        "last_fetch_leader_leo",
+        "last_fetch_ns",
+        "leo",
+        "not_before_ns",
+        "parked",
+        "parked_ns",
+        "start_offset",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.leo = -1
+        self.start_offset = -1
+        self.broker_epoch = -1
+        self.last_fetch_leader_leo = -1
+        self.last_fetch_ns = NEVER
+        self.caught_up_ns = NEVER
+        """The latest moment at which its newest fetch offset was our log end offset."""
+        self.committed = False
+        """In the committed in-sync set."""
+        self.in_play = False
+        """In the maximal in-sync set."""
+        self.not_before_ns = NEVER
+        """Not proposed again before this moment."""
+        self.parked: FollowerFetch | None = None
+        self.parked_ns = NEVER
+
+    def fetched(self, offset: int, start_offset: int, broker_epoch: int, leader_leo: int, now_ns: int) -> None:
+        """A valid fetch from ``offset`` arrived; ``leader_leo`` is our log end offset before it is served (2.6)."""
+        if offset >= leader_leo:
+            self.caught_up_ns = now_ns
+        elif offset >= self.last_fetch_leader_leo and self.last_fetch_ns > self.caught_up_ns:
+            self.caught_up_ns = self.last_fetch_ns
+        self.leo = offset
+        self.start_offset = start_offset
+        self.broker_epoch = broker_epoch
+        if leader_leo > self.last_fetch_leader_leo:
+            self.last_fetch_leader_leo = leader_leo
+        self.last_fetch_ns = now_ns
+
+
+class Waiter:
+    """An append that is not answered yet: when the end that its ``acks`` names reaches ``required``."""
+
+    __slots__ = ("append_time", "base_offset", "correlation_id", "deadline_ns", "required", "source")
+
+    def __init__(self, required: int, source: Address, correlation_id: int, deadline_ns: int, base_offset: int, append_time: int) -> None:
+        self.required = required
+        self.source = source
+        self.correlation_id = correlation_id
+        self.deadline_ns = deadline_ns
+        self.base_offset = base_offset
+        self.append_time = append_time
+
+
+class ParkedReader:
+    """A consumer's fetch that waits for the high watermark."""
+
+    __slots__ = ("deadline_ns", "event")
+
+    def __init__(self, event: ConsumerFetch, deadline_ns: int) -> None:
+        self.event = event
+        self.deadline_ns = deadline_ns
+
+
+class Proposal:
+    """An in-sync set that the controller may or may not have accepted. ``joins`` is the replica it adds, None where it only removes."""
+
+    __slots__ = ("data", "joins", "resend_ns", "token")
+
+    def __init__(self, token: int, data: AlterPartitionData, joins: Progress | None) -> None:
+        self.token = token
+        self.data = data
+        self.joins = joins
+        self.resend_ns = FAR

@@ -1,0 +1,271 @@
+"""The machine of one partition's replica: which role it has, and which event goes where.
+
+The roles themselves are :class:`~pyreplog.replica.leader.Leader`, :class:`~pyreplog.replica.follower.Follower` and the two that refuse
+(:mod:`~pyreplog.replica.seat`). What is common to all stands here: what the metadata says, the one outstanding sync, the one
+outstanding timer, and the step into ``offline`` when the disk refuses.
+
+Roles change only here, by this table:
+
+===================  ============================  ==========================  ================
+metadata says        I lead                        another leads               nobody leads
+===================  ============================  ==========================  ================
+in role none         lead, if the epoch is new     follow                      --
+in role follower     lead, if the epoch is new     follow anew if it grew      none
+in role leader       lead anew if it grew          follow                      none
+in role offline      --                            --                          --
+===================  ============================  ==========================  ================
+
+A picture with an older leader epoch, or with the same one and an older partition epoch, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyreplog.config import INT64_MAX, NodeConfig
+from pyreplog.errors import StorageError
+from pyreplog.replica.events import (
+    AlterPartitionAnswered,
+    BrokenRule,
+    BrokersApplied,
+    BrokerStatus,
+    CancelFetch,
+    ConsumerFetch,
+    Effect,
+    Event,
+    FetchAnswered,
+    FollowerFetch,
+    ListOffsets,
+    MetadataApplied,
+    Offline,
+    OffsetForLeaderEpoch,
+    Produce,
+    Stop,
+    Sync,
+    Synced,
+    SyncFailed,
+    Tick,
+    Wake,
+)
+from pyreplog.replica.follower import Follower
+from pyreplog.replica.leader import Leader
+from pyreplog.replica.seat import FAR, Offlined, Seat
+from pyreplog.wire import NO_LEADER, ErrorCode
+
+if TYPE_CHECKING:
+    from pyreplog.log import Log
+
+__all__ = ["Replica"]
+
+# Which method takes an event. The first table is the machine's own, the second one the role's.
+_BY_MACHINE: Final[dict[type, str]] = {
+    MetadataApplied: "_metadata_applied",
+    BrokersApplied: "_brokers_applied",
+    Synced: "_synced",
+    SyncFailed: "_sync_failed",
+    Tick: "_tick",
+    Stop: "_stop",
+}
+_BY_ROLE: Final[dict[type, str]] = {
+    Produce: "produce",
+    FollowerFetch: "follower_fetch",
+    FetchAnswered: "fetch_answered",
+    ConsumerFetch: "consumer_fetch",
+    CancelFetch: "cancel_fetch",
+    ListOffsets: "list_offsets",
+    OffsetForLeaderEpoch: "offset_for_leader_epoch",
+    AlterPartitionAnswered: "alter_partition_answered",
+}
+
+
+class Replica:
+    """One partition's replica on one broker. Owns ``log``: nobody else changes it until ``Stop``.
+
+    :meth:`step` is the only way in. It never waits and is deterministic: the same events at the same moments on the same log give the same
+    effects. One step belongs to one thread at a time.
+    """
+
+    #: The classes of the roles; the known-bad variants of ``pyreplog.testing`` put others in their place.
+    leader_class: type[Leader] = Leader
+    follower_class: type[Follower] = Follower
+
+    def __init__(self, log: Log, broker_id: int, config: NodeConfig) -> None:
+        self.log = log
+        self.broker_id = broker_id
+        self.config = config
+        self.topic_id: str = log.topic_id
+        self.partition: int = log.topic_partition.partition
+        self.sync_only = log.durability == "sync"
+        # What the metadata says.
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.replicas: Sequence[int] = ()
+        self.brokers: Mapping[int, BrokerStatus] = {}
+        # What is outstanding.
+        self.out: list[Effect] = []
+        self.next_token = 1
+        self.wake_at = FAR
+        self.syncing = False
+        self._flush_at = FAR
+        self._flush_ns = log.config.flush_ms * 1_000_000 if not self.sync_only and log.config.flush_ms < FAR // 1_000_000 else 0
+        self._sync_after = 1 if self.sync_only else log.config.flush_messages
+        self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
+        self.seat: Seat = Seat(self)
+        self._handlers: dict[type, Callable[[Any, int], None]] = {}
+        self._sit(self.seat)
+
+    # -- what others may look at
+
+    @property
+    def role(self) -> str:
+        """``none``, ``leader``, ``follower`` or ``offline``."""
+        return self.seat.name
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads, as far as it knows."""
+        return isinstance(self.seat, Leader)
+
+    @property
+    def isr(self) -> Sequence[int]:
+        """The committed in-sync set; empty where this replica does not lead."""
+        return self.seat.committed if isinstance(self.seat, Leader) else ()
+
+    @property
+    def maximal_isr(self) -> Sequence[int]:
+        """Every broker that the controller may count as in sync: committed, and proposed but not decided. Empty where not leading."""
+        return self.seat.maximal if isinstance(self.seat, Leader) else ()
+
+    # -- the way in
+
+    def step(self, event: Event, now_ns: int) -> list[Effect]:
+        """Take one event at moment ``now_ns`` of the monotonic clock; what others have to do about it, in order."""
+        out: list[Effect] = []
+        self.out = out
+        try:
+            self._handlers[event.__class__](event, now_ns)
+            if self._may_sync and not self.syncing:
+                self._sync(now_ns)
+        except StorageError as error:
+            self.go_offline(error)
+        return out
+
+    # -- for the roles
+
+    def wake_by(self, at_ns: int) -> None:
+        """Ask for a ``Tick`` at ``at_ns``, unless an earlier one is on its way."""
+        if at_ns < self.wake_at:
+            self.wake_at = at_ns
+            self.out.append(Wake(at_ns))
+
+    def go_offline(self, error: Exception) -> None:
+        """The disk refused: answer everybody who waits, refuse from now on. Twice is harmless."""
+        if isinstance(self.seat, Offlined):
+            return
+        self.seat.leave(ErrorCode.KAFKA_STORAGE_ERROR)
+        self._sit(Offlined(self))
+        self.out.append(Offline(error))
+
+    def broken_rule(self, rule: str, about: str) -> None:
+        """Report that a safety rule did not hold."""
+        self.out.append(BrokenRule(rule, f"{self.log.topic_partition} on broker {self.broker_id}: {about}"))
+
+    # -- events that every role shares
+
+    def _metadata_applied(self, event: MetadataApplied, now_ns: int) -> None:
+        self.brokers = event.brokers
+        if isinstance(self.seat, Offlined):
+            return
+        if event.leader_epoch < self.leader_epoch or event.partition_epoch < self.partition_epoch:
+            return
+        if self.log.incomplete and self.broker_id in event.isr:
+            self.log.set_incomplete(False)
+        grew = event.leader_epoch > self.leader_epoch
+        newer = grew or event.partition_epoch > self.partition_epoch
+        self.leader_id = event.leader
+        self.leader_epoch = event.leader_epoch
+        self.partition_epoch = event.partition_epoch
+        self.replicas = event.replicas
+        if event.leader == self.broker_id:
+            if isinstance(self.seat, Leader) and not grew:
+                self.seat.registered(event, now_ns, newer=newer)
+            else:
+                self._lead(event, now_ns)
+        elif event.leader >= 0:
+            if grew or not isinstance(self.seat, Follower):
+                self._change(self.follower_class(self), now_ns)
+        elif self.seat.name != Seat.name:
+            self._change(Seat(self), now_ns)
+
+    def _lead(self, event: MetadataApplied, now_ns: int) -> None:
+        """Rule L0: nobody leads in an epoch that its log already knows; two histories of one epoch could not be told apart."""
+        latest = self.log.epochs.latest
+        if event.leader_epoch <= latest:
+            self.broken_rule("L0", f"told to lead in epoch {event.leader_epoch}, but its log has epoch {latest}")
+            self._change(Seat(self), now_ns)
+        else:
+            self._change(self.leader_class(self, event.isr), now_ns)
+
+    def _brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
+        self.brokers = event.brokers
+        self.seat.brokers_applied(event, now_ns)
+
+    def _synced(self, event: Synced, now_ns: int) -> None:
+        self.syncing = False
+        if isinstance(self.seat, Offlined):
+            return
+        self.log.synced(event.upto, event.generation)
+        self.seat.synced(event, now_ns)
+
+    def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
+        self.syncing = False
+        self.log.poison(event.error)
+        self.go_offline(event.error)
+
+    def _tick(self, event: Tick, now_ns: int) -> None:
+        if now_ns >= self.wake_at:
+            self.wake_at = FAR
+        self.seat.tick(event, now_ns)
+        if self._flush_at < FAR:
+            self.wake_by(self._flush_at)
+
+    def _stop(self, event: Stop, now_ns: int) -> None:
+        self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._sit(Seat(self))
+        self._may_sync = False
+
+    # -- help
+
+    def _change(self, seat: Seat, now_ns: int) -> None:
+        """Leave the old role, then take the new one."""
+        self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._sit(seat)
+        seat.take(now_ns)
+
+    def _sit(self, seat: Seat) -> None:
+        self.seat = seat
+        handlers = {kind: getattr(self, name) for kind, name in _BY_MACHINE.items()}
+        handlers.update({kind: getattr(seat, name) for kind, name in _BY_ROLE.items()})
+        self._handlers = handlers
+
+    def _sync(self, now_ns: int) -> None:
+        """Begin a sync when enough is unsynced. REQUIRES that none is outstanding: whatever comes meanwhile goes with the next one."""
+        log = self.log
+        unsynced = log.end_offset - log.flushed_offset
+        if unsynced <= 0:
+            self._flush_at = FAR
+            return
+        if unsynced < self._sync_after and now_ns < self._flush_at:
+            if self._flush_at == FAR and self._flush_ns:
+                self._flush_at = now_ns + self._flush_ns
+                self.wake_by(self._flush_at)
+            return
+        if isinstance(self.seat, Offlined):
+            return
+        plan = log.sync_plan()
+        if plan is not None:
+            self._flush_at = FAR
+            self.syncing = True
+            self.out.append(Sync(plan.files, plan.upto, plan.generation))

@@ -1,0 +1,155 @@
+"""What a replica answers when it does not lead: the base of all roles, and the roles that only refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from pyreplog.replica.events import (
+    AlterPartitionAnswered,
+    BrokersApplied,
+    CancelFetch,
+    ConsumerFetch,
+    FetchAnswered,
+    FollowerFetch,
+    ListOffsets,
+    OffsetForLeaderEpoch,
+    Produce,
+    Reply,
+    Synced,
+    Tick,
+)
+from pyreplog.wire import (
+    NO_ERROR,
+    ErrorCode,
+    LeaderIdAndEpoch,
+    ListOffsetsPartitionResponse,
+    OffsetForLeaderEpochResult,
+    PartitionData,
+    PartitionProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from pyreplog.replica.replica import Replica
+
+__all__ = ["FAR", "NEVER", "Offlined", "Seat"]
+
+FAR: Final = 1 << 62
+"""A moment that never comes (ns)."""
+NEVER: Final = -(1 << 62)
+"""A moment before all others (ns)."""
+
+
+class Seat:
+    """One role of a replica, from the moment it takes it to the moment it leaves it.
+
+    A new object for every reign: nothing learnt under one leader epoch can be used under another (rule R0). This base class is the role
+    of a replica that knows of no leader; it refuses.
+    """
+
+    name = "none"
+
+    def __init__(self, machine: Replica) -> None:
+        self.machine = machine
+        self.log = machine.log
+
+    # -- taking and leaving the seat
+
+    def take(self, now_ns: int) -> None:
+        """The role begins."""
+
+    def leave(self, code: int) -> None:
+        """The role ends; whoever waits is answered with ``code`` (waiting appends: NOT_ENOUGH_REPLICAS_AFTER_APPEND, rule W1)."""
+
+    # -- events
+
+    def tick(self, event: Tick, now_ns: int) -> None:
+        """Time passed."""
+
+    def synced(self, event: Synced, now_ns: int) -> None:
+        """The flushed end moved (``Log.synced`` is done)."""
+
+    def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
+        """``machine.brokers`` is new."""
+
+    def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
+        """The leader answered: too late."""
+
+    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+        """The controller answered: too late."""
+
+    def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
+        """A reader went away."""
+
+    def produce(self, event: Produce, now_ns: int) -> None:
+        """Append."""
+        self.refuse_produce(event, self.refusal(event.leader_epoch))
+
+    def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
+        """A follower reads."""
+        self.refuse_fetch(event, self.refusal(event.request.current_leader_epoch))
+
+    def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
+        """A consumer reads."""
+        self.refuse_fetch(event, self.refusal(event.request.current_leader_epoch))
+
+    def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
+        """An offset by time."""
+        request = event.request
+        code = self.refusal(request.current_leader_epoch)
+        self.reply(event, ListOffsetsPartitionResponse(request.partition_index, code))
+
+    def offset_for_leader_epoch(self, event: OffsetForLeaderEpoch, now_ns: int) -> None:
+        """The end of an epoch."""
+        request = event.request
+        code = self.refusal(request.current_leader_epoch)
+        self.reply(event, OffsetForLeaderEpochResult(request.partition, code))
+
+    # -- help
+
+    def refusal(self, epoch: int) -> int:
+        """Why this replica does not serve a request made under leader epoch ``epoch`` (-1: not said)."""
+        return self.epoch_error(epoch) or ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def epoch_error(self, epoch: int) -> int:
+        """FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, or 0 where ``epoch`` is ours or not said."""
+        mine = self.machine.leader_epoch
+        if epoch == mine or epoch < 0:
+            return NO_ERROR
+        return ErrorCode.FENCED_LEADER_EPOCH if epoch < mine else ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def reply(self, event: Any, result: Any) -> None:
+        """Answer the request that ``event`` brought."""
+        self.machine.out.append(Reply(event.source, event.correlation_id, result))
+
+    def refuse_produce(self, event: Produce, code: int, message: str | None = None) -> None:
+        """Nothing was appended."""
+        if event.acks != 0:
+            machine = self.machine
+            hint = self.hint() if code in _ABOUT_LEADER else None
+            self.reply(event, PartitionProduceResponse(machine.partition, code, error_message=message, current_leader=hint))
+
+    def refuse_fetch(self, event: FollowerFetch | ConsumerFetch, code: int) -> None:
+        """No records."""
+        log = self.log
+        hint = self.hint() if code in _ABOUT_LEADER else None
+        self.reply(
+            event,
+            PartitionData(self.machine.partition, code, log.high_watermark, log.high_watermark, log.start_offset, current_leader=hint),
+        )
+
+    def hint(self) -> LeaderIdAndEpoch:
+        """Who leads, as far as this replica knows."""
+        return LeaderIdAndEpoch(self.machine.leader_id, self.machine.leader_epoch)
+
+
+class Offlined(Seat):
+    """The role of a replica whose disk refused: it says so to everybody, for good."""
+
+    name = "offline"
+
+    def refusal(self, epoch: int) -> int:
+        """KAFKA_STORAGE_ERROR."""
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+
+_ABOUT_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
