@@ -86,7 +86,7 @@ sanitize: $(CORE) $(call group,test)
 	  $(PY) -m pytest -q -p no:benchmark -p no:xdist -p no:cacheprovider $(wildcard $(SANITIZE_TESTS)) -m "not spark and not soak" $(PYTEST)
 
 bench: $(CORE) $(call group,bench)
-	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)
+	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)
 
 docs: $(CORE) $(call group,docs)
 	$(PY) -m sphinx -n -W --keep-going -q -b html docs docs/_build/html

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.cli import output
 from pyreplog.cli.options import timestamp_of
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable
 
@@ -68,12 +67,11 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_appears_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_appears_after_a_second() -> None:
     """Short work shows nothing; long work a line that is wiped at the end; nothing where nobody looks, unless asked."""
     now = [100.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
     for stream, forced, shown in ((Terminal(), False, True), (io.StringIO(), False, False), (io.StringIO(), True, True)):
-        progress = Progress("read", total=4000, forced=forced, stream=stream)
+        progress = Progress("read", total=4000, forced=forced, stream=stream, clock=lambda: now[0])
         now[0] += 0.5
         progress.add(1000)
         assert stream.getvalue() == ""

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     module = next(module for module in COMMANDS if arguments.command == module.NAME)
     try:
-        code = module.run(arguments)
+        code: int = module.run(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 from pyreplog.record import Record
@@ -89,13 +90,16 @@ class Progress:
     Belongs to one thread. ``total`` 0: unknown.
     """
 
-    def __init__(self, verb: str, *, total: int = 0, forced: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, verb: str, *, total: int = 0, forced: bool = False, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._shown = forced or self._terminal
         self._verb = verb
         self._total = total
-        self._started = time.monotonic()
+        self._clock = clock
+        self._started = clock()
         self._next = self._started + 1.0
         self._width = 0
         self.count = 0
@@ -103,12 +107,12 @@ class Progress:
     def add(self, count: int) -> None:
         """``count`` more records are done."""
         self.count += count
-        if self._shown and time.monotonic() >= self._next:
-            self._next = time.monotonic() + (0.1 if self._terminal else 1.0)
+        if self._shown and self._clock() >= self._next:
+            self._next = self._clock() + (0.1 if self._terminal else 1.0)
             self._print(self._line())
 
     def _line(self) -> str:
-        elapsed = time.monotonic() - self._started
+        elapsed = self._clock() - self._started
         share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
         return f"{self._verb} {self.count:,}{share} records, {self.count / elapsed:,.0f}/s"
 
