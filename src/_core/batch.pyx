@@ -1,5 +1,5 @@
 # distutils: sources = src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""Record batches: views over bytes, and the builder. The format itself is in the kernels; policy is in Python."""
+"""Record and RecordBatch: views over bytes. The format itself is in the kernels; policy is in Python."""
 
 cimport cython
 from cpython.buffer cimport (
@@ -9,14 +9,11 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
-from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp
 
 from kernels cimport (
     ATTRIBUTE_CODEC,
@@ -26,6 +23,7 @@ from kernels cimport (
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_HEADER_SIZE,
     BATCH_LOG_OVERHEAD,
+    NOGIL_SIZE,
     STATUS_COUNT,
     STATUS_CUT,
     STATUS_ORDER,
@@ -35,7 +33,6 @@ from kernels cimport (
     batch_check_records,
     batch_find_timestamp,
     batch_header,
-    batch_header_write,
     batch_last_offset,
     batch_read,
     batch_record,
@@ -45,28 +42,15 @@ from kernels cimport (
     crc32c_update,
     cursor,
     header_read,
-    header_size,
-    header_write,
     record_header,
     record_read,
-    record_size,
-    record_write,
-    record_write_value,
-    subtract_wrapping,
 )
 
 from pyreplog.errors import excerpt
 from pyreplog.values import TimestampType
 
-cdef extern from "Python.h":
-    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
-
 HEADER_SIZE = BATCH_HEADER_SIZE
 LOG_OVERHEAD = BATCH_LOG_OVERHEAD
-
-# Below this, giving the GIL away and taking it back costs more than others gain from it.
-cdef enum:
-    NOGIL_SIZE = 5 * 1024
 
 cdef object CREATE_TIME = TimestampType.CREATE_TIME
 cdef object LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
@@ -477,454 +461,3 @@ cdef class RecordBatch:
             with nogil:
                 status = batch_check_records(&source.header, source.p, source.end, &position)
         return check(status, position)
-
-
-# -- writing --
-
-
-cdef enum:
-    MEMORY_SIZE_FIRST = 16 * 1024  # what a builder begins with
-    POOL_COUNT_MAX = 16            # memories that a builder remembers, lent out or free
-
-
-@cython.final
-cdef class _Memory:
-    """A block of memory that lends itself out, [start, end) at a time. It neither moves nor changes hands while a view of it is alive."""
-
-    cdef uint8_t *p
-    cdef Py_ssize_t capacity
-    cdef Py_ssize_t views      # alive
-    cdef Py_ssize_t start      # what the next view shows
-    cdef Py_ssize_t end
-
-    def __dealloc__(self):
-        free(self.p)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.p + self.start, self.end - self.start, 0, flags)
-        self.views += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.views -= 1
-
-    cdef object lend(self, Py_ssize_t start, Py_ssize_t end):
-        """A writable view of [start, end)."""
-        self.start = start
-        self.end = end
-        return PyMemoryView_FromObject(self)
-
-
-cdef _Memory _new_memory(Py_ssize_t capacity):
-    cdef _Memory memory = _Memory.__new__(_Memory)
-    memory.p = <uint8_t *>malloc(<size_t>capacity)
-    if memory.p == NULL:
-        raise MemoryError(f"no {capacity} bytes for a batch")
-    memory.capacity = capacity
-    return memory
-
-
-@cython.final
-@cython.no_gc
-cdef class _Field:
-    """A key or value held while it is copied; p is NULL and size -1 where it is None."""
-
-    cdef Py_buffer buffer   # obj is NULL where there is none
-    cdef const uint8_t *p
-    cdef Py_ssize_t size
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.buffer)  # nothing happens where none was got
-
-
-cdef _Field _field(object data, str what):
-    cdef _Field field = _Field.__new__(_Field)
-    field.size = -1
-    if data is not None:
-        if isinstance(data, str):
-            raise TypeError(f"a {what} is bytes, not str: encode it, for example {what}.encode()")
-        try:
-            PyObject_GetBuffer(data, &field.buffer, PyBUF_SIMPLE)
-        except TypeError:
-            raise TypeError(f"a {what} is bytes, a contiguous buffer or None, not {type(data).__name__}") from None
-        field.p = <const uint8_t *>field.buffer.buf
-        field.size = field.buffer.len
-    return field
-
-
-cdef tuple _normal_headers(headers):
-    """``headers`` as a tuple of (str, bytes or None) tuples; itself where it is one."""
-    cdef list pairs
-    cdef tuple given = headers if type(headers) is tuple else tuple(headers)
-    for pair in given:
-        if type(pair) is not tuple or len(<tuple>pair) != 2 or type((<tuple>pair)[0]) is not str:
-            break
-        value = (<tuple>pair)[1]
-        if value is not None and type(value) is not bytes:
-            break
-    else:
-        return given
-    pairs = []
-    for pair in given:
-        if isinstance(pair, (str, bytes)):
-            raise TypeError("headers are (key, value) pairs")
-        try:
-            key, value = pair
-        except (TypeError, ValueError):
-            raise TypeError("headers are (key, value) pairs") from None
-        if not isinstance(key, str):
-            raise TypeError(f"a header key is a str, not {type(key).__name__}")
-        if isinstance(value, str):
-            raise TypeError("a header value is bytes, not str: encode it, for example value.encode()")
-        if value is not None and not isinstance(value, bytes):
-            try:
-                value = bytes(memoryview(value))
-            except TypeError:
-                raise TypeError(f"a header value is bytes, a buffer or None, not {type(value).__name__}") from None
-        pairs.append((key, value))
-    return tuple(pairs)
-
-
-cdef int64_t _headers_size(tuple headers) except -1:
-    """Bytes of normal headers as encoded, without their count."""
-    cdef int64_t size = 0
-    cdef Py_ssize_t key_size
-    for pair in headers:
-        PyUnicode_AsUTF8AndSize((<tuple>pair)[0], &key_size)
-        value = (<tuple>pair)[1]
-        size += header_size(key_size, -1 if value is None else PyBytes_GET_SIZE(value))
-    return size
-
-
-cdef uint8_t *_write_headers(uint8_t *p, const uint8_t *end, tuple headers) except NULL:
-    """Write normal headers; the byte behind. REQUIRES room for their size."""
-    cdef const char *key
-    cdef Py_ssize_t key_size
-    for pair in headers:
-        key = PyUnicode_AsUTF8AndSize((<tuple>pair)[0], &key_size)
-        value = (<tuple>pair)[1]
-        if value is None:
-            p = header_write(p, end, <const uint8_t *>key, key_size, NULL, -1)
-        else:
-            p = header_write(p, end, <const uint8_t *>key, key_size, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value))
-        if p == NULL:
-            raise MemoryError("headers grew while they were written")
-    return p
-
-
-cdef inline int _check_timestamp(int64_t timestamp) except -1:
-    if timestamp < -1:
-        raise ValueError(f"timestamp {timestamp} is below -1")
-    return 0
-
-
-cdef object _as_list(sequence, Py_ssize_t count, str what):
-    """``sequence`` as a list of ``count`` items (itself where it is one); None stays None."""
-    if sequence is None:
-        return None
-    items = sequence if type(sequence) is list else list(sequence)
-    if len(items) != count:
-        raise ValueError(f"{len(items)} {what} for {count} values")
-    return items
-
-
-@cython.final
-cdef class BatchBuilder:
-    """Gathers records into one batch, in memory that is reused. Belongs to one thread at a time."""
-
-    cdef _Memory memory              # [0, used) is the batch so far: room for the header, then records
-    cdef list pool                   # memories of this builder, `memory` among them
-    cdef Py_ssize_t size_max
-    cdef Py_ssize_t used
-    cdef int32_t record_count
-    cdef int64_t base_timestamp
-    cdef int64_t max_timestamp
-    cdef bint finished
-
-    def __cinit__(self, Py_ssize_t size_max=1048588):
-        if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
-            raise ValueError(f"size_max {size_max} is not within {BATCH_HEADER_SIZE + 1} and {INT32_MAX}")
-        self.size_max = size_max
-        self.memory = _new_memory(min(size_max, MEMORY_SIZE_FIRST))
-        self.pool = [self.memory]
-        self._begin()
-
-    @property
-    def count(self):
-        """Records so far."""
-        return self.record_count
-
-    @property
-    def size(self):
-        """Bytes the batch would have uncompressed, header included."""
-        return self.used
-
-    def append(self, value, key, headers, int64_t timestamp):
-        """Add one record. False: it does not fit, and nothing was changed."""
-        self._check_open()
-        _check_timestamp(timestamp)
-        return self._add(value, key, headers, timestamp) == 1
-
-    def extend(self, values, keys, headers, timestamps, int64_t timestamp, Py_ssize_t start):
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
-        cdef list value_list = values if type(values) is list else list(values)
-        cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
-        cdef list key_list = _as_list(keys, count, "keys")
-        cdef list header_list = _as_list(headers, count, "headers")
-        cdef list timestamp_list = _as_list(timestamps, count, "timestamps")
-        cdef Py_ssize_t used = self.used
-        cdef int32_t record_count = self.record_count
-        cdef int64_t base_timestamp = self.base_timestamp
-        cdef int64_t max_timestamp = self.max_timestamp
-        cdef Py_ssize_t i
-        self._check_open()
-        _check_timestamp(timestamp)
-        if start < 0:
-            raise ValueError(f"start {start} is negative")
-        try:
-            if key_list is None and header_list is None and timestamp_list is None:
-                i = start
-                while i < count:
-                    if self._add(value_list[i], None, None, timestamp) == 0:
-                        return i
-                    i = self._add_plain_values(value_list, i + 1, timestamp)
-            else:
-                for i in range(start, count):
-                    if timestamp_list is not None:
-                        timestamp = timestamp_list[i]
-                        _check_timestamp(timestamp)
-                    if self._add(
-                        value_list[i],
-                        None if key_list is None else key_list[i],
-                        None if header_list is None else header_list[i],
-                        timestamp,
-                    ) == 0:
-                        return i
-        except BaseException:
-            self.used = used
-            self.record_count = record_count
-            self.base_timestamp = base_timestamp
-            self.max_timestamp = max_timestamp
-            raise
-        return count
-
-    def finish(
-        self,
-        *,
-        int64_t base_offset=0,
-        int32_t leader_epoch=-1,
-        int codec=0,
-        payload=None,
-        int timestamp_type=0,
-        int64_t append_timestamp=-1,
-        int64_t producer_id=-1,
-        int16_t producer_epoch=-1,
-        int32_t base_sequence=-1,
-        bint transactional=False,
-        bint control=False,
-    ):
-        """The whole batch, writable. REQUIRES ``count`` > 0. The memory stays valid as long as the view lives."""
-        cdef batch_header header
-        cdef uint8_t *p
-        self._check_open()
-        if self.record_count == 0:
-            raise ValueError("a batch holds at least one record")
-        if base_offset < 0:
-            raise ValueError(f"base_offset {base_offset} is negative")
-        if not 0 <= codec <= 4:
-            raise ValueError(f"codec {codec} is not within 0 and 4")
-        if (codec == 0) != (payload is None):
-            raise ValueError("a codec and its payload come together")
-        if timestamp_type not in (0, 1):
-            raise ValueError(f"timestamp_type {timestamp_type} is neither 0 (create) nor 1 (log append)")
-        if producer_id == -1 and transactional:
-            raise ValueError("a transactional batch needs a producer_id")
-        if producer_id != -1 and (producer_epoch < 0 or (base_sequence < 0 and not control)):
-            raise ValueError("a producer_id needs a producer_epoch and a base_sequence")
-        if payload is not None:
-            self._replace_payload(payload)
-        header.base_offset = base_offset
-        header.base_timestamp = self.base_timestamp
-        header.max_timestamp = append_timestamp if timestamp_type == 1 else self.max_timestamp
-        header.producer_id = producer_id
-        header.size = <int32_t>self.used
-        header.leader_epoch = leader_epoch
-        header.last_offset_delta = self.record_count - 1
-        header.base_sequence = base_sequence
-        header.record_count = self.record_count
-        header.attributes = <int16_t>(
-            codec
-            | (ATTRIBUTE_LOG_APPEND_TIME if timestamp_type == 1 else 0)
-            | (ATTRIBUTE_TRANSACTIONAL if transactional else 0)
-            | (ATTRIBUTE_CONTROL if control else 0)
-        )
-        header.producer_epoch = producer_epoch
-        p = self.memory.p
-        if self.used < NOGIL_SIZE:
-            batch_header_write(p, &header)
-        else:
-            with nogil:
-                batch_header_write(p, &header)
-        self.finished = True
-        return self.memory.lend(0, self.used)
-
-    def payload(self):
-        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
-        self._check_open()
-        return self.memory.lend(BATCH_HEADER_SIZE, self.used)
-
-    def reset(self):
-        """Begin the next batch, in memory that nobody looks at any more."""
-        cdef _Memory memory
-        if self.memory.views:
-            for memory in self.pool:
-                if memory.views == 0:
-                    self.memory = memory
-                    break
-            else:
-                self._use_new_memory(self.memory.capacity)
-        self._begin()
-
-    cdef void _begin(self) noexcept:
-        self.used = BATCH_HEADER_SIZE
-        self.record_count = 0
-        self.base_timestamp = -1
-        self.max_timestamp = -1
-        self.finished = False
-
-    cdef inline int _check_open(self) except -1:
-        if self.finished:
-            raise ValueError("the batch is finished: reset() begins the next one")
-        return 0
-
-    cdef int _use_new_memory(self, Py_ssize_t capacity) except -1:
-        self.memory = _new_memory(capacity)
-        if len(self.pool) == POOL_COUNT_MAX:
-            del self.pool[0]  # its views keep it alive; then it is freed
-        self.pool.append(self.memory)
-        return 0
-
-    cdef int _reserve(self, Py_ssize_t size, Py_ssize_t keep) except -1:
-        """Make the memory hold ``size`` bytes; the first ``keep`` of them stay as they are."""
-        cdef _Memory memory = self.memory
-        cdef Py_ssize_t capacity = max(size, min(2 * memory.capacity, self.size_max))
-        cdef uint8_t *p
-        if size <= memory.capacity and memory.views == 0:
-            return 0
-        if memory.views:
-            self._use_new_memory(max(capacity, memory.capacity))
-            memcpy(self.memory.p, memory.p, <size_t>keep)
-            return 0
-        p = <uint8_t *>realloc(memory.p, <size_t>capacity)
-        if p == NULL:
-            raise MemoryError(f"no {capacity} bytes for a batch")
-        memory.p = p
-        memory.capacity = capacity
-        return 0
-
-    cdef int _replace_payload(self, payload) except -1:
-        cdef Py_buffer view
-        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-        try:
-            if view.len > INT32_MAX - BATCH_HEADER_SIZE:
-                raise ValueError("a payload is smaller than 2 GiB")
-            self._reserve(BATCH_HEADER_SIZE + view.len, BATCH_HEADER_SIZE)
-            memcpy(self.memory.p + BATCH_HEADER_SIZE, view.buf, <size_t>view.len)
-            self.used = BATCH_HEADER_SIZE + view.len
-        finally:
-            PyBuffer_Release(&view)
-        return 0
-
-    cdef Py_ssize_t _add_plain_values(self, list values, Py_ssize_t i, int64_t timestamp) noexcept:
-        """Add ``values[i:]`` as long as they are bytes and fit the memory as it is; the index of the first that was not taken.
-
-        What is sent most, so the loop is bare: it runs no Python code, and so nobody changes the list. REQUIRES one record before.
-        """
-        cdef Py_ssize_t count = PyList_GET_SIZE(values)
-        cdef const uint8_t *end = self.memory.p + min(self.memory.capacity, self.size_max)
-        cdef uint8_t *p = self.memory.p + self.used
-        cdef uint8_t *behind
-        cdef int64_t delta = subtract_wrapping(timestamp, self.base_timestamp)
-        cdef int32_t record_count = self.record_count
-        cdef PyObject *value
-        while i < count:
-            value = PyList_GET_ITEM(values, i)
-            if not PyBytes_Check(<object>value):
-                break
-            behind = record_write_value(
-                p, end, delta, record_count, <const uint8_t *>PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value)
-            )
-            if behind == NULL:
-                break
-            p = behind
-            record_count += 1
-            i += 1
-        if record_count > self.record_count and timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        self.used = p - self.memory.p
-        self.record_count = record_count
-        return i
-
-    cdef inline int _add(self, object value, object key, object headers, int64_t timestamp) except -1:
-        """1, or 0 where the record does not fit."""
-        cdef const uint8_t *value_p = NULL
-        cdef const uint8_t *key_p = NULL
-        cdef Py_ssize_t value_size = -1
-        cdef Py_ssize_t key_size = -1
-        if value is not None:
-            if not PyBytes_Check(value):
-                return self._add_buffers(value, key, headers, timestamp)
-            value_p = <const uint8_t *>PyBytes_AS_STRING(value)
-            value_size = PyBytes_GET_SIZE(value)
-        if key is not None:
-            if not PyBytes_Check(key):
-                return self._add_buffers(value, key, headers, timestamp)
-            key_p = <const uint8_t *>PyBytes_AS_STRING(key)
-            key_size = PyBytes_GET_SIZE(key)
-        return self._add_fields(value_p, value_size, key_p, key_size, headers, timestamp)
-
-    cdef int _add_buffers(self, object value, object key, object headers, int64_t timestamp) except -1:
-        """The same for keys and values that are neither bytes nor None."""
-        cdef _Field value_field = _field(value, "value")
-        cdef _Field key_field = _field(key, "key")
-        return self._add_fields(value_field.p, value_field.size, key_field.p, key_field.size, headers, timestamp)
-
-    cdef int _add_fields(
-        self, const uint8_t *value, Py_ssize_t value_size, const uint8_t *key, Py_ssize_t key_size, object headers, int64_t timestamp
-    ) except -1:
-        cdef tuple pairs = None
-        cdef int32_t header_count = 0
-        cdef int64_t headers_size = 0
-        cdef int64_t size
-        cdef int64_t delta
-        cdef uint8_t *p
-        if headers is not None:
-            pairs = _normal_headers(headers)
-            headers_size = _headers_size(pairs)
-            if len(pairs) > 0 and headers_size <= INT32_MAX:
-                header_count = <int32_t>len(pairs)
-        delta = 0 if self.record_count == 0 else subtract_wrapping(timestamp, self.base_timestamp)
-        p = self.memory.p
-        p = record_write(
-            p + self.used, p + min(self.memory.capacity, self.size_max), delta, self.record_count,
-            key, key_size, value, value_size, header_count, headers_size,
-        )
-        if p == NULL:
-            size = self.used + record_size(delta, self.record_count, key_size, value_size, header_count, headers_size)
-            if size > self.size_max:
-                return 0
-            self._reserve(size, self.used)
-            p = self.memory.p
-            p = record_write(
-                p + self.used, p + self.memory.capacity, delta, self.record_count,
-                key, key_size, value, value_size, header_count, headers_size,
-            )
-        if header_count:
-            p = _write_headers(p, self.memory.p + self.memory.capacity, pairs)
-        self.used = p - self.memory.p
-        if self.record_count == 0:
-            self.base_timestamp = timestamp
-            self.max_timestamp = timestamp
-        elif timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-        self.record_count += 1
-        return 1

@@ -4,6 +4,11 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 
+# Below so many bytes, giving the GIL away and taking it back costs more than others gain from it.
+cdef enum:
+    NOGIL_SIZE = 5 * 1024
+
+
 cdef extern from "status.h" nogil:
     enum:
         STATUS_OK

@@ -1,7 +1,8 @@
 """The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only this file."""
 
 from pyreplog._core.ack import Ack
-from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, BatchBuilder, Record, RecordBatch, crc32c, stamp
+from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
+from pyreplog._core.builder import BatchBuilder
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_timestamp, whole_batches
 

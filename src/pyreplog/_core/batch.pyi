@@ -1,6 +1,5 @@
-"""Record batches, format v2: views over bytes, and the builder. No policy, no I/O."""
+"""Record batches, format v2, as views over bytes. No policy, no I/O."""
 
-from collections.abc import Sequence
 from typing import final
 
 from typing_extensions import Buffer
@@ -122,55 +121,3 @@ class RecordBatch:
         """The records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for :meth:`check_records`."""
     def find_timestamp(self, timestamp: int, start_offset: int = 0, payload: Buffer | None = None) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after ``start_offset`` whose timestamp is at least ``timestamp``."""
-
-@final
-class BatchBuilder:
-    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time.
-
-    ``size_max`` bounds the whole (uncompressed) batch in bytes.
-    """
-
-    def __new__(cls, size_max: int = 1048588) -> BatchBuilder: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def size(self) -> int:
-        """Bytes the batch would have uncompressed, header included."""
-    def append(
-        self, value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int
-    ) -> bool:
-        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value``, ``key`` take
-        any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
-    def extend(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
-        timestamps: Sequence[int] | None,
-        timestamp: int,
-        start: int,
-    ) -> int:
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp`` serves where ``timestamps``
-        is None. Adds nothing when it raises."""
-    def finish(
-        self,
-        *,
-        base_offset: int = 0,
-        leader_epoch: int = -1,
-        codec: int = 0,
-        payload: Buffer | None = None,
-        timestamp_type: int = 0,
-        append_timestamp: int = -1,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-        base_sequence: int = -1,
-        transactional: bool = False,
-        control: bool = False,
-    ) -> memoryview:
-        """The whole batch, writable. REQUIRES ``count`` > 0. ``payload`` replaces the records by their compressed form. The memory stays
-        valid as long as the view lives; the builder takes another buffer when it goes on while the view lives. Only :meth:`reset` may
-        follow."""
-    def payload(self) -> memoryview:
-        """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
-    def reset(self) -> None:
-        """Begin the next batch."""
