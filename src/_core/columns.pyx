@@ -491,8 +491,8 @@ cdef class ColumnsBuilder:
             p = <const uint8_t *>whole.buf
             check(batch_read(p, p + whole.len, &header), 0)
             if header.attributes & ATTRIBUTE_CONTROL:
-                return 0
-            if payload is None:
+                added = 0
+            elif payload is None:
                 if header.attributes & ATTRIBUTE_CODEC:
                     raise ValueError("the batch is compressed: pass its decompressed records as payload")
                 added = self.append_records(&selection, &header, p + BATCH_HEADER_SIZE, p + header.size, &progress)

@@ -276,6 +276,7 @@ int columns_extend(columns *c, const columns_selection *selection, const uint8_t
         }
         if (batch_last_offset(&h) < selection->start_offset) {
             at += h.size;
+            progress->next_offset = batch_last_offset(&h) + 1;
             continue;
         }
         if ((status = batch_check_crc(at, (size_t)h.size)) < 0) {

@@ -1,0 +1,231 @@
+"""Logs as Arrow: :class:`Scan` is what ``log.scan()`` and ``topic.scan()`` return.
+
+It speaks the Arrow C stream interface, so pyarrow, Polars, DuckDB and pandas read it without a copy, and this module needs none of them.
+Which rows: offsets and timestamps select exactly; the time index only skips what cannot match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol, TypedDict
+
+from typing_extensions import Buffer
+
+from pyreplog._core import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
+from pyreplog.config import INT64_MAX, suggestion
+from pyreplog.errors import ConfigError, CorruptError, InternalError, OffsetOutOfRangeError
+from pyreplog.record import RecordBatch, payload_of
+
+__all__ = ["COLUMNS", "LOG_COLUMNS", "TOPIC_COLUMNS", "ArrowBatch", "ArrowSchema", "BatchSource", "Scan", "timestamp_ms"]
+
+LOG_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+"""What a scan of one log gives unless asked otherwise. ``partition`` and ``leader_epoch`` come on request."""
+TOPIC_COLUMNS: Final = ("partition", *LOG_COLUMNS)
+"""What a scan of a topic gives unless asked otherwise."""
+
+BATCH_ROWS_MAX: Final = 32768
+"""Rows of one Arrow batch."""
+BATCH_SIZE: Final = 2 << 20
+"""Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it larger."""
+READ_SIZE: Final = 512 << 10
+"""Bytes asked of a source at a time."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class _Selection(TypedDict):
+    partition: int
+    start_offset: int
+    end_offset: int
+    start_timestamp: int | None
+    end_timestamp: int | None
+
+
+class BatchSource(Protocol):
+    """One partition to be read: a :class:`pyreplog.log.LogReader`, or a live log of the runtime. Safe to read from any thread."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is there."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last one a reader may see."""
+        ...
+
+    def read(self, offset: int, size_max: int) -> Buffer:
+        """Whole batches as stored, from the one that holds ``offset`` (or the first behind it), about ``size_max`` bytes and at least one;
+        empty at the end."""
+        ...
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``; None where there is none."""
+        ...
+
+
+def timestamp_ms(value: object, name: str) -> int:
+    """``value`` in ms since 1970: a whole number, or an aware datetime (a part of a ms counts up, so that "at or after" stays exact)."""
+    if isinstance(value, datetime):
+        if value.tzinfo is None or value.utcoffset() is None:
+            raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
+        return -((_EPOCH - value) // _MILLISECOND)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name} is {value!r}; it must be a whole number of milliseconds since 1970, or a datetime with a time zone")
+
+
+def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    if columns is None:
+        return default
+    if isinstance(columns, str):
+        raise ConfigError(f"columns is the text {columns!r}; give a list of names, such as [{columns!r}]")
+    names = tuple(columns)
+    if not names:
+        raise ConfigError("columns is empty; name at least one, or leave it out")
+    for position, name in enumerate(names):
+        if name not in COLUMNS:
+            raise ConfigError(f"unknown column {name!r}{suggestion(str(name), COLUMNS)}")
+        if name in names[:position]:
+            raise ConfigError(f"column {name!r} is asked for twice")
+    return names
+
+
+def _checked_offset(value: object, name: str) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX:
+        raise ConfigError(f"{name} is {value!r}; it must be an offset: a whole number from 0")
+    return value
+
+
+class Scan:
+    """Rows of one log or of a topic's partitions, read anew each time somebody asks for the stream.
+
+    Hand it to anything that takes Arrow: ``pyarrow.table(scan)``, ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``. Each pass
+    sees what was readable when it began. Partitions come one after another, each in offset order. Raises :class:`ConfigError` and
+    :class:`OffsetOutOfRangeError` when it is made; what goes wrong while it is read reaches the importer as its own kind of error.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[tuple[int, BatchSource]],
+        *,
+        name: str = "the log",
+        columns: Sequence[str] | None = None,
+        default_columns: tuple[str, ...] = LOG_COLUMNS,
+        start: int | None = None,
+        end: int | None = None,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> None:
+        """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition, ``end`` not included;
+        ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the end not included. A record without a
+        timestamp is in no timestamp range. ``name`` is what errors call it."""
+        self._sources = tuple(sources)
+        self._name = name
+        self._columns = _checked_columns(columns, default_columns)
+        self._start = _checked_offset(start, "start")
+        self._end = _checked_offset(end, "end")
+        self._start_timestamp = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
+        self._end_timestamp = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
+        if self._start is not None and self._end is not None and self._start > self._end:
+            raise ConfigError(f"start {self._start} lies behind end {self._end}")
+        if self._start_timestamp is not None and self._end_timestamp is not None and self._start_timestamp > self._end_timestamp:
+            raise ConfigError(f"start_timestamp {self._start_timestamp} lies behind end_timestamp {self._end_timestamp}")
+        for partition, source in self._sources:
+            self._range(partition, source)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns, in order."""
+        return self._columns
+
+    def __repr__(self) -> str:
+        return f"<Scan of {self._name}: {', '.join(self._columns)}>"
+
+    def __arrow_c_schema__(self) -> object:
+        """A capsule of the Arrow schema."""
+        return ArrowSchema(self._columns).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A capsule of a fresh pass over the rows. ``requested_schema`` is not acted on, as the interface allows."""
+        return ArrowStream(self._columns, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def batches(self) -> Iterator[ArrowBatch]:
+        """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB. Errors come as
+        they are."""
+        builder = ColumnsBuilder(self._columns)
+        for partition, source in self._sources:
+            yield from self._partition(builder, partition, source)
+        if builder.row_count:
+            yield from _finished(builder)
+
+    def _where(self, partition: int) -> str:
+        return self._name if len(self._sources) == 1 else f"partition {partition} of {self._name}"
+
+    def _range(self, partition: int, source: BatchSource) -> tuple[int, int]:
+        """The half-open range of offsets to read now."""
+        first, last = source.start_offset, source.end_offset
+        start = first if self._start is None else self._start
+        if not first <= start <= last:
+            raise OffsetOutOfRangeError(start, first, last, log=self._where(partition))
+        return start, last if self._end is None else min(self._end, last)
+
+    def _partition(self, builder: ColumnsBuilder, partition: int, source: BatchSource) -> Iterator[ArrowBatch]:
+        """The Arrow batches that one partition completes; what is left stays in ``builder``."""
+        start, end = self._range(partition, source)
+        offset = start
+        if self._start_timestamp is not None:
+            found = source.find_timestamp(self._start_timestamp)
+            if found is None:
+                return
+            offset = max(start, found[0])  # every record before it is older
+        before = builder.next_offset
+        try:
+            while offset < end:
+                data = memoryview(source.read(offset, READ_SIZE))
+                if not len(data) or (yield from self._chunk(builder, partition, data, start, end)):
+                    return
+                if builder.next_offset <= offset:
+                    raise InternalError(f"{self._where(partition)} gave batches below offset {offset} when asked from there")
+                offset = builder.next_offset
+        except CorruptError as error:
+            at = offset if builder.next_offset == before else max(offset, builder.next_offset)
+            where = f"{self._where(partition)}, in or behind the batch at offset {at}"
+            raise CorruptError(f"{error.reason} in {where}", file=error.file) from error
+
+    def _chunk(self, builder: ColumnsBuilder, partition: int, data: memoryview, start: int, end: int) -> Generator[ArrowBatch, None, bool]:
+        """Add the batches of ``data``, handing out what becomes full; returns whether ``end`` was reached."""
+        selection = _Selection(
+            partition=partition,
+            start_offset=start,
+            end_offset=end,
+            start_timestamp=self._start_timestamp,
+            end_timestamp=self._end_timestamp,
+        )
+        position = 0
+        while True:
+            position = builder.extend(data, position, **selection, row_limit=BATCH_ROWS_MAX, size_limit=BATCH_SIZE)
+            if position == len(data):
+                return False
+            batch = RecordBatch(data, position)
+            if batch.base_offset >= end:
+                return True
+            if not batch.codec and not batch.is_control:
+                yield from _finished(builder)
+                continue
+            batch.check_crc()
+            payload = None if batch.is_control else payload_of(batch)
+            size = 0 if payload is None else memoryview(payload).nbytes
+            if builder.row_count and (builder.row_count + batch.record_count > BATCH_ROWS_MAX or builder.size + size > BATCH_SIZE):
+                yield from _finished(builder)
+            builder.append(batch, payload, **selection)
+            position += batch.size
+
+
+def _finished(builder: ColumnsBuilder) -> list[ArrowBatch]:
+    """What was gathered; a single record batch may have made it longer than a batch should be."""
+    return builder.finish().slices(BATCH_ROWS_MAX)

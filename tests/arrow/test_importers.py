@@ -1,0 +1,165 @@
+"""pyarrow, Polars, DuckDB and pandas read the same stream, and none of them is needed to make it."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from pyreplog._core import ArrowStream  # the stream itself is not public
+from pyreplog.arrow import TOPIC_COLUMNS, Scan
+from pyreplog.errors import ClosedError
+from tests.arrow.memory import EPOCH, Event, MemorySource, Stored
+
+COUNT = 40_000
+
+
+@pytest.fixture(scope="module")
+def scan() -> Scan:
+    """Two partitions with nulls, headers and two codecs, of several Arrow batches each."""
+    events = [
+        Event(
+            None if i % 7 == 0 else b"value-%d" % i,
+            None if i % 3 == 0 else b"k%d" % (i % 5),
+            (("trace", b"%d" % i), ("empty", None)) if i % 2 else (),
+            -1 if i % 11 == 0 else 1_700_000_000_000 + i,
+        )
+        for i in range(COUNT)
+    ]
+    batches = [Stored(events[at : at + 1000], codec=4 if at % 3000 == 0 else 0) for at in range(0, COUNT, 1000)]
+    source = MemorySource(batches)
+    return Scan([(0, source), (1, source)], name="events", default_columns=TOPIC_COLUMNS)
+
+
+@pytest.fixture(scope="module")
+def truth(scan: Scan) -> pa.Table:
+    """The scan as pyarrow reads it, with its counts checked against how it was made."""
+    table = pa.table(scan)
+    table.validate(full=True)
+    assert table.num_rows == 2 * COUNT
+    for name, every in (("value", 7), ("key", 3), ("timestamp", 11)):
+        assert table.column(name).null_count == 2 * ((COUNT + every - 1) // every)
+    assert pc.sum(pc.list_value_length(table.column("headers"))).as_py() == 2 * COUNT
+    assert table.column("timestamp")[1].as_py() == EPOCH.fromtimestamp(1_700_000_000.001, EPOCH.tzinfo)
+    return table
+
+
+def test_polars_reads_it(scan: Scan, truth: pa.Table) -> None:
+    """Polars gives the same rows."""
+    frame = pl.DataFrame(scan)
+    assert frame.schema["timestamp"] == pl.Datetime("ms", "UTC")
+    assert frame.to_arrow().cast(truth.schema).equals(truth)
+    assert frame.group_by("partition").len().sort("partition").rows() == [(0, COUNT), (1, COUNT)]
+
+
+def test_duckdb_reads_it(scan: Scan, truth: pa.Table) -> None:
+    """DuckDB reads it by its variable's name, as often as it likes, also with several threads."""
+    events = scan
+    connection = duckdb.connect()
+    connection.execute("SET threads = 4")
+    for _ in range(2):
+        ((count, nulls, last, size, headers),) = connection.execute(
+            "SELECT count(*), count(*) - count(value), epoch_ms(max(timestamp)), sum(octet_length(value)), sum(len(headers)) FROM events"
+        ).fetchall()
+        assert (count, nulls) == (2 * COUNT, truth.column("value").null_count)
+        assert last == pc.max(truth.column("timestamp").cast(pa.int64())).as_py()
+        assert size == pc.sum(pc.binary_length(truth.column("value"))).as_py()
+        assert headers == 2 * COUNT
+    assert events is scan
+
+
+def test_pandas_reads_it(scan: Scan, truth: pa.Table) -> None:
+    """pandas gives the same rows."""
+    frame = pd.DataFrame.from_arrow(scan)
+    assert list(frame["offset"]) == truth.column("offset").to_pylist()
+    assert frame["value"].isna().sum() == truth.column("value").null_count
+    assert frame["value"][1] == b"value-1"
+
+
+def test_arrays_outlive_everything(scan: Scan) -> None:
+    """What was imported stays right when the scan, the batches and the builder are gone, and memory is used again."""
+    batches = scan.batches()
+    first = pa.record_batch(next(batches))
+    wanted = first.to_pylist()
+    column, item = first.column("value"), first.column("headers").flatten()
+    for _ in batches:
+        pass
+    del batches, first
+    gc.collect()
+    for _ in range(3):
+        pa.table(scan)
+    assert column.to_pylist() == [row["value"] for row in wanted]
+    assert item.to_pylist() == [header for row in wanted for header in row["headers"]]
+
+
+def test_a_batch_can_be_imported_twice(scan: Scan) -> None:
+    """Each export has its own share of the memory."""
+    batch = next(scan.batches())
+    one, two = pa.record_batch(batch), pa.record_batch(batch)
+    del batch
+    values = one.column("value").to_pylist()
+    del one
+    gc.collect()
+    assert two.column("value").to_pylist() == values
+
+
+def test_capsules_nobody_takes_are_freed(scan: Scan) -> None:
+    """A schema, an array and a stream that no importer takes are released with their capsules."""
+    for _ in range(100):
+        scan.__arrow_c_schema__()
+        scan.__arrow_c_stream__()
+        batch = next(scan.batches())
+        batch.__arrow_c_array__()
+        batch.__arrow_c_schema__()
+
+
+def test_children_moved_out_live_on() -> None:
+    """An importer may take a column and drop the rest."""
+    source = MemorySource([Stored([Event(b"v", headers=(("k", b"h"),))] * 10)])
+    reader = pa.RecordBatchReader.from_stream(Scan([(0, source)]))
+    headers = reader.read_next_batch().column("headers").flatten()
+    reader.close()
+    assert headers.to_pylist() == [{"key": "k", "value": b"h"}] * 10
+
+
+def test_a_stream_is_handed_over_once(scan: Scan) -> None:
+    """A second importer of the same pass is told to ask the scan again."""
+    stream = ArrowStream(scan.columns, scan.batches())
+    pa.RecordBatchReader.from_stream(stream)
+    with pytest.raises(ClosedError, match="handed over already"):
+        stream.__arrow_c_stream__()
+
+
+def test_threads_read_side_by_side(scan: Scan, truth: pa.Table) -> None:
+    """Several threads each read a pass of their own."""
+    results: list[bool] = []
+    threads = [threading.Thread(target=lambda: results.append(pa.table(scan).equals(truth))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
+
+
+def test_no_arrow_package_is_imported() -> None:
+    """Importing pyreplog and reading a scan's batches loads none of the packages that can take them."""
+    program = """
+import sys
+import pyreplog, pyreplog.arrow
+from tests.arrow.memory import Event, MemorySource, Stored
+scan = pyreplog.arrow.Scan([(0, MemorySource([Stored([Event(b"a")])]))])
+assert [batch.row_count for batch in scan.batches()] == [1]
+scan.__arrow_c_stream__(); scan.__arrow_c_schema__()
+loaded = {"pyarrow", "polars", "duckdb", "pandas", "numpy", "pyspark"} & set(sys.modules)
+assert not loaded, loaded
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2], timeout=60)

@@ -1,0 +1,199 @@
+"""A scan gives exactly the rows asked for, whatever the batches look like, and says what is wrong with a wrong question."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyreplog.arrow import COLUMNS, LOG_COLUMNS, TOPIC_COLUMNS, Scan, timestamp_ms
+from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError
+from tests.arrow.memory import EPOCH, Event, MemorySource, Stored, expected
+
+ALL = tuple(name for name in COLUMNS if name != "partition")
+TIMES = st.one_of(st.just(-1), st.integers(0, 20), st.integers(0, 250_000_000_000_000))
+
+events = st.builds(
+    Event,
+    value=st.none() | st.binary(max_size=80),
+    key=st.none() | st.binary(max_size=20),
+    headers=st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3).map(tuple),
+    timestamp=TIMES,
+)
+batches = st.builds(
+    Stored,
+    events=st.lists(events, min_size=1, max_size=12),
+    codec=st.sampled_from([0, 0, 0, 1, 2, 3, 4]),
+    append_timestamp=st.sampled_from([-1, -1, 7, 15]),
+    leader_epoch=st.integers(0, 3),
+    control=st.sampled_from([False, False, False, False, True]),
+)
+edges = st.none() | st.integers(0, 25)
+
+
+def rows(scan: Scan) -> list[dict[str, Any]]:
+    """Everything the scan gives, checked by pyarrow."""
+    table = pa.table(scan)
+    table.validate(full=True)
+    result: list[dict[str, Any]] = table.to_pylist()
+    return result
+
+
+@given(st.lists(batches, max_size=6), st.integers(0, 3), edges, edges, edges, edges, st.permutations(ALL), st.integers(1, len(ALL)))
+def test_rows_are_those_of_the_slow_twin(
+    stored: list[Stored],
+    first: int,
+    start: int | None,
+    end: int | None,
+    start_timestamp: int | None,
+    end_timestamp: int | None,
+    names: list[str],
+    count: int,
+) -> None:
+    """Any batches, any ranges, any columns in any order: the rows are those of plain comparisons over what was stored."""
+    source = MemorySource(stored, first)
+    start = None if start is None else min(max(start, source.start_offset), source.end_offset)
+    if start is not None and end is not None:
+        end = max(start, end)
+    if start_timestamp is not None and end_timestamp is not None:
+        end_timestamp = max(start_timestamp, end_timestamp)
+    chosen = names[:count]
+    scan = Scan([(0, source)], columns=chosen, start=start, end=end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
+    wanted = expected(source, start=start, end=end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
+    assert rows(scan) == [{name: row[name] for name in chosen} for row in wanted]
+
+
+def test_types_are_those_promised() -> None:
+    """Each column has its documented type, in the order asked for."""
+    schema = pa.schema(Scan([], columns=COLUMNS))
+    item = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+    assert schema.names == list(COLUMNS)
+    assert schema.types == [
+        pa.int32(),
+        pa.int64(),
+        pa.timestamp("ms", "UTC"),
+        pa.int8(),
+        pa.binary(),
+        pa.binary(),
+        pa.list_(pa.field("item", item, nullable=False)),
+        pa.int32(),
+    ]
+    assert pa.schema(Scan([], columns=["value", "offset"])).names == ["value", "offset"]
+    assert pa.schema(Scan([])).names == list(LOG_COLUMNS)
+    assert pa.schema(Scan([], default_columns=TOPIC_COLUMNS)).names == list(TOPIC_COLUMNS)
+
+
+def test_partitions_follow_one_another() -> None:
+    """A scan of several partitions names each row's partition, and has each partition's own order."""
+    sources = [(number, MemorySource([Stored([Event(b"%d-%d" % (number, i)) for i in range(3)])])) for number in (0, 2, 1)]
+    scan = Scan(sources, columns=["partition", "offset", "value"])
+    assert [(row["partition"], row["offset"], row["value"]) for row in rows(scan)] == [
+        (number, i, b"%d-%d" % (number, i)) for number in (0, 2, 1) for i in range(3)
+    ]
+
+
+def test_each_pass_is_a_fresh_one() -> None:
+    """The same scan can be read again, and then sees what was appended meanwhile."""
+    source = MemorySource([Stored([Event(b"a")])])
+    scan = Scan([(0, source)])
+    assert len(rows(scan)) == len(rows(scan)) == 1
+    more = MemorySource([Stored([Event(b"b")])], 1)
+    source.chunks += more.chunks
+    source.end_offset = more.end_offset
+    assert [row["value"] for row in rows(scan)] == [b"a", b"b"]
+
+
+def test_batches_are_bounded() -> None:
+    """No Arrow batch has more than 32768 rows, also when one record batch has, and none much more than 2 MiB of data."""
+    many = Stored([Event(b"x")] * 70_000, codec=4)
+    large = [Stored([Event(bytes(1000))] * 500) for _ in range(10)]
+    batches = list(Scan([(0, MemorySource([many, *large, many]))], columns=["offset", "value"]).batches())
+    assert sum(batch.row_count for batch in batches) == 145_000
+    assert max(batch.row_count for batch in batches) <= 32_768
+    sizes = [pa.record_batch(batch).column("value").nbytes for batch in batches]
+    assert max(sizes) <= (2 << 20) + 4 * 32_769
+    offsets = pa.concat_arrays([pa.record_batch(batch).column("offset") for batch in batches])
+    assert offsets.to_pylist() == list(range(145_000))
+
+
+def test_a_time_range_begins_where_the_index_says() -> None:
+    """What lies before the first record that is late enough is not even read."""
+    source = MemorySource([Stored([Event(bytes(100_000), timestamp=t)]) for t in range(50)])
+    assert len(rows(Scan([(0, source)], start_timestamp=49))) == 1
+    assert source.reads == 1
+
+
+def test_ends_of_time() -> None:
+    """The largest and the smallest timestamp a record can have are selected by ranges that include them, and only by those."""
+    largest = 2**63 - 1
+    source = MemorySource([Stored([Event(b"a", timestamp=largest), Event(b"b", timestamp=0)])])
+    for arguments, values in (
+        ({"start_timestamp": largest}, [b"a"]),
+        ({"start_timestamp": 0}, [b"a", b"b"]),
+        ({"end_timestamp": largest}, [b"b"]),
+        ({"end_timestamp": 0}, []),
+        ({"start_timestamp": 0, "end_timestamp": 0}, []),
+    ):
+        assert [row["value"] for row in rows(Scan([(0, source)], columns=["value"], **arguments))] == values  # type: ignore[arg-type]
+
+
+def test_datetimes_are_exact() -> None:
+    """A datetime inside a millisecond selects from the next whole one, whatever its zone; a naive one is refused."""
+    zone = timezone(timedelta(hours=5, minutes=30))
+    assert timestamp_ms(EPOCH + timedelta(milliseconds=5), "t") == 5
+    assert timestamp_ms(EPOCH + timedelta(milliseconds=5, microseconds=1), "t") == 6
+    assert timestamp_ms(EPOCH - timedelta(microseconds=1), "t") == 0
+    assert timestamp_ms(datetime(2024, 6, 1, 5, 30, tzinfo=zone), "t") == timestamp_ms(datetime(2024, 6, 1, tzinfo=UTC), "t")
+    with pytest.raises(ConfigError, match="start_timestamp is the naive datetime 2024-06-01"):
+        Scan([], start_timestamp=datetime(2024, 6, 1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"columns": ["valeu"]}, "unknown column 'valeu'; did you mean 'value'"),
+        ({"columns": ["value", "value"]}, "asked for twice"),
+        ({"columns": "value"}, "give a list of names"),
+        ({"columns": []}, "columns is empty"),
+        ({"start": -1}, "start is -1"),
+        ({"start": True}, "start is True"),
+        ({"end": "5"}, "end is '5'"),
+        ({"start": 3, "end": 2}, "start 3 lies behind end 2"),
+        ({"start_timestamp": 1.5}, r"start_timestamp is 1\.5"),
+        ({"start_timestamp": 3, "end_timestamp": 2}, "start_timestamp 3 lies behind"),
+    ],
+)
+def test_wrong_questions_are_refused(arguments: dict[str, Any], text: str) -> None:
+    """A wrong column or range is a ConfigError that names it, when the scan is made and not when it is read."""
+    with pytest.raises(ConfigError, match=text):
+        Scan([], **arguments)
+
+
+def test_offsets_that_are_gone_are_refused() -> None:
+    """A start below what the log still holds, or behind its end, is not silently moved; an end behind it is."""
+    source = MemorySource([Stored([Event(b"a")] * 3)], start_offset=5)
+    for start in (4, 9):
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset {start} is outside orders"):
+            Scan([(0, source)], name="orders", start=start)
+    assert rows(Scan([(0, source)], start=8)) == []
+    assert len(rows(Scan([(0, source)], start=6, end=100))) == 2
+
+
+def test_rot_is_an_error_that_says_where() -> None:
+    """A flipped byte ends the pass with a CorruptError naming the partition and an offset; importers see its text."""
+    source = MemorySource([Stored([Event(b"abc")] * 4), Stored([Event(b"def")] * 4), Stored([Event(b"ghi")] * 4, codec=1)])
+    whole = [bytearray(chunk) for chunk in source.chunks]
+    for number, (batch, offset) in enumerate(((1, 4), (2, 8))):
+        source.chunks = [bytes(chunk) for chunk in whole]
+        rotten = bytearray(source.chunks[batch])
+        rotten[-1] ^= 1
+        source.chunks[batch] = bytes(rotten)
+        scan = Scan([(number, source)], name="orders")
+        with pytest.raises(CorruptError, match=rf"checksum mismatch \(CRC-32C\) in orders, in or behind the batch at offset {offset}"):
+            list(scan.batches())
+        with pytest.raises(OSError, match="CorruptError: checksum mismatch"):
+            pa.table(scan)
