@@ -11,15 +11,16 @@ from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from kernels cimport (
-    ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_LEADER_EPOCH, COLUMN_OFFSET,
-    COLUMN_PARTITION, COLUMN_TIMESTAMP, COLUMN_TIMESTAMP_TYPE, COLUMN_VALUE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema,
-    batch_header, batch_read, binary_column, check, columns, columns_append, columns_extend, columns_progress, columns_selection, columns_size,
-    LARGE_PAGE_SIZE, prefer_large_pages, shared_begin, shared_count, shared_drop, shared_slot, shared_take, slot_put, slot_take,
+    ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY,
+    COLUMN_LEADER_EPOCH, COLUMN_OFFSET, COLUMN_PARTITION, COLUMN_TIMESTAMP, COLUMN_TIMESTAMP_TYPE, COLUMN_VALUE,
+    LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
+    binary_column, check, columns, columns_append, columns_extend, columns_progress, columns_selection, columns_size,
+    prefer_large_pages, shared_begin, shared_count, shared_drop, shared_slot, shared_take, slot_put, slot_take,
 )
 
 from pyreplog.errors import ClosedError
@@ -719,7 +720,8 @@ cdef int move_to_large_pages(binary_column *column, int64_t bytes) except -1:
     return 0
 
 
-cdef int select(columns_selection *out, int32_t partition, int64_t start_offset, int64_t end_offset, start_timestamp, end_timestamp) except -1:
+cdef int select(columns_selection *out, int32_t partition, int64_t start_offset, int64_t end_offset, start_timestamp,
+                end_timestamp) except -1:
     out.partition = partition
     out.start_offset = start_offset
     out.end_offset = end_offset
