@@ -129,7 +129,7 @@ def error_points(
     for number in range(1, count.calls + 1, every):
         for error in errors:
             for times in (1, None):
-                machine = disk(Random(seed))
+                machine = disk(Random(f"{seed}:{number}:{error}:{times}"))
                 machine.trace = []
                 fault = machine.fail(nth=number, times=times, error=error, partial=Random(f"{seed}:{number}").randint(0, 600))
                 acknowledged: list[A] = []
