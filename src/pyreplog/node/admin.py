@@ -1,0 +1,70 @@
+"""Requests about the cluster rather than its records: a node answers from its own image what anyone may read, and says who decides
+the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Standing
+from pyreplog.quorum import describe_cluster, describe_configs, describe_topics, metadata
+from pyreplog.wire import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    DescribeTopicPartitionsRequest,
+    ErrorCode,
+    MetadataRequest,
+    Request,
+)
+
+__all__ = ["AdminService"]
+
+
+class AdminService:
+    """Metadata and descriptions."""
+
+    def __init__(self, effects: Effects, standing: Standing, cluster_id: str) -> None:
+        self._effects = effects
+        self._standing = standing
+        self._cluster_id = cluster_id
+        self.handlers: dict[type, Callable[[Request], None]] = {
+            MetadataRequest: self._metadata,
+            DescribeTopicPartitionsRequest: self._describe_topics,
+            DescribeConfigsRequest: self._describe_configs,
+            DescribeClusterRequest: self._describe_cluster,
+            CreateTopicsRequest: self._create_topics,
+            DeleteTopicsRequest: self._delete_topics,
+        }
+
+    def _metadata(self, message: Request) -> None:
+        assert isinstance(message.body, MetadataRequest)
+        self._effects.respond(message.source, message.correlation_id, metadata(self._standing.image, message.body, self._cluster_id))
+
+    def _describe_topics(self, message: Request) -> None:
+        assert isinstance(message.body, DescribeTopicPartitionsRequest)
+        self._effects.respond(message.source, message.correlation_id, describe_topics(self._standing.image, message.body))
+
+    def _describe_configs(self, message: Request) -> None:
+        assert isinstance(message.body, DescribeConfigsRequest)
+        self._effects.respond(message.source, message.correlation_id, describe_configs(self._standing.image, message.body))
+
+    def _describe_cluster(self, message: Request) -> None:
+        assert isinstance(message.body, DescribeClusterRequest)
+        body = describe_cluster(self._standing.image, message.body, self._cluster_id)
+        self._effects.respond(message.source, message.correlation_id, body)
+
+    def _create_topics(self, message: Request) -> None:
+        assert isinstance(message.body, CreateTopicsRequest)
+        results = [CreatableTopicResult(topic.name, error_code=ErrorCode.NOT_CONTROLLER) for topic in message.body.topics]
+        self._effects.respond(message.source, message.correlation_id, CreateTopicsResponse(results))
+
+    def _delete_topics(self, message: Request) -> None:
+        assert isinstance(message.body, DeleteTopicsRequest)
+        results = [DeletableTopicResult(topic.name, topic.topic_id, ErrorCode.NOT_CONTROLLER) for topic in message.body.topics]
+        self._effects.respond(message.source, message.correlation_id, DeleteTopicsResponse(results))

@@ -1,0 +1,43 @@
+"""The three checkpoint files of a root, written on their schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import StorageError
+from pyreplog.log import LogRoot
+from pyreplog.node.effects import Effects
+
+__all__ = ["Checkpoints"]
+
+_MS: Final = 1_000_000
+
+
+class Checkpoints:
+    """Recovery points, high watermarks and start offsets of everything hosted, each at its own interval."""
+
+    def __init__(self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]) -> None:
+        self._effects = effects
+        self._on_error = on_error
+        self._plans = (
+            (config.recovery_point_checkpoint_interval_ms * _MS, root.checkpoint_recovery_points),
+            (config.high_watermark_checkpoint_interval_ms * _MS, root.checkpoint_high_watermarks),
+            (config.log_start_offset_checkpoint_interval_ms * _MS, root.checkpoint_log_starts),
+        )
+
+    def start(self) -> None:
+        """Plan the first ones."""
+        for interval_ns, write in self._plans:
+            self._plan(interval_ns, write)
+
+    def _plan(self, interval_ns: int, write: Callable[[], None]) -> None:
+        self._effects.timers.call_at(self._effects.now_ns + interval_ns, lambda: self._write(interval_ns, write))
+
+    def _write(self, interval_ns: int, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except StorageError as error:
+            self._on_error(error)  # nothing acknowledged depends on a checkpoint: try again at the next turn
+        self._plan(interval_ns, write)

@@ -1,0 +1,151 @@
+"""Carrying out what the replicas ask for.
+
+The order of effects is the order of durability (:mod:`pyreplog.replica.events`): a replica emits an answer only when what it says is true
+and its mark is written, so this is a plain loop with no rule of its own. Messages to one peer are gathered until the end of the
+node's turn; syncs are handed to the disk and come back by their token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pyreplog.node.hosting import Hosted, Timers
+from pyreplog.ports import Address, Disk, SyncDone, Transport
+from pyreplog.replica import (
+    AlterPartition,
+    BrokenRule,
+    Event,
+    Fetch,
+    Offline,
+    Reply,
+    Result,
+    StopFetching,
+    Sync,
+    Synced,
+    SyncFailed,
+    Tick,
+    Wake,
+)
+from pyreplog.wire import (
+    FetchableTopicResponse,
+    FetchResponse,
+    PartitionData,
+    PartitionProduceResponse,
+    ProduceResponse,
+    Request,
+    RequestBody,
+    Response,
+    ResponseBody,
+    TopicProduceResponse,
+)
+
+__all__ = ["Effects", "Gather", "Seat"]
+
+
+class Gather(Protocol):
+    """Puts together the parts of one answer."""
+
+    def add(self, hosted: Hosted, result: Result) -> None:
+        """One part."""
+        ...
+
+
+class Seat(Protocol):
+    """A partition's place in a follower's fetch session."""
+
+    def answer(self, result: PartitionData) -> None:
+        """The leader's replica has something to say."""
+        ...
+
+
+class Effects:
+    """The executor of one node. ``now_ns`` is the moment of the node's present turn."""
+
+    def __init__(self, address: Address, transport: Transport, disk: Disk, timers: Timers) -> None:
+        self.address = address
+        self.now_ns = 0
+        self.timers = timers
+        self.gathers: dict[tuple[Address, int], Gather] = {}
+        """Requests of more than one part, by (source, correlation id)."""
+        self.seats: dict[int, Seat] = {}
+        """By (negative) correlation id."""
+        self.on_fetch: Callable[[Hosted, Fetch], None]
+        self.on_stop_fetching: Callable[[Hosted], None]
+        self.on_alter: Callable[[Hosted, AlterPartition], None]
+        self.on_offline: Callable[[Hosted, Exception], None]
+        self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
+        self._transport = transport
+        self._disk = disk
+        self._syncs: dict[int, tuple[Hosted, Sync]] = {}
+        self._correlation_id = 0
+
+    def run(self, hosted: Hosted, event: Event) -> None:
+        """Step ``hosted`` and carry out what comes of it."""
+        for effect in hosted.replica.step(event, self.now_ns):
+            kind = type(effect)
+            if kind is Reply:
+                self._reply(hosted, effect)  # type: ignore[arg-type]
+            elif kind is Fetch:
+                self.on_fetch(hosted, effect)  # type: ignore[arg-type]
+            elif kind is Wake:
+                self._wake(hosted, effect.at_ns)  # type: ignore[union-attr]
+            elif kind is Sync:
+                self._syncs[self._disk.submit_sync(effect.files, self._transport.wake)] = (hosted, effect)  # type: ignore[union-attr, assignment]
+            elif isinstance(effect, AlterPartition):
+                self.on_alter(hosted, effect)
+            elif isinstance(effect, StopFetching):
+                self.on_stop_fetching(hosted)
+            elif isinstance(effect, Offline):
+                self.on_offline(hosted, effect.error)
+            elif isinstance(effect, BrokenRule):
+                self.on_broken_rule(hosted, effect)
+
+    def _reply(self, hosted: Hosted, effect: Reply) -> None:
+        result = effect.result
+        correlation_id = effect.correlation_id
+        if correlation_id < 0:
+            seat = self.seats.get(correlation_id)
+            if seat is not None:
+                seat.answer(result)  # type: ignore[arg-type]
+            return
+        if self.gathers:
+            gather = self.gathers.get((effect.source, correlation_id))
+            if gather is not None:
+                gather.add(hosted, result)
+                return
+        if type(result) is PartitionProduceResponse:
+            self.respond(effect.source, correlation_id, ProduceResponse([TopicProduceResponse(hosted.topic_id, [result])]))
+        elif type(result) is PartitionData:
+            self.respond(effect.source, correlation_id, FetchResponse([FetchableTopicResponse(hosted.topic_id, [result])]))
+
+    def _wake(self, hosted: Hosted, at_ns: int) -> None:
+        if hosted.wake_ns == 0 or at_ns < hosted.wake_ns:
+            hosted.wake_ns = at_ns
+            self.timers.call_at(at_ns, hosted.on_wake)
+
+    def tick(self, hosted: Hosted) -> None:
+        """A planned wake of ``hosted`` has come."""
+        if hosted.wake_ns and hosted.wake_ns <= self.now_ns:
+            hosted.wake_ns = 0
+            self.run(hosted, Tick())
+
+    def synced(self, done: SyncDone) -> None:
+        """A sync of this node ended."""
+        found = self._syncs.pop(done.token, None)
+        if found is None:
+            return
+        hosted, effect = found
+        if done.error is None:
+            self.run(hosted, Synced(effect.upto, effect.generation))
+        else:
+            self.run(hosted, SyncFailed(done.error))
+
+    def respond(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
+        """Answer a request."""
+        self._transport.send(peer, Response(self.address, correlation_id, body))
+
+    def request(self, peer: Address, body: RequestBody) -> int:
+        """Send a request; its correlation id, or -1 where the transport did not take it."""
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        return correlation_id if self._transport.send(peer, Request(self.address, correlation_id, body)) else -1

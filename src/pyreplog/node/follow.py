@@ -1,0 +1,270 @@
+"""The follower's side of replication: one fetch session for each node that this one follows.
+
+However many partitions two nodes share, few messages travel: a request names only partitions whose wish changed, an answer only those
+that have something to say. Sessions are Kafka's incremental fetch sessions with one addition: a new request may be sent while one is
+unanswered (a partition has something new to ask while others wait), and the leader then answers the older one at once, empty. So every
+request gets exactly one answer; one that gets none in time ends the session, and a new one begins with everything that is wanted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.ports import Address
+from pyreplog.quorum import PartitionKey
+from pyreplog.replica import Fetch, FetchAnswered
+from pyreplog.wire import (
+    NO_ERROR,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ReplicaState,
+    Response,
+)
+
+__all__ = ["Following", "Want"]
+
+GRACE_NS: Final = 500_000_000
+"""How much longer than the longest wait an answer may take."""
+_IDLE: Final = 0
+_CHANGED: Final = 1
+_PARKED: Final = 2
+
+
+class Want:
+    """What one partition wants of its leader. ``state``: nothing now; not sent yet; with the leader since ``epoch`` of the session."""
+
+    __slots__ = ("epoch", "hosted", "request", "session", "state")
+
+    def __init__(self, hosted: Hosted, session: _Session) -> None:
+        self.hosted = hosted
+        self.session = session
+        self.request: FetchPartition
+        self.state = _IDLE
+        self.epoch = 0
+
+
+class _Session:
+    """With one leader. ``unanswered``: correlation id -> (epoch, sent at), oldest first."""
+
+    __slots__ = (
+        "address",
+        "changed",
+        "dirty",
+        "epoch",
+        "forgotten",
+        "leader_id",
+        "members",
+        "parked",
+        "retry_ns",
+        "session_id",
+        "unanswered",
+        "watched",
+    )
+
+    def __init__(self, leader_id: int) -> None:
+        self.leader_id = leader_id
+        self.address: Address = ""
+        self.session_id = 0
+        self.epoch = 0
+        self.members: dict[PartitionKey, Want] = {}
+        self.changed: dict[PartitionKey, Want] = {}
+        self.forgotten: list[PartitionKey] = []
+        self.parked = 0
+        self.unanswered: dict[int, tuple[int, int]] = {}
+        self.retry_ns = 0
+        self.dirty = False
+        self.watched = False
+
+
+class Following:
+    """All sessions of this node as a follower."""
+
+    def __init__(self, effects: Effects, standing: Standing, node_id: int, wait_max_ms: int, backoff_ms: int) -> None:
+        self._effects = effects
+        self._standing = standing
+        self._node_id = node_id
+        self._wait_max_ms = wait_max_ms
+        self._timeout_ns = wait_max_ms * 1_000_000 + GRACE_NS
+        self._backoff_ns = backoff_ms * 1_000_000
+        self._sessions: dict[int, _Session] = {}
+        self._by_correlation: dict[int, _Session] = {}
+        self._dirty: list[_Session] = []
+
+    # --------------------------------------------------------------------------------------------------------------- from the replicas
+
+    def want(self, hosted: Hosted, effect: Fetch) -> None:
+        """``hosted`` wants this from now on, instead of anything before."""
+        want = hosted.want
+        if want is None or want.session.leader_id != effect.leader_id:
+            if want is not None:
+                self.forget(hosted)
+            session = self._sessions.get(effect.leader_id)
+            if session is None:
+                session = self._sessions[effect.leader_id] = _Session(effect.leader_id)
+            want = hosted.want = session.members[hosted.key] = Want(hosted, session)
+        session = want.session
+        if want.state == _PARKED:
+            session.parked -= 1
+        want.state = _CHANGED
+        want.request = effect.request
+        session.changed[hosted.key] = want
+        if not session.dirty:
+            session.dirty = True
+            self._dirty.append(session)
+
+    def forget(self, hosted: Hosted) -> None:
+        """``hosted`` wants nothing any more."""
+        want = hosted.want
+        if want is None:
+            return
+        hosted.want = None
+        session = want.session
+        del session.members[hosted.key]
+        session.changed.pop(hosted.key, None)
+        if want.state == _PARKED:
+            session.parked -= 1
+            session.forgotten.append(hosted.key)
+        if not session.members:
+            del self._sessions[session.leader_id]
+            self._drop_unanswered(session)
+
+    # ------------------------------------------------------------------------------------------------------------------------ messages
+
+    def answered(self, message: Response, body: FetchResponse) -> bool:
+        """A leader's answer. False where it is not one of ours (any more)."""
+        session = self._by_correlation.pop(message.correlation_id, None)
+        if session is None:
+            return False
+        epoch, _ = session.unanswered.pop(message.correlation_id)
+        if body.error_code != NO_ERROR:
+            self._reset(session)
+            return True
+        if session.session_id == 0:
+            session.session_id = body.session_id
+        run = self._effects.run
+        members = session.members
+        for topic in body.responses:
+            for data in topic.partitions:
+                want = members.get((topic.topic_id, data.partition_index))
+                if want is None or want.state != _PARKED or want.epoch > epoch:
+                    continue  # about something that was asked before the present wish
+                want.state = _IDLE
+                session.parked -= 1
+                run(want.hosted, FetchAnswered(want.request, data))
+        if not session.dirty:
+            session.dirty = True
+            self._dirty.append(session)
+        return True
+
+    def disconnected(self, peer: Address) -> None:
+        """A leader's node is gone, or does not know us any more: begin anew after a pause."""
+        for session in list(self._sessions.values()):
+            if session.address == peer and (session.unanswered or session.session_id):
+                self._pause(session)
+
+    def flush(self) -> None:
+        """Send what was gathered in this turn."""
+        while self._dirty:
+            session = self._dirty.pop()
+            session.dirty = False
+            if session.members:
+                self._send(session)
+
+    # ------------------------------------------------------------------------------------------------------------------------ sessions
+
+    def _send(self, session: _Session) -> None:
+        effects = self._effects
+        if effects.now_ns < session.retry_ns or self._standing.broker_epoch < 0:
+            return
+        if session.session_id == 0 and session.unanswered:
+            return  # the session is being opened
+        changed = session.changed
+        if not changed and not session.forgotten and (session.unanswered or not session.parked):
+            return
+        leader = self._standing.image.brokers.get(session.leader_id)
+        if leader is None:
+            self._pause(session)
+            return
+        address = session.address = leader.address
+        epoch = session.epoch
+        for want in changed.values():
+            want.state = _PARKED
+            want.epoch = epoch
+        session.parked += len(changed)
+        body = FetchRequest(
+            self._wait_max_ms,
+            1,
+            _topics(changed),
+            ReplicaState(self._node_id, self._standing.broker_epoch),
+            session_id=session.session_id,
+            session_epoch=epoch,
+            forgotten_topics_data=[ForgottenTopic(topic_id, [number]) for topic_id, number in session.forgotten],
+        )
+        session.changed = {}
+        session.forgotten = []
+        session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+        correlation_id = effects.request(address, body)
+        if correlation_id < 0:
+            self._pause(session)
+            return
+        if not session.watched:
+            session.watched = True
+            effects.timers.call_at(effects.now_ns + self._timeout_ns, lambda: self._check(session))
+        session.unanswered[correlation_id] = (epoch, effects.now_ns)
+        self._by_correlation[correlation_id] = session
+
+    def _check(self, session: _Session) -> None:
+        """A timer of ``session``: has the oldest unanswered request waited too long?"""
+        session.watched = False
+        for _, sent_ns in session.unanswered.values():
+            due = sent_ns + self._timeout_ns
+            if due <= self._effects.now_ns:
+                self._reset(session)
+            else:
+                session.watched = True
+                self._effects.timers.call_at(due, lambda: self._check(session))
+            return
+
+    def _pause(self, session: _Session) -> None:
+        effects = self._effects
+        session.retry_ns = effects.now_ns + self._backoff_ns
+        self._reset(session)
+        effects.timers.call_at(session.retry_ns, lambda: self._retry(session))
+
+    def _retry(self, session: _Session) -> None:
+        if not session.dirty and session.members:
+            session.dirty = True
+            self._dirty.append(session)
+
+    def _reset(self, session: _Session) -> None:
+        """The session is over; everything that was wanted goes into the next one."""
+        session.session_id = 0
+        session.epoch = 0
+        session.parked = 0
+        session.forgotten = []
+        for key, want in session.members.items():
+            if want.state != _IDLE:
+                want.state = _CHANGED
+                session.changed[key] = want
+        self._drop_unanswered(session)
+        self._retry(session)
+
+    def _drop_unanswered(self, session: _Session) -> None:
+        for correlation_id in session.unanswered:
+            self._by_correlation.pop(correlation_id, None)
+        session.unanswered = {}
+
+
+def _topics(wants: dict[PartitionKey, Want]) -> list[FetchTopic]:
+    if len(wants) == 1:
+        for key, want in wants.items():
+            return [FetchTopic(key[0], [want.request])]
+    by_topic: dict[str, list[FetchPartition]] = {}
+    for key, want in wants.items():
+        by_topic.setdefault(key[0], []).append(want.request)
+    return [FetchTopic(topic_id, partitions) for topic_id, partitions in by_topic.items()]

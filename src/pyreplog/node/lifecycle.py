@@ -1,0 +1,170 @@
+"""A node's life as the controller sees it: registration, heartbeats, the lease, and the wish to stop.
+
+Before a node registers it decides, for each copy it holds, whether that copy may lack acknowledged records (:func:`survived`), and makes a
+"may lack" durable in the copy's mark. After that only the controller ends it: by metadata that lists this very incarnation as in sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClusterError, cluster_error
+from pyreplog.log import Log, LogRoot
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Standing
+from pyreplog.ports import Address
+from pyreplog.wire import (
+    NO_ERROR,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    ErrorCode,
+    Listener,
+    PartitionEnd,
+    Response,
+)
+
+__all__ = ["Lifecycle", "mark_incomplete", "survived"]
+
+_MS: Final = 1_000_000
+REGISTRATION_RETRY_NS: Final = 100 * _MS
+LEASE_SHARE: Final = 19, 20
+"""Of the session, because clocks run at rates that differ: the lease must end before the controller may give a leadership away."""
+_RETRIABLE: Final = (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER)
+_REGISTER_ANEW: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+
+def survived(log: Log, *, clean: bool, same_boot: bool) -> bool:
+    """Whether ``log``, just opened, has everything it had acknowledged before its last end.
+
+    Never when it was incomplete then, or when its mark is missing or bad. Otherwise after a clean shutdown, after the mere end of a process
+    (the page cache outlived it), and, for a ``sync`` log, when it was recovered at least to its mark.
+    """
+    if log.incomplete or not log.recovery.mark_found or log.recovery.poisoned:
+        return False
+    if clean or same_boot:
+        return True
+    return log.durability == "sync" and log.end_offset >= log.recovery.marked_end
+
+
+def mark_incomplete(root: LogRoot) -> None:
+    """Make it durable for every copy of ``root`` that it may lack acknowledged records, where that is so."""
+    for log in root.logs.values():
+        if not log.incomplete and not survived(log, clean=root.clean, same_boot=root.same_boot):
+            log.set_incomplete(True)
+
+
+class Lifecycle:
+    """Keeps the controller informed. ``failure``: why this node can never join, or None."""
+
+    def __init__(
+        self,
+        effects: Effects,
+        standing: Standing,
+        root: LogRoot,
+        config: NodeConfig,
+        node_id: int,
+        controller: Address,
+    ) -> None:
+        self.failure: ClusterError | None = None
+        self.want_shutdown = False
+        self.want_fence = False
+        self.fenced = True
+        self.may_stop = False
+        """The controller moved everything away from this node."""
+        self.on_registered: Callable[[], None]
+        self._effects = effects
+        self._standing = standing
+        self._root = root
+        self._node_id = node_id
+        self._controller = controller
+        self._interval_ns = config.heartbeat_interval_ms * _MS
+        self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
+        self._registration = -1
+        self._heartbeat = -1
+        self._heartbeat_sent_ns = 0
+        self._next_ns = 0
+        self._previous_epoch = root.previous_broker_epoch if root.clean else -1
+
+    def start(self) -> None:
+        """Begin to register."""
+        mark_incomplete(self._root)
+        self._plan(self._effects.now_ns)
+
+    def soon(self) -> None:
+        """Something changed that the controller should hear of now: metadata was applied, or somebody wants to stop."""
+        self._plan(self._effects.now_ns)
+
+    def _plan(self, at_ns: int) -> None:
+        self._next_ns = at_ns
+        self._effects.timers.call_at(at_ns, self._due)
+
+    def _due(self) -> None:
+        effects = self._effects
+        if self._next_ns > effects.now_ns or self.failure is not None or self.may_stop:
+            return
+        if self._standing.broker_epoch < 0:
+            self._registration = effects.request(self._controller, self._registration_request())
+            self._plan(effects.now_ns + REGISTRATION_RETRY_NS)
+        else:
+            body = BrokerHeartbeatRequest(
+                self._node_id,
+                self._standing.broker_epoch,
+                self._standing.image.offset,
+                want_fence=self.want_fence,
+                want_shut_down=self.want_shutdown,
+            )
+            self._heartbeat_sent_ns = effects.now_ns
+            self._heartbeat = effects.request(self._controller, body)
+            self._plan(effects.now_ns + self._interval_ns)
+
+    def _registration_request(self) -> BrokerRegistrationRequest:
+        ends = []
+        for log in self._root.logs.values():
+            ends.append(
+                PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
+            )
+        return BrokerRegistrationRequest(
+            self._node_id,
+            self._root.cluster_id,
+            self._root.incarnation_id,
+            listeners=[Listener("PEER", self._effects.address)],
+            log_dirs=[self._root.directory_id],
+            previous_broker_epoch=self._previous_epoch,
+            partition_ends=ends,
+        )
+
+    def registered(self, message: Response, body: BrokerRegistrationResponse) -> None:
+        """The controller's answer to a registration."""
+        if message.correlation_id != self._registration:
+            return
+        self._registration = -1
+        if body.error_code == NO_ERROR:
+            self._standing.broker_epoch = body.broker_epoch
+            self.on_registered()
+            self.soon()
+        elif body.error_code not in _RETRIABLE:
+            self.failure = cluster_error(body.error_code, f"node {self._node_id} cannot join")
+
+    def answered(self, message: Response, body: BrokerHeartbeatResponse) -> None:
+        """The controller's answer to a heartbeat."""
+        if message.correlation_id != self._heartbeat:
+            return  # a later one is on its way: only the newest says how things are
+        self._heartbeat = -1
+        if body.error_code in _REGISTER_ANEW:
+            self._standing.broker_epoch = -1
+            self.soon()
+            return
+        if body.error_code != NO_ERROR:
+            return
+        self.fenced = body.is_fenced
+        if body.should_shut_down:
+            self.may_stop = True
+            self._standing.leased_until_ns = -1
+        elif not body.is_fenced and not self.want_fence:
+            self._standing.leased_until_ns = self._heartbeat_sent_ns + self._lease_ns
+        elif not self.want_fence and body.is_caught_up:
+            self.soon()

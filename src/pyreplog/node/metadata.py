@@ -1,0 +1,251 @@
+"""The controller's decisions, as they reach this node: fetched at offsets, applied record by record, handed to the replicas.
+
+What the metadata says about a partition reaches its replica only once the picture includes the registration of this very incarnation:
+before that, "in sync" may speak of a former life. Then a picture that lists this broker as in sync makes its copy complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import StorageError
+from pyreplog.log import LogRoot
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.ports import Address
+from pyreplog.quorum import MetadataImage, PartitionImage, PartitionKey
+from pyreplog.replica import BrokersApplied, BrokerStatus, MetadataApplied, Replica, Stop
+from pyreplog.values import TopicPartition
+from pyreplog.wire import (
+    METADATA_TOPIC_ID,
+    NO_ERROR,
+    BrokerRegistrationChangeRecord,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    RemoveTopicRecord,
+    ReplicaState,
+    Response,
+    UnregisterBrokerRecord,
+)
+
+__all__ = ["MetadataFollower"]
+
+_MS: Final = 1_000_000
+GRACE_NS: Final = 500 * _MS
+CREATE_RETRY_NS: Final = 1_000 * _MS
+_ABOUT_BROKERS: Final = (BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord)
+_ABOUT_PARTITIONS: Final = (PartitionChangeRecord, PartitionRecord)
+
+
+class MetadataFollower:
+    """Keeps ``standing.image`` up to date, and ``hosted`` with it: this is the only place that makes or removes a replica."""
+
+    #: The class of the machines; the known-bad variants of ``pyreplog.testing`` put others in its place.
+    replica_class: type[Replica] = Replica
+
+    def __init__(
+        self,
+        effects: Effects,
+        standing: Standing,
+        root: LogRoot,
+        hosted: dict[PartitionKey, Hosted],
+        config: NodeConfig,
+        node_id: int,
+        controller: Address,
+    ) -> None:
+        self.on_caught_up: Callable[[], None]
+        """Called when the image first includes this incarnation's registration."""
+        self.on_removed: Callable[[Hosted], None]
+        self.on_storage_error: Callable[[StorageError], None]
+        self._effects = effects
+        self._standing = standing
+        self._root = root
+        self._hosted = hosted
+        self._config = config
+        self._node_id = node_id
+        self._controller = controller
+        self._open = -1
+        self._timeout_ns = config.replica_fetch_wait_max_ms * _MS + GRACE_NS
+        self._in_picture = False
+
+    def fetch(self) -> None:
+        """Ask for what comes after the image, unless that is being asked already."""
+        if self._open < 0 and self._standing.broker_epoch >= 0:
+            self._ask(self._standing.image.offset + 1)
+
+    def _ask(self, offset: int) -> None:
+        effects = self._effects
+        body = FetchRequest(
+            self._config.replica_fetch_wait_max_ms,
+            1,
+            [FetchTopic(METADATA_TOPIC_ID, [FetchPartition(0, -1, offset)])],
+            ReplicaState(self._node_id, self._standing.broker_epoch),
+        )
+        correlation_id = self._open = effects.request(self._controller, body)
+        effects.timers.call_at(effects.now_ns + self._timeout_ns, lambda: self._expire(correlation_id))
+
+    def _expire(self, correlation_id: int) -> None:
+        if self._open in (correlation_id, -1):
+            self._open = -1
+            self.fetch()
+
+    def answered(self, message: Response, body: FetchResponse) -> bool:
+        """An answer that may be the controller's. False where it is not."""
+        if message.correlation_id != self._open:
+            return False
+        self._open = -1
+        if body.error_code == NO_ERROR:
+            for topic in body.responses:
+                for data in topic.partitions:
+                    records: Any = data.records or ()
+                    if data.snapshot_id is not None:
+                        self._replace(records, data.snapshot_id.end_offset)
+                    else:
+                        self._apply(records)
+        self.fetch()
+        return True
+
+    # ------------------------------------------------------------------------------------------------------------------------ applying
+
+    def _replace(self, records: Sequence[tuple[int, MetadataRecord]], end_offset: int) -> None:
+        """Forget the image: this is a whole one."""
+        image = MetadataImage()
+        for offset, record in records:
+            image.apply(offset, record)
+        image.offset = end_offset - 1
+        self._standing.image = image
+        self._refresh_brokers()
+        if self._enter_picture():
+            return
+        if self._in_picture:
+            self._host_all()
+            self._tell_brokers()
+
+    def _apply(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
+        image = self._standing.image
+        brokers_changed = False
+        for offset, record in records:
+            if offset <= image.offset:
+                continue  # fetched twice
+            if offset != image.offset + 1:
+                break  # a gap: ask again from where the image ends
+            image.apply(offset, record)
+            if isinstance(record, _ABOUT_BROKERS):
+                self._refresh_brokers()
+                brokers_changed = True
+                if not self._in_picture and self._enter_picture():
+                    brokers_changed = False
+            elif not self._in_picture:
+                continue
+            elif isinstance(record, _ABOUT_PARTITIONS):
+                self._told((record.topic_id, record.partition_id))
+            elif isinstance(record, RemoveTopicRecord):
+                for key in [key for key in self._hosted if key[0] == record.topic_id]:
+                    self._remove(key)
+        if brokers_changed and self._in_picture:
+            self._tell_brokers()
+
+    def _enter_picture(self) -> bool:
+        """Whether the image has just come to include this incarnation."""
+        if self._in_picture or not self._standing.in_picture:
+            return False
+        self._in_picture = True
+        self._host_all()
+        self.on_caught_up()
+        return True
+
+    def registered(self) -> None:
+        """This incarnation has a broker epoch: the image may include it already (after the controller came back)."""
+        self._in_picture = False
+        self._enter_picture()
+        self.fetch()
+
+    def _refresh_brokers(self) -> None:
+        self._standing.brokers = {
+            broker.broker_id: BrokerStatus(broker.epoch, broker.active) for broker in self._standing.image.brokers.values()
+        }
+
+    def _tell_brokers(self) -> None:
+        brokers = self._standing.brokers
+        for hosted in self._hosted.values():
+            self._effects.run(hosted, BrokersApplied(brokers))
+
+    # ------------------------------------------------------------------------------------------------------------------------- hosting
+
+    def _host_all(self) -> None:
+        """Every partition of the image that has a replica here; what the image no longer has is deleted."""
+        image = self._standing.image
+        for topic in image.topics.values():
+            for number, partition in topic.partitions.items():
+                if self._node_id in partition.replicas:
+                    self._told((topic.topic_id, number))
+        for key in [key for key in self._hosted if image.partition(key) is None]:
+            self._remove(key)
+        for topic_partition, log in list(self._root.logs.items()):
+            if log.topic_id not in image.topics:
+                self._root.remove_log(topic_partition)  # its topic was deleted while this node was away
+
+    def _told(self, key: PartitionKey) -> None:
+        """The metadata says something new about a partition."""
+        partition = self._standing.image.partition(key)
+        if partition is None or self._node_id not in partition.replicas:
+            return
+        hosted = self._hosted.get(key)
+        if hosted is None:
+            hosted = self._host(key, partition)
+            if hosted is None:
+                return
+        self._effects.run(
+            hosted,
+            MetadataApplied(
+                self._standing.image.offset,
+                partition.leader,
+                partition.leader_epoch,
+                partition.partition_epoch,
+                partition.replicas,
+                partition.isr,
+                self._standing.brokers,
+                int(partition.recovering),
+            ),
+        )
+
+    def _host(self, key: PartitionKey, partition: PartitionImage) -> Hosted | None:
+        """Begin to host: with the copy that is there, or a new one. A new copy that is not in sync is incomplete from its first moment."""
+        topic = self._standing.image.topics[key[0]]
+        topic_partition = TopicPartition(topic.name, key[1])
+        log = self._root.logs.get(topic_partition)
+        try:
+            if log is not None and log.topic_id != key[0]:
+                self._root.remove_log(topic_partition)  # of a deleted topic with the same name
+                log = None
+            if log is None:
+                log = self._root.create_log(topic.name, key[1], key[0], topic.log_config)
+                if self._node_id not in partition.isr:
+                    log.set_incomplete(True)
+        except StorageError as error:
+            self.on_storage_error(error)
+            self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
+            return None
+        hosted = Hosted(key, topic_partition, log, self.replica_class(log, self._node_id, self._config))
+        hosted.on_wake = lambda: self._effects.tick(hosted)
+        self._hosted[key] = hosted
+        return hosted
+
+    def _told_again(self, key: PartitionKey) -> None:
+        if key not in self._hosted and self._in_picture:
+            self._told(key)
+
+    def _remove(self, key: PartitionKey) -> None:
+        """The partition is gone, by a committed record that names its topic's id."""
+        hosted = self._hosted.pop(key)
+        self._effects.run(hosted, Stop())
+        self.on_removed(hosted)
+        self._root.remove_log(hosted.topic_partition)

@@ -1,0 +1,286 @@
+"""One member of a cluster: hosts replicas on one log root, and speaks with clients, other nodes and the controller.
+
+For whoever runs one::
+
+    node = Node(1, root, disk, transport, clock, config, controller_address="controller", random=random)
+    node.poll()              # a turn: what arrived, what is due, what ended on the disk; then what comes of it. False: nothing had happened
+    node.next_wake_ns        # call poll at this moment at the latest (monotonic; None: only when something arrives)
+    node.begin_shutdown()    # optional: have the controller move the leaderships away; then poll until node.may_stop
+    node.close()             # clean: logs, checkpoints and the marker are durable when it returns
+    node.kill()              # or as a process dies: nothing is flushed
+
+* One owner: the caller holds one lock around every method (``transport.wake`` excepted).
+* ``transport`` and ``disk`` are this node's own objects: their completions and messages are for it alone. The node begins to listen at
+  ``address`` (default ``node-<id>``), and closes its transport and its root in ``close`` and ``kill``.
+* ``root`` was opened with the cluster's id (``Authority.cluster_id``) and this node's number.
+* Clients number their requests from 0 up; ``trusted`` names those addresses whose batches our own encoder made in this process.
+* When a sync is done ``transport.wake`` is called, from any thread.
+* :attr:`failure` says why a node can never join (a root of another cluster); :attr:`offline` that its disk failed: it answers
+  KAFKA_STORAGE_ERROR and leaves its leaderships; close it, and open the root again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClusterError, StorageError
+from pyreplog.log import LogRoot
+from pyreplog.node.admin import AdminService
+from pyreplog.node.checkpoints import Checkpoints
+from pyreplog.node.effects import Effects
+from pyreplog.node.fetch import FetchService
+from pyreplog.node.follow import Following
+from pyreplog.node.hosting import Hosted, Standing, Timers
+from pyreplog.node.lifecycle import Lifecycle
+from pyreplog.node.metadata import MetadataFollower
+from pyreplog.node.produce import ProduceService
+from pyreplog.node.proposals import Proposals
+from pyreplog.node.sessions import FollowerSessions
+from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
+from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
+from pyreplog.replica import BrokenRule, Stop, SyncFailed
+from pyreplog.values import TopicPartition
+from pyreplog.wire import (
+    AlterPartitionResponse,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationResponse,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    ProduceRequest,
+    Request,
+    Response,
+)
+
+__all__ = ["Node"]
+
+_log = logging.getLogger("pyreplog.node")
+
+
+class Node:
+    """See the module's text."""
+
+    metadata_class: type[MetadataFollower] = MetadataFollower
+
+    def __init__(
+        self,
+        node_id: int,
+        root: LogRoot,
+        disk: Disk,
+        transport: Transport,
+        clock: Clock,
+        config: NodeConfig,
+        controller_address: Address = CONTROLLER_ADDRESS,
+        random: Random | None = None,
+        *,
+        address: Address | None = None,
+        trusted: Iterable[Address] = (),
+    ) -> None:
+        self.node_id = node_id
+        self.root = root
+        self.address = transport.listen(address if address is not None else f"node-{node_id}")
+        self.offline: Exception | None = None
+        self.broken_rules: list[BrokenRule] = []
+        """Safety rules that did not hold: empty unless somebody broke the protocol, or we have a bug."""
+        self._disk = disk
+        self._transport = transport
+        self._clock = clock
+        self._closed = False
+        self._hosted: dict[PartitionKey, Hosted] = {}
+        self._standing = standing = Standing()
+        self._timers = Timers()
+        self._effects = effects = Effects(self.address, transport, disk, self._timers)
+        effects.now_ns = clock.monotonic_ns()
+        wait_max_ms = config.replica_fetch_wait_max_ms
+        self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
+        self._sessions = FollowerSessions(effects, self._hosted, random if random is not None else Random(node_id), wait_max_ms)
+        self._produce = ProduceService(effects, self._hosted, standing, dict.fromkeys(trusted))
+        self._fetch = FetchService(effects, self._hosted, standing)
+        self._proposals = Proposals(effects, standing, node_id, controller_address)
+        self._lifecycle = Lifecycle(effects, standing, root, config, node_id, controller_address)
+        self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, node_id, controller_address)
+        self._checkpoints = Checkpoints(effects, root, config, self._storage_error)
+        self._lifecycle.on_registered = self._metadata.registered
+        self._metadata.on_caught_up = self._lifecycle.soon
+        self._metadata.on_removed = self._removed
+        self._metadata.on_storage_error = self._storage_error
+        effects.on_fetch = self._following.want
+        effects.on_stop_fetching = self._following.forget
+        effects.on_alter = self._proposals.propose
+        effects.on_offline = self._went_offline
+        effects.on_broken_rule = self._broke_rule
+        self._requests: dict[type, Callable[[Request], None]] = {
+            ListOffsetsRequest: self._list_offsets,
+            OffsetForLeaderEpochRequest: self._offset_for_leader_epoch,
+            **AdminService(effects, standing, root.cluster_id).handlers,
+        }
+        self._lifecycle.start()
+        self._checkpoints.start()
+
+    # ------------------------------------------------------------------------------------------------------------- what others look at
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as this node knows it; to be read only."""
+        return self._standing.image
+
+    @property
+    def hosted(self) -> dict[PartitionKey, Hosted]:
+        """What it hosts, by (topic id, partition); to be read only."""
+        return self._hosted
+
+    def find(self, topic_partition: TopicPartition) -> Hosted | None:
+        """The hosted partition of that name."""
+        topic_id = self._standing.image.topic_ids.get(topic_partition.topic)
+        return None if topic_id is None else self._hosted.get((topic_id, topic_partition.partition))
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of this incarnation; -1 before it registered."""
+        return self._standing.broker_epoch
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the controller, when last heard, let this node serve nothing."""
+        return self._lifecycle.fenced
+
+    @property
+    def failure(self) -> ClusterError | None:
+        """Why this node can never join; None while it can."""
+        return self._lifecycle.failure
+
+    @property
+    def may_stop(self) -> bool:
+        """After :meth:`begin_shutdown`: the controller moved everything away."""
+        return self._lifecycle.may_stop
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` is due although nothing arrived."""
+        return self._timers.next_ns
+
+    # ----------------------------------------------------------------------------------------------------------------------- the turn
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """One turn. Waits up to ``timeout_ns`` for the first event (0: not at all). Whether anything happened."""
+        events = self._transport.poll(timeout_ns)
+        effects = self._effects
+        effects.now_ns = now_ns = self._clock.monotonic_ns()
+        progress = False
+        for event in events:
+            progress = True
+            if type(event) is Received:
+                message = event.message
+                if type(message) is Request:
+                    self._requested(message)
+                elif type(message) is Response:
+                    self._answered(message)
+            elif type(event) is Disconnected:
+                self._following.disconnected(event.peer)
+                self._sessions.disconnected(event.peer)
+        for done in self._disk.poll():
+            progress = True
+            effects.synced(done)
+        if self._timers.run_due(now_ns):
+            progress = True
+        if progress:
+            self._following.flush()
+            self._sessions.flush()
+            self._proposals.flush()
+        return progress
+
+    def _requested(self, message: Request) -> None:
+        body = message.body
+        if message.correlation_id < 0:
+            return
+        kind = type(body)
+        if kind is FetchRequest:
+            replica = body.replica_state  # type: ignore[union-attr]
+            if replica is not None and replica.replica_id >= 0:
+                self._sessions.fetch(message, body, replica)  # type: ignore[arg-type]
+            else:
+                self._fetch.fetch(message, body)  # type: ignore[arg-type]
+        elif kind is ProduceRequest:
+            self._produce.produce(message, body)  # type: ignore[arg-type]
+        else:
+            handler = self._requests.get(kind)
+            if handler is not None:
+                handler(message)
+
+    def _answered(self, message: Response) -> None:
+        body = message.body
+        kind = type(body)
+        if kind is FetchResponse:
+            if not self._following.answered(message, body):  # type: ignore[arg-type]
+                self._metadata.answered(message, body)  # type: ignore[arg-type]
+        elif kind is BrokerHeartbeatResponse:
+            self._lifecycle.answered(message, body)  # type: ignore[arg-type]
+        elif kind is AlterPartitionResponse:
+            self._proposals.answered(message, body)  # type: ignore[arg-type]
+        elif kind is BrokerRegistrationResponse:
+            self._lifecycle.registered(message, body)  # type: ignore[arg-type]
+
+    def _list_offsets(self, message: Request) -> None:
+        assert isinstance(message.body, ListOffsetsRequest)
+        self._fetch.list_offsets(message, message.body)
+
+    def _offset_for_leader_epoch(self, message: Request) -> None:
+        assert isinstance(message.body, OffsetForLeaderEpochRequest)
+        self._fetch.offset_for_leader_epoch(message, message.body)
+
+    # ----------------------------------------------------------------------------------------------------------------------- troubles
+
+    def _removed(self, hosted: Hosted) -> None:
+        self._following.forget(hosted)
+        self._proposals.forget(hosted)
+
+    def _storage_error(self, error: StorageError) -> None:
+        _log.error("node %d: %s", self.node_id, error)
+
+    def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
+        _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
+        self.broken_rules.append(effect)
+
+    def _went_offline(self, hosted: Hosted, error: Exception) -> None:
+        """One copy can no longer be trusted to the disk, so none of this root can: leave the cluster until somebody opens it again."""
+        if self.offline is not None:
+            return
+        self.offline = error
+        _log.error("node %d: %s failed; the node goes offline: %s", self.node_id, hosted.topic_partition, error)
+        self._lifecycle.want_fence = True
+        self._standing.leased_until_ns = -1
+        self._lifecycle.soon()
+        cause = error if isinstance(error, OSError) else StorageError(0, str(error))
+        for other in list(self._hosted.values()):
+            if other is not hosted:
+                self._effects.run(other, SyncFailed(cause))
+
+    # ------------------------------------------------------------------------------------------------------------------------ the end
+
+    def begin_shutdown(self) -> None:
+        """Ask the controller to move everything away; :attr:`may_stop` says when that is done."""
+        self._lifecycle.want_shutdown = True
+        self._lifecycle.soon()
+
+    def close(self) -> None:
+        """Answer everybody who waits, then end cleanly. Raises :class:`StorageError` where the disk refuses; closed it is all the same."""
+        if self._closed:
+            return
+        self._closed = True
+        self._effects.now_ns = self._clock.monotonic_ns()
+        for hosted in self._hosted.values():
+            self._effects.run(hosted, Stop())
+        self._sessions.flush()
+        self._transport.close()
+        self.root.close(clean=self.offline is None, broker_epoch=self._standing.broker_epoch)
+
+    def kill(self) -> None:
+        """End as a process that is killed: nothing is flushed, nobody is answered."""
+        if self._closed:
+            return
+        self._closed = True
+        self._transport.close()
+        self.root.close(clean=False)

@@ -1,0 +1,99 @@
+"""Produce requests: one event for each partition's batch, one answer for the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.ports import Address
+from pyreplog.quorum import PartitionKey
+from pyreplog.replica import Produce, Result
+from pyreplog.wire import ErrorCode, PartitionProduceResponse, ProduceRequest, ProduceResponse, Request, TopicProduceResponse
+
+__all__ = ["ProduceService"]
+
+_NO_ANSWER = 0
+
+
+class _ProduceGather:
+    """The answer to a request of several partitions, until all of them are decided."""
+
+    __slots__ = ("_correlation_id", "_missing", "_parts", "_service", "_source")
+
+    def __init__(self, service: ProduceService, source: Address, correlation_id: int, missing: int) -> None:
+        self._service = service
+        self._source = source
+        self._correlation_id = correlation_id
+        self._missing = missing
+        self._parts: dict[str, list[PartitionProduceResponse]] = {}
+
+    def add(self, hosted: Hosted, result: Result) -> None:
+        """One partition's outcome."""
+        assert type(result) is PartitionProduceResponse
+        self.put(hosted.topic_id, result)
+
+    def put(self, topic_id: str, result: PartitionProduceResponse) -> None:
+        """The same, where nothing is hosted."""
+        self._parts.setdefault(topic_id, []).append(result)
+        self._missing -= 1
+        if self._missing == 0:
+            self._service.effects.gathers.pop((self._source, self._correlation_id), None)
+            body = ProduceResponse([TopicProduceResponse(topic_id, parts) for topic_id, parts in self._parts.items()])
+            self._service.effects.respond(self._source, self._correlation_id, body)
+
+
+class ProduceService:
+    """Appends of clients. ``trusted``: addresses whose batches our own encoder made in this process, so that they need no check."""
+
+    def __init__(
+        self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing, trusted: Mapping[Address, None]
+    ) -> None:
+        self.effects = effects
+        self._standing = standing
+        self._hosted = hosted
+        self._trusted = trusted
+
+    def produce(self, message: Request, body: ProduceRequest) -> None:
+        """Append, and answer when ``acks`` is satisfied (acks 0: never)."""
+        topics = body.topic_data
+        effects = self.effects
+        if len(topics) == 1 and len(topics[0].partition_data) == 1:
+            data = topics[0].partition_data[0]
+            hosted = self._hosted.get((topics[0].topic_id, data.index))
+            if hosted is not None and effects.now_ns <= self._standing.leased_until_ns:
+                source = message.source
+                trusted = source in self._trusted
+                effects.run(hosted, Produce(source, message.correlation_id, body.acks, data.records, body.timeout_ms, trusted=trusted))
+                return
+        self._produce_many(message, body)
+
+    def _produce_many(self, message: Request, body: ProduceRequest) -> None:
+        effects = self.effects
+        count = sum(len(topic.partition_data) for topic in body.topic_data)
+        if count == 0:
+            if body.acks != _NO_ANSWER:
+                effects.respond(message.source, message.correlation_id, ProduceResponse([]))
+            return
+        gather = None
+        if body.acks != _NO_ANSWER:
+            gather = _ProduceGather(self, message.source, message.correlation_id, count)
+            effects.gathers[message.source, message.correlation_id] = gather
+        trusted = message.source in self._trusted
+        leased = effects.now_ns <= self._standing.leased_until_ns
+        for topic in body.topic_data:
+            for data in topic.partition_data:
+                hosted = self._hosted.get((topic.topic_id, data.index))
+                if hosted is not None and leased:
+                    event = Produce(message.source, message.correlation_id, body.acks, data.records, body.timeout_ms, trusted=trusted)
+                    effects.run(hosted, event)
+                elif gather is not None:
+                    gather.put(topic.topic_id, PartitionProduceResponse(data.index, self._refusal(topic.topic_id, data.index)))
+
+    def _refusal(self, topic_id: str, partition: int) -> ErrorCode:
+        """Why a batch is not taken: nothing was appended."""
+        if topic_id not in self._standing.image.topics:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if self._standing.image.partition((topic_id, partition)) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,0 +1,96 @@
+"""Proposals of this node's leaders on their way to the controller: one request at a time, and all that is proposed meanwhile goes with the
+next. Each proposal gets exactly one ``AlterPartitionAnswered``, also when no answer comes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.ports import Address
+from pyreplog.quorum import PartitionKey
+from pyreplog.replica import AlterPartition, AlterPartitionAnswered
+from pyreplog.wire import (
+    NO_ERROR,
+    AlterPartitionData,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopic,
+    ErrorCode,
+    Response,
+)
+
+__all__ = ["Proposals"]
+
+TIMEOUT_NS: Final = 1_000_000_000
+_NONE: Final = -1
+
+
+class Proposals:
+    """What the leaders of this node propose."""
+
+    def __init__(self, effects: Effects, standing: Standing, node_id: int, controller: Address) -> None:
+        self._effects = effects
+        self._standing = standing
+        self._node_id = node_id
+        self._controller = controller
+        self._waiting: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
+        self._sent: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
+        self._open = _NONE
+
+    def propose(self, hosted: Hosted, effect: AlterPartition) -> None:
+        """A leader wants another in-sync set; the newest proposal of a partition replaces one that was not sent yet."""
+        self._waiting[hosted.key] = (hosted, effect)
+
+    def flush(self) -> None:
+        """Send what waits, unless a request is on its way."""
+        if not self._waiting or self._open != _NONE or self._standing.broker_epoch < 0:
+            return
+        effects = self._effects
+        self._sent, self._waiting = self._waiting, {}
+        topics: dict[str, list[AlterPartitionData]] = {}
+        for (topic_id, _), (_, effect) in self._sent.items():
+            topics.setdefault(topic_id, []).append(effect.proposal)
+        body = AlterPartitionRequest(
+            self._node_id,
+            self._standing.broker_epoch,
+            [AlterPartitionTopic(topic_id, proposals) for topic_id, proposals in topics.items()],
+        )
+        correlation_id = self._open = effects.request(self._controller, body)
+        if correlation_id == _NONE:
+            self._fail(ErrorCode.REQUEST_TIMED_OUT)
+        else:
+            effects.timers.call_at(effects.now_ns + TIMEOUT_NS, lambda: self._expire(correlation_id))
+
+    def answered(self, message: Response, body: AlterPartitionResponse) -> None:
+        """The controller decided."""
+        if message.correlation_id != self._open:
+            return
+        self._open = _NONE
+        if body.error_code != NO_ERROR:
+            self._fail(body.error_code)
+            return
+        sent, self._sent = self._sent, {}
+        for topic in body.topics:
+            for result in topic.partitions:
+                found = sent.pop((topic.topic_id, result.partition_index), None)
+                if found is not None:
+                    hosted, effect = found
+                    self._effects.run(hosted, AlterPartitionAnswered(effect.token, result.error_code, result))
+        for hosted, effect in sent.values():
+            self._effects.run(hosted, AlterPartitionAnswered(effect.token, ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def forget(self, hosted: Hosted) -> None:
+        """The partition left this node."""
+        self._waiting.pop(hosted.key, None)
+        self._sent.pop(hosted.key, None)
+
+    def _expire(self, correlation_id: int) -> None:
+        if self._open == correlation_id:
+            self._open = _NONE
+            self._fail(ErrorCode.REQUEST_TIMED_OUT)
+
+    def _fail(self, code: int) -> None:
+        sent, self._sent = self._sent, {}
+        for hosted, effect in sent.values():
+            self._effects.run(hosted, AlterPartitionAnswered(effect.token, code))

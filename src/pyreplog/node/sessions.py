@@ -1,0 +1,231 @@
+"""The leader's side of replication: one fetch session for each node that follows this one.
+
+A session remembers what each partition's follower asks, so that a request names only what changed. The replicas keep the questions they
+cannot answer yet; as soon as one has something to say the session's open request is answered, with everything said in this turn.
+A question that stays unanswered is put to its replica again at most every half of the longest wait, and only when its follower sent
+something: so a follower that lives, and has everything, keeps counting as caught up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted
+from pyreplog.ports import Address, Random
+from pyreplog.quorum import PartitionKey
+from pyreplog.replica import FollowerFetch
+from pyreplog.wire import (
+    ErrorCode,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+    ReplicaState,
+    Request,
+)
+
+__all__ = ["FollowerSessions"]
+
+_MS: Final = 1_000_000
+_NONE: Final = -1
+
+
+class _Seat:
+    """One partition in a session. ``request`` is None when it has been answered and not asked anew."""
+
+    __slots__ = ("key", "request", "session", "sessions", "token")
+
+    def __init__(self, sessions: FollowerSessions, session: _Session, key: PartitionKey, token: int) -> None:
+        self.sessions = sessions
+        self.session = session
+        self.key = key
+        self.token = token
+        self.request: FetchPartition | None = None
+
+    def answer(self, result: PartitionData) -> None:
+        """The replica's answer: it uses the question up."""
+        self.request = None
+        session = self.session
+        session.ready[self.token] = (self.key[0], result)
+        if not session.dirty:
+            session.dirty = True
+            self.sessions.dirty.append(session)
+
+
+class _Session:
+    """With one follower. ``open``: the request that waits for an answer."""
+
+    __slots__ = (
+        "broker_epoch",
+        "dirty",
+        "epoch",
+        "open",
+        "open_until_ns",
+        "peer",
+        "ready",
+        "replica_id",
+        "seats",
+        "session_id",
+        "swept_ns",
+        "watched",
+    )
+
+    def __init__(self, replica: ReplicaState, session_id: int, peer: Address) -> None:
+        self.replica_id = replica.replica_id
+        self.broker_epoch = replica.replica_epoch
+        self.session_id = session_id
+        self.peer = peer
+        self.epoch = 0
+        self.seats: dict[PartitionKey, _Seat] = {}
+        self.ready: dict[int, tuple[str, PartitionData]] = {}
+        self.open = _NONE
+        self.open_until_ns = 0
+        self.swept_ns = 0
+        self.dirty = False
+        self.watched = False
+
+
+class FollowerSessions:
+    """All sessions of this node as a leader."""
+
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], random: Random, wait_max_ms: int) -> None:
+        self.dirty: list[_Session] = []
+        self._effects = effects
+        self._hosted = hosted
+        self._random = random
+        self._sweep_ns = wait_max_ms * _MS // 2
+        self._sessions: dict[int, _Session] = {}
+        """By follower."""
+        self._token = 0
+
+    def fetch(self, message: Request, body: FetchRequest, replica: ReplicaState) -> None:
+        """A follower's request: opens a session, or goes on with it."""
+        effects = self._effects
+        session = self._sessions.get(replica.replica_id)
+        if body.session_epoch == 0 and body.session_id == 0:
+            if session is not None:
+                self._close(session)
+            session = _Session(replica, self._random.getrandbits(31) | 1, message.source)
+            session.swept_ns = effects.now_ns
+            self._sessions[replica.replica_id] = session
+        else:
+            error = ErrorCode.NONE
+            if session is None or session.session_id != body.session_id:
+                error = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            elif session.epoch != body.session_epoch:
+                error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            if session is None or error != ErrorCode.NONE:
+                effects.respond(message.source, message.correlation_id, FetchResponse([], error))
+                return
+            session.broker_epoch = replica.replica_epoch
+        session.epoch = 1 if session.epoch == 0x7FFFFFFF else session.epoch + 1
+        if session.open != _NONE:
+            effects.respond(session.peer, session.open, FetchResponse([], session_id=session.session_id))
+        session.peer = message.source
+        session.open = message.correlation_id
+        session.open_until_ns = effects.now_ns + body.max_wait_ms * _MS
+        for forgotten in body.forgotten_topics_data:
+            for number in forgotten.partitions:
+                self._leave(session, (forgotten.topic_id, number))
+        for topic in body.topics:
+            for request in topic.partitions:
+                self._ask(session, (topic.topic_id, request.partition), request)
+        if effects.now_ns - session.swept_ns >= self._sweep_ns:
+            self._sweep(session, body)
+        if session.ready and not session.dirty:
+            session.dirty = True
+            self.dirty.append(session)
+        if not session.watched:
+            session.watched = True
+            effects.timers.call_at(session.open_until_ns, lambda: self._watch(session))
+
+    def disconnected(self, peer: Address) -> None:
+        """A follower's node is gone."""
+        for session in list(self._sessions.values()):
+            if session.peer == peer:
+                self._close(session)
+
+    def flush(self) -> None:
+        """Answer the open requests of the sessions that have something to say."""
+        dirty = self.dirty
+        if not dirty:
+            return
+        self.dirty = []
+        for session in dirty:
+            session.dirty = False
+            if session.open != _NONE and session.ready:
+                self._answer(session)
+
+    # --------------------------------------------------------------------------------------------------------------------------- parts
+
+    def _ask(self, session: _Session, key: PartitionKey, request: FetchPartition) -> None:
+        seat = session.seats.get(key)
+        if seat is None:
+            self._token -= 1
+            seat = session.seats[key] = _Seat(self, session, key, self._token)
+            self._effects.seats[seat.token] = seat
+        else:
+            session.ready.pop(seat.token, None)  # it was about an older question
+        hosted = self._hosted.get(key)
+        if hosted is None:
+            seat.answer(PartitionData(key[1], ErrorCode.UNKNOWN_TOPIC_ID))
+            return
+        seat.request = request
+        self._effects.run(hosted, FollowerFetch(session.peer, seat.token, request, session.replica_id, session.broker_epoch))
+
+    def _sweep(self, session: _Session, body: FetchRequest) -> None:
+        """Put the unanswered questions again."""
+        session.swept_ns = self._effects.now_ns
+        fresh = {(topic.topic_id, request.partition) for topic in body.topics for request in topic.partitions}
+        for seat in list(session.seats.values()):
+            if seat.request is not None and seat.key not in fresh:
+                self._ask(session, seat.key, seat.request)
+
+    def _leave(self, session: _Session, key: PartitionKey) -> None:
+        seat = session.seats.pop(key, None)
+        if seat is not None:
+            session.ready.pop(seat.token, None)
+            self._effects.seats.pop(seat.token, None)
+
+    def _close(self, session: _Session) -> None:
+        for seat in session.seats.values():
+            self._effects.seats.pop(seat.token, None)
+        session.seats = {}
+        session.ready = {}
+        session.open = _NONE
+        if self._sessions.get(session.replica_id) is session:
+            del self._sessions[session.replica_id]
+
+    def _answer(self, session: _Session) -> None:
+        ready = session.ready
+        session.ready = {}
+        if len(ready) == 1:
+            for topic_id, data in ready.values():
+                responses = [FetchableTopicResponse(topic_id, [data])]
+        else:
+            by_topic: dict[str, list[PartitionData]] = {}
+            for topic_id, data in ready.values():
+                by_topic.setdefault(topic_id, []).append(data)
+            responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
+        correlation_id = session.open
+        session.open = _NONE
+        self._effects.respond(session.peer, correlation_id, FetchResponse(responses, session_id=session.session_id))
+
+    def _watch(self, session: _Session) -> None:
+        """A timer: an open request must not wait longer than it said."""
+        session.watched = False
+        if session.open == _NONE or self._sessions.get(session.replica_id) is not session:
+            return
+        if session.open_until_ns <= self._effects.now_ns:
+            self._answer_empty(session)
+            return
+        session.watched = True
+        self._effects.timers.call_at(session.open_until_ns, lambda: self._watch(session))
+
+    def _answer_empty(self, session: _Session) -> None:
+        correlation_id = session.open
+        session.open = _NONE
+        self._effects.respond(session.peer, correlation_id, FetchResponse([], session_id=session.session_id))
