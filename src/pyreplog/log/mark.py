@@ -1,16 +1,14 @@
 """The durable mark: what a partition knows about itself that must outlive a crash (``replog.mark``).
 
-Two slots of one fixed size, each with a sequence number and a CRC-32C; the valid slot with the higher number counts::
+Three slots of one fixed size, each with a sequence number and a CRC-32C; the valid slot with the highest number counts::
 
-    position 0                                     position 512
-    +---------------------------------------+ ... +---------------------------------------+
-    | slot 0                                |     | slot 1                                |
-    +---------------------------------------+     +---------------------------------------+
+    position 0, 512 and 1024
     magic "RLMK" | version | flags | sequence | synced end | high watermark | start offset | partition | epochs crc | topic id | crc
        4 bytes   |    2    |   2   |    8     |     8      |       8        |      8       |     4     |     4      |    16    |  4
 
-A slot is overwritten as often as wanted until it was synced; then the other one is. So at most one slot ever holds bytes that power loss can
-tear, and the other one holds what the last sync left. After the end of a process the newest slot is exact; after power loss it may be old.
+One slot holds what the last sync left and is not touched; the other two take turns. So a process that ends within a write leaves the value
+before it, power loss, which may tear both of those two, leaves the synced one, and a reader beside a live writer always finds a
+whole slot. After the end of a process the newest slot is exact; after power loss it may be old.
 
 Format: docs/internals/format/snapshot.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end`` lowers and syncs
 the mark first.
@@ -33,7 +31,7 @@ _VERSION: Final = 1
 _SLOT: Final = struct.Struct(">4sHHQqqqiI16s")
 _CRC: Final = struct.Struct(">I")
 SLOT_SIZE: Final = _SLOT.size + _CRC.size
-SLOT_POSITIONS: Final = (0, 512)
+SLOT_POSITIONS: Final = (0, 512, 1024)
 
 _SYNC: Final = 1
 _INCOMPLETE: Final = 2
@@ -68,19 +66,18 @@ class MarkState(NamedTuple):
 class MarkFile:
     """The open mark of a log that is being written. Belongs to the log's owner."""
 
-    __slots__ = ("_buffer", "_crc_part", "_file", "_parts", "_slot", "_state", "_topic_id", "_written", "path")
+    __slots__ = ("_buffer", "_crc_part", "_file", "_newest", "_parts", "_stable", "_state", "_topic_id", "path")
 
     def __init__(self, path: str, file: File, state: MarkState, slot: int) -> None:
         self.path = path
         self._file = file
         self._state = state
-        #: The slot that the next write goes to.
-        self._slot = slot
+        #: The slot that the last sync covered, and the one written last.
+        self._stable = self._newest = slot
         self._topic_id = decode_uuid(state.topic_id)
         self._buffer = bytearray(SLOT_SIZE)
         self._crc_part = memoryview(self._buffer)[: _SLOT.size]
         self._parts = [self._buffer]
-        self._written = False
 
     @property
     def state(self) -> MarkState:
@@ -89,29 +86,32 @@ class MarkFile:
 
     @classmethod
     def create(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
-        """A new mark holding ``state`` in both slots, synced. A file there before is replaced. The caller syncs the folder."""
+        """A new mark holding ``state``, twice, synced. A file there before is replaced. The caller syncs the folder."""
         path = join(directory, MARK_NAME)
         if disk.stat(path) is not None:
             disk.remove(path)
         mark = cls(path, disk.create(path), state, 0)
         mark.write_state(state)
-        mark._slot = 1
         mark.write_state(state)
         mark.sync()
         return mark
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, found: MarkState, slot: int) -> MarkFile:
-        """Go on from ``found``, which :func:`find_mark` found in ``slot``. Synced first: from here on that slot is the stable one."""
+    def open(cls, disk: Disk, directory: str, found: MarkState, slot: int, *, synced: bool) -> MarkFile:
+        """Go on from ``found``, which :func:`find_mark` found in ``slot``: from here on that slot is the stable one.
+
+        So it is synced first, unless ``synced`` says that it surely is.
+        """
         path = join(directory, MARK_NAME)
         file = disk.open(path, write=True)
-        file.sync()
-        return cls(path, file, found, slot ^ 1)
+        if not synced:
+            file.sync()
+        return cls(path, file, found, slot)
 
     def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
         """Write these where they differ from what was last written. Not synced."""
         state = self._state
-        if state.synced_end == synced_end and state.high_watermark == high_watermark and state.start_offset == start_offset and self._written:
+        if state.synced_end == synced_end and state.high_watermark == high_watermark and state.start_offset == start_offset:
             return
         self.write_state(state._replace(synced_end=synced_end, high_watermark=high_watermark, start_offset=start_offset))
 
@@ -140,16 +140,15 @@ class MarkFile:
             self._topic_id,
         )
         _CRC.pack_into(buffer, _SLOT.size, crc32c(self._crc_part))
-        self._file.write_at(SLOT_POSITIONS[self._slot], self._parts)
+        slot = (self._stable + 1) % 3 if self._newest == self._stable else 3 - self._stable - self._newest
+        self._file.write_at(SLOT_POSITIONS[slot], self._parts)
+        self._newest = slot
         self._state = state._replace(sequence=sequence)
-        self._written = True
 
     def sync(self) -> None:
-        """Make what was written durable; the next write then goes to the other slot."""
+        """Make what was written durable; its slot is then left alone until the next sync."""
         self._file.sync()
-        if self._written:
-            self._slot ^= 1
-            self._written = False
+        self._stable = self._newest
 
     def close(self) -> None:
         """Release the file."""
@@ -183,7 +182,7 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
-    """The newest valid slot of a mark file's content and its number; None where neither is valid."""
+    """The newest valid slot of a mark file's content and its number; None where none is valid."""
     best: tuple[MarkState, int] | None = None
     for slot, position in enumerate(SLOT_POSITIONS):
         state = parse_slot(bytes(data[position : position + SLOT_SIZE]))

@@ -1,0 +1,33 @@
+"""Batches -> one partition on a Disk: the door.
+
+:class:`Log` is a partition being written, :class:`LogRoot` the folder of a node's partitions, :class:`LogReader` a view of one
+partition that needs no lock and writes nothing.
+"""
+
+from __future__ import annotations
+
+from pyreplog.log.epochs import EpochCache
+from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
+from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, parse_directory_name
+from pyreplog.log.loader import RecoveryReport
+from pyreplog.log.log import Appended, Log, SyncPlan
+from pyreplog.log.slice import LogSlice
+from pyreplog.log.snapshot import read_state, write_state
+
+__all__ = [
+    "METADATA_TOPIC",
+    "Appended",
+    "EpochCache",
+    "Log",
+    "LogSlice",
+    "RecoveryReport",
+    "SyncPlan",
+    "check_topic",
+    "decode_uuid",
+    "directory_name",
+    "encode_uuid",
+    "parse_directory_name",
+    "random_uuid",
+    "read_state",
+    "write_state",
+]

@@ -1,0 +1,108 @@
+"""Which files of a partition folder are its segments, and what an interrupted clean-up left to be finished.
+
+Kafka replaces segments in steps that may be interrupted (``.cleaned`` -> ``.swap`` -> final) and removes files under ``.deleted``. The
+plan says how to end that; a writer carries it out, a reader looks through it. Rules: Kafka's ``LogLoader``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyreplog.log.layout import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TORN_PREFIX,
+    join,
+    parse_base_offset,
+)
+from pyreplog.log.segment import scan_segment
+from pyreplog.ports import Disk
+
+_KAFKA_SNAPSHOT_DELETED = ".checkpoint.deleted"
+_SEGMENT_FILE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", ".snapshot")
+
+
+class FolderPlan(NamedTuple):
+    """What to do with the files of a folder, in this order: ``remove``, then ``rename``. Then the segments are ``bases``."""
+
+    remove: list[str]
+    rename: list[tuple[str, str]]
+    bases: list[int]
+    """Base offsets of the segments, rising."""
+    swapped: frozenset[int]
+    """Bases whose log file is (before the renaming) still under its ``.swap`` name."""
+
+
+def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
+    """What the files ``names`` of ``directory`` make. Reads only, and only where a replacement was interrupted."""
+    remove = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_KAFKA_SNAPSHOT_DELETED)]
+    remove += [name for name in names if name.startswith(TORN_PREFIX) and name.endswith(TEMPORARY_SUFFIX)]
+    cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
+    swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    cleaned_from = min((base for base in map(_base_of, cleaned) if base is not None), default=None)
+    if cleaned_from is not None:
+        # A switch to several new segments was interrupted before all were ready: the old ones are still there and count.
+        dropped = [name for name in swaps if (base := _base_of(name)) is not None and base >= cleaned_from]
+        remove += dropped
+        swaps = [name for name in swaps if name not in dropped]
+    remove += cleaned
+    live = [name for name in names if name not in remove and name not in swaps]
+    replaced = _replaced(disk, directory, swaps, live)
+    remove += replaced
+    live = [name for name in live if name not in replaced]
+    rename = [(name, name[: -len(SWAP_SUFFIX)]) for name in swaps]
+    bases = {base for name in [*live, *(final for _, final in rename)] if (base := parse_base_offset(name)) is not None}
+    swapped = frozenset(base for _, final in rename if (base := parse_base_offset(final)) is not None)
+    # Indexes of segments that are not there would be taken for those of a later segment of the same base.
+    for name in live:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex"):
+            base = parse_base_offset(name, suffix)
+            if base is not None and base not in bases:
+                remove.append(name)
+    return FolderPlan(remove, rename, sorted(bases), swapped)
+
+
+def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
+    """Carry it out, durably."""
+    for name in plan.remove:
+        disk.remove(join(directory, name))
+    for source, target in plan.rename:
+        disk.rename(join(directory, source), join(directory, target))
+    if plan.remove or plan.rename:
+        disk.sync_directory(directory)
+
+
+def _replaced(disk: Disk, directory: str, swaps: Sequence[str], live: Sequence[str]) -> list[str]:
+    """Files of the segments that the finished replacements among ``swaps`` stand for."""
+    start: int | None = None
+    end = 0
+    for name in swaps:
+        base = parse_base_offset(name, LOG_SUFFIX + SWAP_SUFFIX)
+        if base is None:
+            continue
+        file = disk.open(join(directory, name))
+        try:
+            scan = scan_segment(file, file.size(), base, check_crc=False)
+        finally:
+            file.close()
+        start = base if start is None else min(start, base)
+        end = max(end, scan.next_offset if scan.batch_count else base + 1)
+    if start is None:
+        return []
+    replaced = []
+    for name in live:
+        base = _base_of(name) if name.endswith(_SEGMENT_FILE_SUFFIXES) else None
+        if base is not None and start <= base < end:
+            replaced.append(name)
+    return replaced
+
+
+def _base_of(name: str) -> int | None:
+    """The number before the first dot."""
+    return parse_base_offset(name.partition(".")[0], "")

@@ -1,0 +1,360 @@
+"""Open a partition folder for writing: trust what a clean stop left, or find out what a crash left.
+
+Rules (docs/internals/durability.md):
+
+* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. Also a gap is a torn
+  place: a later record must not be seen where an earlier one was lost;
+* bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
+* the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high watermark, for the page cache
+  survived; without a mark it is the recovery point in the root's checkpoint, and everything is scanned;
+* recovery is idempotent: interrupted anywhere, it ends the same when begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyreplog._core import RecordBatch, SegmentScanner
+from pyreplog.config import LogConfig
+from pyreplog.errors import CorruptError, CorruptLogError, raise_for_status
+from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.folder import apply_plan, plan_folder
+from pyreplog.log.layout import INT64_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
+from pyreplog.log.mark import MarkState
+from pyreplog.log.segment import Segment, describe_damage, scan_segment
+from pyreplog.log.torn import keep_tail
+from pyreplog.ports import Clock, Disk
+from pyreplog.values import NO_EPOCH
+
+_SEARCH_SIZE_MAX: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a log found and did. Sizes in bytes."""
+
+    clean: bool
+    """Whether the folder was taken as a clean stop left it (its tail was checked all the same)."""
+    mark_found: bool
+    """Whether there was a valid durable mark of this partition."""
+    durable_end: int
+    """Below this offset damage would have been rot."""
+    scanned_size: int = 0
+    torn_size: int = 0
+    """Bytes cut at the end."""
+    kept: tuple[str, ...] = ()
+    """Files beside the log that hold what was cut."""
+    notes: tuple[str, ...] = ()
+    """What else was found, in words."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """The parts of an opened log."""
+
+    segments: list[Segment]
+    epochs: EpochCache
+    start_offset: int
+    end_offset: int
+    synced_end: int
+    report: RecoveryReport
+    changed: bool
+    """Whether mark and epoch file must be written anew."""
+
+
+@dataclass(slots=True)
+class Loader:
+    """One opening of one folder. Use once: ``load()``."""
+
+    disk: Disk
+    directory: str
+    config: LogConfig
+    clock: Clock
+    state: MarkState | None
+    clean: bool
+    same_boot: bool
+    recovery_point: int
+    log_start_offset: int
+    _notes: list[str] = field(default_factory=list)
+    _kept: list[str] = field(default_factory=list)
+    _torn_size: int = 0
+    _scanned_size: int = 0
+
+    def load(self) -> Loaded:
+        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was."""
+        plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
+        apply_plan(self.disk, self.directory, plan)
+        segments = [self._segment(base) for base in plan.bases]
+        self._check_start(segments)
+        if self.clean and self.state is not None and segments:
+            loaded = self._load_clean(segments, self.state)
+            if loaded is not None:
+                return loaded
+            self._notes.append("the clean shutdown marker is not to be believed here: the end of the log is not where it says")
+        return self._load_unclean(segments)
+
+    # -- clean --
+
+    def _load_clean(self, segments: list[Segment], state: MarkState) -> Loaded | None:
+        """Without a scan of everything; None where the tail is not as a clean stop leaves it."""
+        active = segments[-1]
+        scan = active.open_tail(self.clock.wall_ms(), check_crc=True)
+        self._scanned_size += scan.position
+        if scan.position != active.size or active.next_offset != state.synced_end:
+            return None
+        epochs = self._trusted_epochs()
+        if epochs is None:
+            return None
+        for segment in segments:
+            segment.synced = True
+        return self._loaded(segments, epochs, synced_end=state.synced_end, clean=True)
+
+    # -- unclean --
+
+    @property
+    def durable_end(self) -> int:
+        """Damage below this offset is rot, at or above it a torn tail."""
+        state = self.state
+        if state is None:
+            return self.recovery_point
+        if self.same_boot and not state.poisoned:
+            return max(state.synced_end, state.high_watermark)
+        return state.synced_end
+
+    def _load_unclean(self, segments: list[Segment]) -> Loaded:
+        state = self.state
+        scan_from = 0 if state is None or state.poisoned else state.synced_end
+        epochs = self._trusted_epochs()
+        if epochs is None:
+            self._notes.append("the leader epoch history was missing or not to be believed: made anew from the batches")
+        first = max((index for index, segment in enumerate(segments) if segment.base_offset <= scan_from), default=0)
+        found: list[tuple[int, int]] = []
+        if epochs is None:
+            for segment in segments[:first]:
+                found += self._walk_epochs(segment)
+            epochs = EpochCache()
+        elif segments:
+            epochs.truncate_from_end(segments[first].base_offset)
+        found += self._scan(segments, first, epochs.latest)
+        for epoch, offset in found:
+            if epoch > epochs.latest and epoch != NO_EPOCH:
+                epochs.assign(epoch, offset)
+        end = segments[-1].next_offset if segments else None
+        if end is not None and end < self.durable_end:
+            raise CorruptLogError(
+                "the log ends before what was synced", start=end, end=self.durable_end, file=segments[-1].path, position=segments[-1].size
+            )
+        if not segments:
+            segments.append(self._first_segment())
+        # A name made just before a kill may not be durable yet, and nobody else will see to it.
+        self.disk.sync_directory(self.directory)
+        synced_end = min(self.durable_end if state is None else state.synced_end, segments[-1].next_offset)
+        return self._loaded(segments, epochs, synced_end=synced_end, clean=False)
+
+    def _scan(self, segments: list[Segment], first: int, last_epoch: int) -> list[tuple[int, int]]:
+        """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what was cut whole."""
+        found: list[tuple[int, int]] = []
+        expected = segments[first - 1].end_offset() if first else None
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            if expected is not None and segment.base_offset != expected and not self._may_follow(segment, expected):
+                self._drop(segments, index)
+                break
+            start = segment.base_offset if expected is None else max(expected, segment.base_offset)
+            scan = scan_segment(
+                segment.file, segment.size, segment.base_offset, next_offset=start, index_interval=self.config.index_interval_bytes
+            )
+            self._scanned_size += scan.position
+            end = scan.next_offset if scan.batch_count else start
+            falls = bool(scan.epochs) and scan.epochs[0][0] < last_epoch
+            if falls:
+                end, position = start, 0
+            else:
+                position = scan.position
+            if position < segment.size:
+                self._refuse_old_format(segment, position)
+                if end < self.durable_end:
+                    raise self._rot(segments, index, scan, position, end)
+                self._drop(segments, index + 1)
+                self._cut(segment, position)
+                if falls:
+                    scan = scan_segment(segment.file, 0, segment.base_offset, index_interval=self.config.index_interval_bytes)
+            segment.set_scanned(scan, closed=index + 1 < len(segments))
+            segment.created_ms = self.clock.wall_ms()
+            found += scan.epochs
+            last_epoch = max(last_epoch, scan.last_epoch)
+            expected = segment.next_offset
+            if index + 1 == len(segments):
+                break
+        return found
+
+    def _refuse_old_format(self, segment: Segment, position: int) -> None:
+        reason = describe_damage(segment.file, position, segment.size, "")
+        if reason:
+            raise CorruptError(reason, file=segment.path, position=position)
+
+    def _may_follow(self, segment: Segment, expected: int) -> bool:
+        """Whether ``segment`` may come after a log that ends at ``expected``, which is not its base. Raises where that is rot.
+
+        Our own logs have no gaps between segments: there one means that something was lost. Compacted ones of Kafka's do.
+        """
+        torn = expected >= self.durable_end
+        if segment.base_offset < expected:
+            if not torn:
+                raise CorruptLogError("two segments overlap", start=segment.base_offset, end=expected, file=segment.path, position=0)
+            return False
+        if self.state is None or (self.state.adopted and not torn):
+            return True
+        if not torn:
+            raise CorruptLogError("a part of the log is missing", start=expected, end=segment.base_offset, file=segment.path, position=0)
+        return False
+
+    def _cut(self, segment: Segment, position: int) -> None:
+        size = segment.size
+        kept = keep_tail(self.disk, segment, position, size)
+        if kept is not None:
+            self._kept.append(kept)
+        segment.file.truncate(position)
+        segment.size = position
+        self._torn_size += size - position
+
+    def _drop(self, segments: list[Segment], index: int) -> None:
+        """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under another name."""
+        dropped = segments[index:]
+        for segment in reversed(dropped):
+            segment.release()
+            for suffix in SEGMENT_SUFFIXES:
+                path = join(self.directory, segment_name(segment.base_offset, suffix))
+                if self.disk.stat(path) is None:
+                    continue
+                if suffix == LOG_SUFFIX and segment.size:
+                    kept = self._free_name(segment.base_offset)
+                    self.disk.rename(path, kept)
+                    self._kept.append(kept)
+                    self._torn_size += segment.size
+                else:
+                    self.disk.remove(path)
+        if dropped:
+            self.disk.sync_directory(self.directory)
+        del segments[index:]
+
+    def _free_name(self, base_offset: int) -> str:
+        number = 0
+        while self.disk.stat(path := join(self.directory, f"{TORN_PREFIX}{base_offset}-0-{number}")) is not None:
+            number += 1
+        return path
+
+    def _rot(self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int) -> CorruptLogError:
+        """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
+        segment = segments[index]
+        if scan.status:
+            reason = _words(scan.status)
+        elif position != scan.position:
+            reason = "the leader epoch falls"
+        else:
+            reason = "a batch is cut off"
+        reason = describe_damage(segment.file, position, segment.size, reason)
+        end = _resume(segment, position, start)
+        if end is None:
+            end = segments[index + 1].base_offset if index + 1 < len(segments) else self.durable_end
+        return CorruptLogError(reason, start=start, end=max(end, start + 1), file=segment.path, position=position)
+
+    # -- both --
+
+    def _segment(self, base: int) -> Segment:
+        path = join(self.directory, segment_name(base, LOG_SUFFIX))
+        found = self.disk.stat(path)
+        size = 0 if found is None else found.size
+        return Segment(self.disk, self.directory, base, size=size, index_interval=self.config.index_interval_bytes, writable=True)
+
+    def _first_segment(self) -> Segment:
+        base = self.state.start_offset if self.state is not None else max(self.log_start_offset, 0)
+        if base < self.durable_end:
+            raise CorruptLogError("the log's files are gone", start=base, end=self.durable_end, file=self.directory)
+        segment = Segment.create(
+            self.disk, self.directory, base, index_interval=self.config.index_interval_bytes, wall_ms=self.clock.wall_ms()
+        )
+        self.disk.sync_directory(self.directory)
+        return segment
+
+    def _check_start(self, segments: Sequence[Segment]) -> None:
+        state = self.state
+        if state is None or state.adopted or not segments:
+            return
+        first = segments[0].base_offset
+        if first > state.start_offset and state.start_offset < self.durable_end:
+            raise CorruptLogError("the beginning of the log is missing", start=state.start_offset, end=first, file=self.directory)
+
+    def _trusted_epochs(self) -> EpochCache | None:
+        """The history in the file, where the mark vouches for it."""
+        if self.state is None:
+            return None
+        try:
+            epochs = read_epochs(self.disk, self.directory)
+        except CorruptError:
+            return None
+        if epochs is None:
+            epochs = EpochCache()
+        return epochs if epochs.checksum() == self.state.epochs_crc else None
+
+    def _walk_epochs(self, segment: Segment) -> list[tuple[int, int]]:
+        scan = scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False)
+        self._scanned_size += scan.position
+        return scan.epochs
+
+    def _loaded(self, segments: list[Segment], epochs: EpochCache, *, synced_end: int, clean: bool) -> Loaded:
+        end = segments[-1].next_offset
+        first = segments[0].base_offset
+        if self.state is not None:
+            start = min(max(self.state.start_offset, first), end)
+        elif self.log_start_offset > end:
+            # Kafka would delete everything now. A checkpoint has no checksum: it is not believed against the data.
+            self._notes.append(f"the log start checkpoint says {self.log_start_offset}, behind the end {end}: not believed")
+            start = first
+        else:
+            start = max(self.log_start_offset, first)
+        changed = epochs.truncate_from_end(end)
+        changed = epochs.truncate_from_start(start) or changed
+        report = RecoveryReport(
+            clean=clean,
+            mark_found=self.state is not None,
+            durable_end=self.durable_end,
+            scanned_size=self._scanned_size,
+            torn_size=self._torn_size,
+            kept=tuple(self._kept),
+            notes=tuple(self._notes),
+        )
+        return Loaded(segments, epochs, start, end, synced_end, report, changed or not clean)
+
+
+def _words(status: int) -> str:
+    try:
+        raise_for_status(status, 0)
+    except CorruptError as error:
+        return error.reason
+
+
+def _resume(segment: Segment, position: int, start: int) -> int | None:
+    """Base offset of the first whole batch behind the damage at ``position``; None where none is found.
+
+    First where the damaged batch's own length leads, then wherever the index says that a batch begins.
+    """
+    candidates = []
+    if position + 12 <= segment.size:
+        candidates.append(position + 12 + int.from_bytes(segment.file.read_at(position + 8, 4), "big", signed=True))
+    offsets = segment.indexes.offsets
+    candidates += [entry for slot in range(offsets.count) if (entry := offsets.entry(slot)[1]) > position]
+    for candidate in candidates:
+        if not position < candidate < segment.size:
+            continue
+        data = segment.file.read_at(candidate, min(_SEARCH_SIZE_MAX, segment.size - candidate))
+        try:
+            batch = RecordBatch(data)
+            batch.check_crc()
+        except CorruptError:
+            continue
+        if start < batch.base_offset <= INT64_MAX:
+            return batch.base_offset
+    return None

@@ -1,0 +1,789 @@
+"""One partition's log on a Disk: append, read, truncate, and what of it is durable.
+
+It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who leads, what the high watermark is,
+and when to sync is told to it. Every mutation needs the caller's lock (one owner); nothing here waits for the disk but small state files.
+
+Appends and truncations touch the page cache and return at once. :meth:`Log.sync_plan` says what makes everything durable, the
+caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyreplog._core import RecordBatch, stamp
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, ConfigError, CorruptError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
+from pyreplog.log.epochs import EpochCache, write_epochs
+from pyreplog.log.identity import read_topic_id, write_topic_id
+from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
+from pyreplog.log.loader import Loader, RecoveryReport
+from pyreplog.log.mark import MarkFile, MarkState, find_mark
+from pyreplog.log.segment import OUT_OF_ROOM, Segment
+from pyreplog.log.segments import Segments
+from pyreplog.log.settings import read_config, write_config
+from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
+from pyreplog.ports import Buffer, Clock, Disk, File
+from pyreplog.record import CODEC_NUMBERS, recompress, set_append_time, validate_from_client
+from pyreplog.values import LogStats, TopicPartition
+
+
+class Appended(NamedTuple):
+    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    record_count: int
+    size: int
+
+
+class SyncPlan(NamedTuple):
+    """``files`` to sync so that the log is durable below ``upto``. Valid for this ``generation`` of the log."""
+
+    files: list[File]
+    upto: int
+    generation: int
+
+
+class Log:
+    """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of :class:`LogSlice`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        *,
+        topic_partition: TopicPartition,
+        topic_id: str,
+        config: LogConfig,
+        clock: Clock,
+        segments: Segments,
+        epochs: EpochCache,
+        mark: MarkFile,
+        recovery: RecoveryReport,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.clock = clock
+        #: The leader epoch history. Read it; mutate it through the log only.
+        self.epochs = epochs
+        #: What opening found and did.
+        self.recovery = recovery
+        #: Rises with each truncation; slices and syncs of an older one are void.
+        self.generation = 0
+        self._segments = segments
+        self._active = segments.last
+        self._mark = mark
+        state = mark.state
+        self.start_offset = state.start_offset
+        #: One past the last offset: what the next batch gets.
+        self.end_offset = self._active.next_offset
+        #: Everything below is on stable storage.
+        self.flushed_offset = state.synced_end
+        self.high_watermark = state.high_watermark
+        self._tail = TailCache(TAIL_SIZE)
+        self._failure: Exception | None = None
+        self._closed = False
+        self._unsynced_since_ns = -1
+        self._batches = self._records = self._bytes = self._syncs = 0
+        self._set_config(config)
+
+    # -- life --
+
+    @classmethod
+    def create(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: str,
+        config: LogConfig,
+        clock: Clock,
+        incomplete: bool = False,
+        start_offset: int = 0,
+    ) -> Log:
+        """A new, empty log in a new folder. The mark comes last, and is synced with the folder: without it the folder counts as never made.
+
+        The caller syncs the folder above. ``incomplete``: this replica is known to miss records (it replaces one that was lost).
+        """
+        disk.make_directory(directory)
+        write_topic_id(disk, directory, topic_id)
+        write_config(disk, directory, config)
+        segment = Segment.create(
+            disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms()
+        )
+        segment.synced = True
+        epochs = EpochCache()
+        mark = MarkFile.create(
+            disk,
+            directory,
+            MarkState(
+                synced_end=start_offset,
+                high_watermark=start_offset,
+                start_offset=start_offset,
+                durability=config.durability,
+                incomplete=incomplete,
+                adopted=False,
+                poisoned=False,
+                epochs_crc=epochs.checksum(),
+                topic_id=topic_id,
+                partition=partition,
+            ),
+        )
+        disk.sync_directory(directory)
+        write_epochs(disk, directory, epochs)
+        return cls(
+            disk,
+            directory,
+            topic_partition=TopicPartition(topic, partition),
+            topic_id=topic_id,
+            config=config,
+            clock=clock,
+            segments=Segments([segment]),
+            epochs=epochs,
+            mark=mark,
+            recovery=RecoveryReport(clean=True, mark_found=True, durable_end=start_offset),
+        )
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        topic: str,
+        partition: int,
+        config: LogConfig | None,
+        clock: Clock,
+        clean: bool,
+        same_boot: bool,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        topic_id: str | None = None,
+        trust_mark: bool = True,
+    ) -> Log:
+        """The log in an existing folder, recovered where it was not stopped cleanly.
+
+        ``clean``: a clean shutdown of this root was found. ``same_boot``: the machine did not restart since the folder was last written,
+        so that what was in the page cache is still there. The offsets are those of the root's checkpoints and serve where there is no mark.
+        ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the mark is void.
+
+        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config`` contradicts
+        the kept durability; :class:`StorageError`.
+        """
+        kept_id = read_topic_id(disk, directory)
+        if topic_id is not None and kept_id is not None and topic_id != kept_id:
+            raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")
+        found = find_mark(disk, directory, topic_id=kept_id, partition=partition) if trust_mark else None
+        if kept_id is None:
+            # Without partition.metadata the id in the mark is the only one left.
+            kept_id = topic_id or (found[0].topic_id if found is not None else None)
+            if kept_id is None:
+                raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
+            write_topic_id(disk, directory, kept_id)
+        state = None if found is None else found[0]
+        kept = read_config(disk, directory)
+        config = _settle_config(kept, config, state, directory)
+        if config != kept:
+            write_config(disk, directory, config)
+        loaded = Loader(
+            disk, directory, config, clock, state, clean, same_boot, recovery_point, log_start_offset
+        ).load()
+        end = loaded.end_offset
+        crashed_cache = state is not None and (state.poisoned or not same_boot)
+        if state is None:
+            high_watermark = min(high_watermark, end)
+        elif not loaded.report.clean and crashed_cache and state.durability == "os":
+            high_watermark = min(state.high_watermark, state.synced_end)
+        else:
+            high_watermark = state.high_watermark
+        new_state = MarkState(
+            synced_end=loaded.synced_end,
+            high_watermark=max(min(high_watermark, end), loaded.start_offset),
+            start_offset=loaded.start_offset,
+            durability=config.durability,
+            # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it acknowledged.
+            incomplete=state is None
+            or state.incomplete
+            or (not loaded.report.clean and crashed_cache and state.durability == "os"),
+            adopted=state.adopted if state is not None else end > loaded.start_offset,
+            poisoned=False,
+            epochs_crc=loaded.epochs.checksum(),
+            topic_id=kept_id,
+            partition=partition,
+            sequence=state.sequence if state is not None else 0,
+        )
+        if not loaded.report.clean and config.durability == "sync":
+            new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
+        if found is None:
+            mark = MarkFile.create(disk, directory, new_state)
+            disk.sync_directory(directory)
+        else:
+            mark = MarkFile.open(disk, directory, found[0], found[1], synced=loaded.report.clean)
+            if new_state != found[0]:
+                mark.write_state(new_state)
+                mark.sync()
+        if loaded.changed:
+            write_epochs(disk, directory, loaded.epochs)
+        log = cls(
+            disk,
+            directory,
+            topic_partition=TopicPartition(topic, partition),
+            topic_id=kept_id,
+            config=config,
+            clock=clock,
+            segments=Segments(loaded.segments),
+            epochs=loaded.epochs,
+            mark=mark,
+            recovery=loaded.report,
+        )
+        log._write_indexes()
+        return log
+
+    def close(self, *, clean: bool) -> None:
+        """Release everything. ``clean``: first make all of it durable, complete the indexes, and sync the mark; not clean: as a kill would."""
+        if self._closed:
+            return
+        try:
+            if clean and self._failure is None:
+                self._write_indexes(closing=True)
+                self._sync_blocking()
+                write_epochs(self.disk, self.directory, self.epochs, durable=True)
+                self._write_mark_synced()
+        finally:
+            self._closed = True
+            self._tail.clear()
+            self._segments.close()
+            self._mark.close()
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def durability(self) -> str:
+        """``sync`` or ``os``: which end counts."""
+        return self._config.durability
+
+    @property
+    def counted_end(self) -> int:
+        """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the written one for ``os``."""
+        return self.flushed_offset if self._counts_flushed else self.end_offset
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether this replica may miss acknowledged records (kept in the mark)."""
+        return self._mark.state.incomplete
+
+    @property
+    def failure(self) -> Exception | None:
+        """What poisoned the log; None while it is well."""
+        return self._failure
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def update_config(self, config: LogConfig) -> None:
+        """Take over new settings and keep them with the log. Its durability cannot change (:class:`ConfigError`)."""
+        self._check_open()
+        if config.durability != self._config.durability:
+            raise ConfigError(_durability_text(self.directory, self._config.durability, config.durability))
+        write_config(self.disk, self.directory, config)
+        self._set_config(config)
+
+    def keep_tail(self, size_max: int) -> None:
+        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end. 0: nothing, and buffers are free at once."""
+        self._tail = TailCache(size_max)
+
+    # -- appending --
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """Let ``leader_epoch`` begin at the log's end. REQUIRES it to be newer than any in the log."""
+        self._check_writable()
+        if leader_epoch < self.epochs.latest:
+            raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
+        self._assign_epoch(leader_epoch, self.end_offset)
+
+    def append_as_leader(self, batch: Buffer, leader_epoch: int, *, trusted: bool = False) -> Appended:
+        """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and not to be changed after).
+
+        Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
+        Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`: nothing was
+        appended then; :class:`ClosedError` once the log is closed or poisoned.
+        """
+        if self._failure is not None or self._closed:
+            self._check_writable()
+        view = memoryview(batch)
+        header = RecordBatch(view)
+        if not trusted:
+            if header.size != view.nbytes:
+                raise CorruptError("bytes behind the batch", position=header.size)
+            validate_from_client(header)
+        if self._rewrites or view.readonly:
+            view, header = self._rewrite(view, header)
+        size = header.size
+        if size > self._size_limit:
+            raise MessageTooLargeError(self._too_large(size))
+        base = self.end_offset
+        if leader_epoch != self.epochs.latest:
+            self._assign_epoch(leader_epoch, base)
+        stamp(view, base, leader_epoch)
+        header_count = header.record_count
+        next_offset = base + header_count
+        max_timestamp = header.max_timestamp
+        active = self._active
+        if active.size > self._segment_size_max - size or self._is_full(size, next_offset - 1, max_timestamp):
+            active = self._roll()
+        try:
+            active.append((view,), size, next_offset - 1, max_timestamp)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+        if base == self.flushed_offset:
+            self._unsynced_since_ns = -1
+        self.end_offset = next_offset
+        tail = self._tail
+        if tail.size_max:
+            tail.append(base, next_offset, view, size)
+        self._batches += 1
+        self._records += header_count
+        self._bytes += size
+        return Appended(base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size)
+
+    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+        """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.
+
+        All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not falling. Gaps are allowed.
+        """
+        if self._failure is not None or self._closed:
+            self._check_writable()
+        views: list[memoryview] = []
+        batches: list[tuple[int, int, int, int, int]] = []
+        expected = self.end_offset
+        latest = self.epochs.latest
+        total = 0
+        for part in parts:
+            view = memoryview(part)
+            position, size = 0, view.nbytes
+            while position < size:
+                batch = RecordBatch(view, position)
+                batch.check_crc()
+                base, last, epoch, length = batch.base_offset, batch.last_offset, batch.leader_epoch, batch.size
+                if base < expected or last < base:
+                    raise CorruptError(f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position)
+                if epoch < latest or epoch < 0:
+                    raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
+                batches.append((base, last, epoch, length, batch.max_timestamp))
+                expected, latest = last + 1, epoch
+                position += length
+            views.append(view)
+            total += size
+        if not batches:
+            return self.end_offset
+        self._append_checked(views, batches, total)
+        return self.end_offset
+
+    def _append_checked(self, views: list[memoryview], batches: list[tuple[int, int, int, int, int]], total: int) -> None:
+        """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``."""
+        first = batches[0]
+        last_offset = batches[-1][1]
+        if first[0] - self.end_offset > INT32_MAX and not self._mark.state.adopted:
+            # A segment cannot bridge such a gap, so there will be one between segments: say that it is none of damage.
+            self._mark.write_state(self._state()._replace(adopted=True))
+        for base, _, epoch, _, _ in batches:
+            if epoch != self.epochs.latest:
+                self._assign_epoch(epoch, base)
+        active = self._active
+        if active.size > self._segment_size_max - total or self._is_full(total, last_offset, first[4]):
+            # The new segment begins where the log ends, unless the batches are too far away for its indexes.
+            active = self._roll(self.end_offset if last_offset - self.end_offset <= INT32_MAX else first[0])
+        try:
+            active.write(views, total)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+        for _, last, _, size, timestamp in batches:
+            active.note(size, last, timestamp)
+        if self._tail.size_max:
+            start = self.end_offset
+            count = 0
+            for view in views:
+                # Which offsets a part holds: count its batches along.
+                rest = view.nbytes
+                while rest > 0:
+                    rest -= batches[count][3]
+                    count += 1
+                end = batches[count - 1][1] + 1 if count else start
+                self._tail.append(start, end, view, view.nbytes)
+                start = end
+        self.end_offset = last_offset + 1
+        self._batches += len(batches)
+        self._records += self.end_offset - first[0]
+        self._bytes += total
+
+    def _rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
+        """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so."""
+        if self._codec is not None and header.codec != self._codec:
+            view = memoryview(recompress(header, self._codec))
+        elif view.readonly:
+            view = memoryview(bytearray(view))
+        if self._append_time:
+            set_append_time(view, self.clock.wall_ms())
+        return view, RecordBatch(view)
+
+    def _is_full(self, size: int, last_offset: int, max_timestamp: int) -> bool:
+        active = self._active
+        return active.is_full(
+            size,
+            last_offset,
+            max_timestamp,
+            size_max=self._segment_size_max,
+            age_max_ms=self._config.segment_ms,
+            index_size_max=self._config.segment_index_bytes,
+            wall_ms=self.clock.wall_ms() if active.first_timestamp < 0 else 0,
+        )
+
+    def _roll(self, base_offset: int | None = None) -> Segment:
+        """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""
+        active = self._active
+        base = self.end_offset if base_offset is None else base_offset
+        if active.size == 0 and active.base_offset == base:
+            return active
+        try:
+            active.close_for_writing()
+            segment = Segment.create(
+                self.disk, self.directory, base, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
+            )
+            self.disk.sync_directory(self.directory)
+            self._write_mark_synced()
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+        self._segments.append(segment)
+        self._active = segment
+        return segment
+
+    def _assign_epoch(self, epoch: int, offset: int) -> None:
+        if self.epochs.assign(epoch, offset):
+            self._write_epochs()
+
+    def _write_epochs(self) -> None:
+        """Keep the history, not waiting for the disk: the mark has its checksum, and a scan finds it again."""
+        try:
+            write_epochs(self.disk, self.directory, self.epochs)
+            self._mark.write_state(self._state()._replace(epochs_crc=self.epochs.checksum()))
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+
+    # -- reading --
+
+    def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
+        """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes, at least one batch if any.
+
+        Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the log,
+        :class:`CorruptError` for bytes that are no batches.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
+        if self._failure is not None:
+            end_offset = min(end_offset, self.flushed_offset)
+        end_offset = min(end_offset, self.end_offset)
+        if offset >= end_offset:
+            return LogSlice(self, offset, (), 0)
+        found = self._tail.read(offset, size_max, end_offset)
+        if found is not None:
+            return LogSlice(self, offset, found[0], found[1])
+        self._check_open()
+        data = self._segments.read(offset, min(size_max, READ_CHUNK_SIZE_MAX), end_offset)
+        if data is None:
+            return LogSlice(self, offset, (), 0)
+        return LogSlice(self, offset, (data,), data.nbytes)
+
+    def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp`` (ms); None where there is none."""
+        self._check_open()
+        if self._failure is not None:
+            end_offset = min(end_offset, self.flushed_offset)
+        return self._segments.find_timestamp(timestamp, self.start_offset, min(end_offset, self.end_offset))
+
+    # -- what counts --
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """Raise the high watermark to ``offset``, as far as the log goes; whether it rose. The mark is written by :meth:`write_mark`."""
+        offset = min(offset, self.end_offset)
+        if offset <= self.high_watermark:
+            return False
+        self.high_watermark = offset
+        return True
+
+    def set_high_watermark(self, offset: int) -> None:
+        """Set it, within the log, up or down: after a restart or a truncation."""
+        self.high_watermark = max(self.start_offset, min(offset, self.end_offset))
+
+    def increment_start_offset(self, offset: int) -> bool:
+        """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed."""
+        self._check_writable()
+        if offset > self.high_watermark:
+            raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=f"{self.topic_partition} below its high watermark")
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        if self.epochs.truncate_from_start(offset):
+            self._write_epochs()
+        else:
+            self.write_mark()
+        return True
+
+    def write_mark(self) -> None:
+        """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
+        if not self._closed:
+            self._mark.write(self.flushed_offset, self.high_watermark, self.start_offset)
+
+    def sync_mark(self) -> None:
+        """Bring the mark up to date and wait for the disk."""
+        self._check_open()
+        self._write_mark_synced()
+
+    def set_incomplete(self, incomplete: bool) -> None:
+        """Keep whether this replica may miss acknowledged records; durable when it returns."""
+        self._check_open()
+        if self._mark.state.incomplete != incomplete:
+            self._mark.write_state(self._state()._replace(incomplete=incomplete))
+            self._mark.sync()
+
+    def sync_plan(self) -> SyncPlan | None:
+        """What to sync so that the log is durable up to its end; None where it is already, or poisoned."""
+        if self.flushed_offset == self.end_offset or self._failure is not None or self._closed:
+            return None
+        files: list[File] = []
+        for segment in self._segments.unsynced():
+            files += segment.files(closed=True)
+        files.append(self._active.file)
+        return SyncPlan(files, self.end_offset, self.generation)
+
+    def synced(self, upto: int, generation: int) -> None:
+        """The files of a plan with these values are on stable storage. Void where the log was truncated since."""
+        if generation != self.generation or self._closed or self._failure is not None:
+            return
+        self._syncs += 1
+        if upto > self.flushed_offset:
+            self.flushed_offset = upto
+            self._unsynced_since_ns = -1
+            self._segments.note_synced(upto)
+            self.write_mark()
+
+    def sync_due(self, now_ns: int) -> bool:
+        """Whether ``flush.messages`` or ``flush.ms`` ask for a sync by now (monotonic ns)."""
+        unsynced = self.end_offset - self.flushed_offset
+        if unsynced <= 0:
+            return False
+        if self._unsynced_since_ns < 0:
+            self._unsynced_since_ns = now_ns
+        config = self._config
+        return unsynced >= config.flush_messages or (
+            config.flush_ms != INT64_MAX and now_ns - self._unsynced_since_ns >= config.flush_ms * 1_000_000
+        )
+
+    def poison(self, error: Exception) -> None:
+        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable before."""
+        if self._failure is not None or self._closed:
+            return
+        self._failure = error
+        self.high_watermark = max(min(self.high_watermark, self.flushed_offset), self.start_offset)
+        self._tail.clear()
+        try:
+            self._mark.write_state(self._state()._replace(poisoned=True))
+            self._mark.sync()
+        except StorageError:
+            pass  # the same disk: the next start is an unclean one all the same
+
+    # -- cutting --
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut every batch whose last offset is at or above ``offset``. The end is then that of the last whole batch left.
+
+        Below what the mark calls synced, or promised to readers, the lowered mark comes first.
+        """
+        self._check_writable()
+        if offset < 0:
+            raise InternalError(f"{self.topic_partition}: truncation to offset {offset}")
+        if offset >= self.end_offset:
+            if self.epochs.truncate_from_end(self.end_offset):
+                self._write_epochs()
+            return
+        if offset < self._segments.first.base_offset:
+            self.truncate_fully(offset)
+            return
+        try:
+            self._truncate(offset)
+        except StorageError as error:
+            self.poison(error)
+            raise
+
+    def _truncate(self, offset: int) -> None:
+        self.generation += 1
+        self._tail.clear()
+        target = self._segments.end_below(offset)
+        self._lower(target)
+        active = self._segments.truncate(offset, self.clock.wall_ms())
+        self._active = active
+        self.end_offset = active.next_offset
+        self._clamp()
+        if self.epochs.truncate_from_end(self.end_offset):
+            self._write_epochs()
+        else:
+            self.write_mark()
+
+    def truncate_fully(self, start_offset: int) -> None:
+        """Drop everything and begin anew, empty, at ``start_offset``."""
+        self._check_writable()
+        try:
+            self.generation += 1
+            self._tail.clear()
+            first = self._segments.first.base_offset
+            self.start_offset = first
+            self.high_watermark = first
+            self._lower(first)
+            self._segments.remove_all()
+            segment = Segment.create(
+                self.disk, self.directory, start_offset, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
+            )
+            segment.synced = True
+            self.disk.sync_directory(self.directory)
+        except StorageError as error:
+            self.poison(error)
+            raise
+        self._segments.append(segment)
+        self._active = segment
+        self.start_offset = self.end_offset = self.flushed_offset = self.high_watermark = start_offset
+        self.epochs.clear()
+        self._write_epochs()
+        self._mark.sync()
+
+    def _lower(self, offset: int) -> None:
+        """Before a cut at ``offset``: no mark on the disk may promise what is about to go."""
+        state = self._mark.state
+        if offset >= state.synced_end and offset >= state.high_watermark and offset >= self.flushed_offset:
+            return
+        self.flushed_offset = min(self.flushed_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.start_offset = min(self.start_offset, offset)
+        self._write_mark_synced()
+
+    def _clamp(self) -> None:
+        end = self.end_offset
+        self.flushed_offset = min(self.flushed_offset, end)
+        self.start_offset = min(self.start_offset, end)
+        self.high_watermark = max(min(self.high_watermark, end), self.start_offset)
+
+    # -- rest --
+
+    def stats(self) -> LogStats:
+        """What the log holds and did since it was opened."""
+        return LogStats(
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            flushed_offset=self.flushed_offset,
+            high_watermark=self.high_watermark,
+            leader_epoch=self.epochs.latest,
+            segment_count=len(self._segments),
+            size=self._segments.size(),
+            batches_appended=self._batches,
+            records_appended=self._records,
+            bytes_appended=self._bytes,
+            syncs=self._syncs,
+            torn_bytes_cut=self.recovery.torn_size,
+        )
+
+    def _set_config(self, config: LogConfig) -> None:
+        self._config = config
+        self._counts_flushed = config.durability == "sync"
+        self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
+        #: Whether a leader may have to make a batch anew.
+        self._rewrites = self._append_time or self._codec is not None
+        self._segment_size_max = config.segment_bytes
+        self._size_limit = min(config.max_message_bytes, config.segment_bytes)
+
+    def _too_large(self, size: int) -> str:
+        if size > self._config.max_message_bytes:
+            return f"a batch of {size} bytes; max.message.bytes of {self.topic_partition} is {self._config.max_message_bytes}"
+        return f"a batch of {size} bytes; segment.bytes of {self.topic_partition} is {self._config.segment_bytes}"
+
+    def _state(self) -> MarkState:
+        return self._mark.state._replace(
+            synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset
+        )
+
+    def _write_mark_synced(self) -> None:
+        self.write_mark()
+        self._mark.sync()
+
+    def _write_indexes(self, *, closing: bool = False) -> None:
+        """Complete the indexes of closed segments that recovery made anew, and write what there is of the active one's."""
+        for segment in self._segments.unsynced():
+            segment.close_for_writing()
+        if closing:
+            self._active.close_for_writing()
+        else:
+            self._active.indexes.write()
+
+    def _sync_blocking(self) -> None:
+        """For closing: nobody waits for anything else any more."""
+        for segment in self._segments.unsynced():
+            for file in segment.files(closed=True):
+                file.sync()
+        for file in self._active.files(closed=True):
+            file.sync()
+        self.flushed_offset = self.end_offset
+        self._segments.note_synced(self.end_offset)
+
+    def _write_failed(self, error: StorageError) -> None:
+        """A disk that is full may have room again; after any other refusal nobody knows what is on it."""
+        if error.errno not in OUT_OF_ROOM:
+            self.poison(error)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the log of {self.topic_partition} is closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._failure is not None:
+            raise ClosedError(
+                f"the log of {self.topic_partition} is poisoned by an earlier failure ({self._failure}): close it and open it again"
+            ) from self._failure
+
+
+def _sync_all(segments: Sequence[Segment], end: int) -> int:
+    """Make recovered segments durable; the end offset that then is."""
+    for segment in segments:
+        if not segment.synced:
+            segment.file.sync()
+    return end
+
+
+def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str) -> LogConfig:
+    """The settings to open with. What the mark says of durability is binding."""
+    durability = state.durability if state is not None else (kept.durability if kept is not None else None)
+    chosen = config or kept or LogConfig(durability=durability or "sync")
+    if durability is not None and chosen.durability != durability:
+        if config is None:
+            raise ConfigError(_durability_text(directory, durability, chosen.durability))
+        raise ConfigError(_durability_text(directory, durability, config.durability))
+    return chosen
+
+
+def _durability_text(directory: str, kept: str, asked: str) -> str:
+    return f"{directory} was made with durability={kept!r} and cannot be opened or changed to {asked!r}: leave it out to keep {kept!r}"

@@ -1,0 +1,553 @@
+"""One segment: a file of batches and its two indexes. Append, look up, read, cut, close.
+
+A segment knows bytes and offsets, and nothing of leaders, marks or watermarks. Its indexes are only ever a hint: what they say is
+checked against the batch they name, and where they lie they are rebuilt from the log (in memory, when it is open for reading only).
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Final
+
+from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner, find_offset, find_timestamp, whole_batches
+from pyreplog.errors import CorruptError, InternalError, StorageError
+from pyreplog.log.index_files import ENTRIES_PENDING_MAX, IndexFiles
+from pyreplog.log.layout import (
+    HEADER_UP_TO_MAGIC,
+    INDEX_ENTRY_SIZE,
+    INDEX_SUFFIX,
+    INT32_MAX,
+    LOG_SUFFIX,
+    LOOKUP_CHUNK_SIZE,
+    SCAN_CHUNK_SIZE,
+    TIME_INDEX_ENTRY_SIZE,
+    TIME_INDEX_SUFFIX,
+    join,
+    segment_name,
+)
+from pyreplog.ports import Buffer, Disk, File
+from pyreplog.record import payload_of
+
+_MAGIC_POSITION: Final = 16
+_LENGTH_POSITION: Final = 8
+_LOG_OVERHEAD: Final = 12
+_MAGIC: Final = 2
+# Disk full: nothing is wrong with what is there, and it may work again later.
+OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+class SegmentNames:
+    """The files of a segment, where they are not under their usual names (an unfinished replacement, seen by a reader)."""
+
+    __slots__ = ("index", "log", "times")
+
+    def __init__(self, base_offset: int, suffix: str = "") -> None:
+        self.log = segment_name(base_offset, LOG_SUFFIX) + suffix
+        self.index = segment_name(base_offset, INDEX_SUFFIX) + suffix
+        self.times = segment_name(base_offset, TIME_INDEX_SUFFIX) + suffix
+
+
+class Segment:
+    """The segment at ``base_offset`` of the partition folder ``directory``. Belongs to one owner.
+
+    ``size`` is the length of what counts in the log file, in bytes. ``next_offset`` is one past the last offset, or -1 where nobody has looked
+    yet (:meth:`end_offset` looks). Files are opened on first use.
+    """
+
+    __slots__ = (
+        "_file",
+        "_indexes",
+        "_interval",
+        "_names",
+        "base_offset",
+        "bytes_since_entry",
+        "created_ms",
+        "directory",
+        "disk",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "size",
+        "synced",
+        "writable",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: str, base_offset: int, *, size: int, index_interval: int, writable: bool, names: SegmentNames | None = None
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.next_offset = -1
+        self.writable = writable
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.bytes_since_entry = 0
+        #: Greatest timestamp of the first batch; -1 while there is none, or it has none.
+        self.first_timestamp = -1
+        #: When the segment was begun, by the wall clock: decides when it is closed if its first batch has no timestamp.
+        self.created_ms = 0
+        #: Whether all its files are on stable storage. Only kept for a log that is being written.
+        self.synced = False
+        self._interval = index_interval
+        self._names = names or SegmentNames(base_offset)
+        self._file: File | None = None
+        self._indexes: IndexFiles | None = None
+
+    # -- life --
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, wall_ms: int) -> Segment:
+        """A new, empty segment with its three files. The caller syncs the folder. Empty files there before are replaced."""
+        segment = cls(disk, directory, base_offset, size=0, index_interval=index_interval, writable=True)
+        path = segment.path
+        before = disk.stat(path)
+        if before is not None:
+            if before.size:
+                raise StorageError(errno.EEXIST, "a segment with content is in the way of a new one", path)
+            disk.remove(path)
+        segment._indexes = IndexFiles(disk, directory, base_offset)
+        segment._indexes.create_files()
+        segment._file = disk.create(path)
+        segment.next_offset = base_offset
+        segment.created_ms = wall_ms
+        return segment
+
+    @property
+    def path(self) -> str:
+        """Of the log file."""
+        return join(self.directory, self._names.log)
+
+    @property
+    def file(self) -> File:
+        """The log file, opened on first use."""
+        file = self._file
+        if file is None:
+            file = self._file = self.disk.open(self.path, write=self.writable)
+        return file
+
+    @property
+    def indexes(self) -> IndexFiles:
+        """Both indexes, loaded and checked on first use, rebuilt from the log where they are wrong or missing."""
+        indexes = self._indexes
+        if indexes is None:
+            indexes = self._indexes = self._load_indexes()
+        return indexes
+
+    def set_scanned(self, scan: SegmentScanner, *, closed: bool) -> None:
+        """Take over what a scan from position 0 found: end, timestamps, indexes."""
+        if self._indexes is not None:
+            self._indexes.close()
+        self._indexes = IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=closed)
+        self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
+        self.max_timestamp = scan.max_timestamp
+        self.max_timestamp_offset = scan.max_timestamp_offset
+        self.bytes_since_entry = scan.bytes_since_entry
+        self._read_first_timestamp()
+
+    def release(self) -> None:
+        """Close the files; they are opened again when asked for. Loaded indexes are forgotten unless they have pending entries."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self._indexes is not None:
+            self._indexes.close()
+            if self._indexes.pending == 0 or not self.writable:
+                self._indexes = None
+
+    def close_for_writing(self) -> None:
+        """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced."""
+        if self.max_timestamp >= 0 and self.max_timestamp > self.indexes.times.last[0]:
+            self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+        self.indexes.write()
+
+    def files(self, *, closed: bool) -> list[File]:
+        """What a sync of this segment covers: the log, and once it is closed the indexes."""
+        return [self.file, *self.indexes.files()] if closed else [self.file]
+
+    # -- writing --
+
+    def is_full(self, size: int, last_offset: int, max_timestamp: int, *, size_max: int, age_max_ms: int, index_size_max: int, wall_ms: int) -> bool:
+        """Whether a batch of ``size`` bytes ending at ``last_offset`` belongs into the next segment. Kafka's rule; sizes in bytes."""
+        if self.size > size_max - size:
+            return True
+        if self.size:
+            if self.first_timestamp >= 0:
+                waited = max_timestamp - self.first_timestamp
+            else:
+                waited = wall_ms - self.created_ms
+            if waited > age_max_ms:
+                return True
+        indexes = self.indexes
+        return (
+            last_offset - self.base_offset > INT32_MAX
+            or indexes.offsets.count >= index_size_max // INDEX_ENTRY_SIZE
+            or indexes.times.count >= index_size_max // TIME_INDEX_ENTRY_SIZE - 1
+        )
+
+    def append(self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int) -> None:
+        """Append one batch of ``size`` bytes. On StorageError nothing has changed, unless its rest could not be cut off again."""
+        self.write(parts, size)
+        self.note(size, last_offset, max_timestamp)
+
+    def write(self, parts: Sequence[Buffer], size: int) -> None:
+        """Write whole batches behind the last one; :meth:`note` then counts each."""
+        indexes = self._indexes
+        if indexes is None:
+            raise InternalError("append to a segment whose indexes were never loaded")
+        if indexes.pending >= ENTRIES_PENDING_MAX:
+            indexes.write()
+        file = self.file
+        try:
+            file.write_at(self.size, parts)
+        except StorageError as error:
+            # Half a batch must not stay: the next, shorter append would leave its end behind itself.
+            if error.errno in OUT_OF_ROOM:
+                file.truncate(self.size)
+            raise
+
+    def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Count a batch that :meth:`write` wrote: index entries by Kafka's rule, timestamps, size and end."""
+        position = self.size
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_entry > self._interval:
+            indexes = self._indexes
+            assert indexes is not None
+            indexes.offsets.append(last_offset, position)
+            if self.max_timestamp >= 0:
+                indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_entry = size
+        else:
+            self.bytes_since_entry += size
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        self.size = position + size
+        self.next_offset = last_offset + 1
+
+    def truncate(self, offset: int, wall_ms: int) -> None:
+        """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written."""
+        position = self.position_of(offset)
+        indexes = self.indexes
+        if position is not None:
+            self.file.truncate(position)
+            self.size = position
+        indexes.truncate(offset)
+        self._settle_tail(wall_ms)
+
+    def _settle_tail(self, wall_ms: int) -> None:
+        """Find end, timestamps and entries anew behind the last index entry."""
+        indexes = self.indexes
+        entry_position = indexes.offsets.last[1] if indexes.offsets.count else 0
+        # A final time entry of a closed segment may name a batch behind the last offset entry: it stays, the scan only adds.
+        scan = scan_segment(self.file, self.size, self.base_offset, position=entry_position, index_interval=self._interval, check_crc=False)
+        if scan.position != self.size:
+            raise CorruptError("a batch is damaged", file=self.path, position=scan.position)
+        self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
+        self.bytes_since_entry = scan.bytes_since_entry
+        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+        if indexes.times.count:
+            self.max_timestamp, self.max_timestamp_offset = indexes.times.last
+        if scan.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
+        self._read_first_timestamp()
+        if self.size == 0:
+            self.created_ms = wall_ms
+
+    def open_tail(self, wall_ms: int, *, check_crc: bool) -> SegmentScanner:
+        """Make this the segment being written: walk what lies behind its last index entry and take over what it finds.
+
+        The scan says how far the batches are good; what is behind that is the caller's to judge. With ``check_crc`` they are checked.
+        """
+        indexes = self.indexes
+        position = indexes.offsets.last[1] if indexes.offsets.count else 0
+        scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=check_crc)
+        self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
+        self.bytes_since_entry = scan.bytes_since_entry
+        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
+        if indexes.times.count:
+            self.max_timestamp, self.max_timestamp_offset = indexes.times.last
+        if scan.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
+        self._read_first_timestamp()
+        self.created_ms = wall_ms
+        return scan
+
+    # -- reading --
+
+    def end_offset(self) -> int:
+        """One past the last offset: known, or found by walking what lies behind the last index entry."""
+        if self.next_offset < 0:
+            offsets = self.indexes.offsets
+            position = offsets.last[1] if offsets.count else 0
+            scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=False)
+            self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
+        return self.next_offset
+
+    def largest_timestamp(self) -> int:
+        """The greatest timestamp in the segment, -1 where there is none."""
+        if self.max_timestamp < 0 and self.size:
+            times = self.indexes.times
+            if times.count:
+                self.max_timestamp, self.max_timestamp_offset = times.last
+        return self.max_timestamp
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the first batch begins whose last offset is at least ``offset``; None where there is none."""
+        found = self._find(offset, LOOKUP_CHUNK_SIZE)
+        return None if found is None else found[0]
+
+    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
+        """Whole batches from the one that holds ``offset`` (or the next) on, all below ``end_offset``: as many as fit, at least one.
+
+        None where no such batch begins below ``end_offset``.
+        """
+        found = self._find(offset, max(size_max, LOOKUP_CHUNK_SIZE))
+        if found is None:
+            return None
+        position, data = found
+        if len(data) < size_max and position + len(data) < self.size:
+            data = self.file.read_at(position, min(size_max, self.size - position))
+        size = whole_batches(data, end_offset, size_max)
+        if size == 0:
+            whole = self._whole_size(data, position)
+            if whole <= len(data):
+                return None
+            data = self.file.read_at(position, whole)
+            size = whole_batches(data, end_offset, whole)
+            if size == 0:
+                return None
+        return data[:size]
+
+    def read_at(self, position: int, size_max: int) -> memoryview:
+        """Whole batches from the one that begins at ``position``, at least one; empty at the end. For walking a segment in order."""
+        rest = self.size - position
+        if rest <= 0:
+            return memoryview(b"")
+        data = self.file.read_at(position, min(size_max, rest))
+        size = self._whole(data, position)
+        if size == 0:
+            whole = self._whole_size(data, position)
+            if whole > rest:
+                raise CorruptError("a batch is cut off", file=self.path, position=position)
+            data = self.file.read_at(position, whole)
+            size = self._whole(data, position)
+        return data[:size]
+
+    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older than ``timestamp``."""
+        found = self._find(max(self._time_bound(timestamp), start_offset), LOOKUP_CHUNK_SIZE)
+        if found is None:
+            return None
+        position = found[0]
+        while position < self.size:
+            data = self.file.read_at(position, min(LOOKUP_CHUNK_SIZE, self.size - position))
+            try:
+                at, walked = find_timestamp(data, timestamp)
+            except CorruptError as error:
+                raise self._corrupt(error, position) from None
+            if at < 0:
+                position += self._step(walked, data, position)
+                continue
+            whole = self._whole_size(data[at:], position + at)
+            if at + whole > len(data):
+                data, at, position = self.file.read_at(position + at, whole), 0, position + at
+            batch = self._batch(data, at, position)
+            if batch.base_offset >= end_offset:
+                return None
+            hit = batch.find_timestamp(timestamp, start_offset, payload_of(batch)) if batch.record_count else None
+            if hit is not None:
+                return hit if hit[0] < end_offset else None
+            position += at + batch.size
+        return None
+
+    # -- inside --
+
+    def _find(self, offset: int, window: int) -> tuple[int, memoryview] | None:
+        """Position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes from there."""
+        position = self._lookup(offset)
+        while position < self.size:
+            data = self.file.read_at(position, min(window, self.size - position))
+            try:
+                at, walked = find_offset(data, offset)
+            except CorruptError as error:
+                raise self._corrupt(error, position) from None
+            if at >= 0:
+                return position + at, data[at:]
+            position += self._step(walked, data, position)
+        return None
+
+    def _lookup(self, offset: int) -> int:
+        """A position at or before the batch that holds ``offset``, from the index, checked against the log."""
+        offsets = self.indexes.offsets
+        if not offsets.count:
+            return 0
+        entry_offset, position = offsets.lookup(offset)
+        if position == 0:
+            return 0
+        batch = self._header_at(position)
+        # All batches before one that begins at or below `offset` end below it: then the hint is safe whatever else it says.
+        if batch is not None and batch[0] <= offset and batch[0] <= entry_offset:
+            return position
+        self._rebuild_indexes()
+        return self.indexes.offsets.lookup(offset)[1] if self.indexes.offsets.count else 0
+
+    def _time_bound(self, timestamp: int) -> int:
+        """An offset that no record not older than ``timestamp`` lies before.
+
+        One entry earlier than the index says: then a single wrong entry cannot hide a record.
+        """
+        times = self.indexes.times
+        low, high = 0, times.count
+        while low < high:
+            middle = (low + high) // 2
+            if times.entry(middle)[0] <= timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return times.entry(low - 2)[1] if low >= 2 else self.base_offset
+
+    def _load_indexes(self) -> IndexFiles:
+        try:
+            indexes = IndexFiles.load(self.disk, self.directory, self.base_offset, self._names.index, self._names.times)
+            if self._believable(indexes):
+                return indexes
+            indexes.close()
+        except CorruptError:
+            pass
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        return self._indexes_of_scan()
+
+    def _believable(self, indexes: IndexFiles) -> bool:
+        """Whether the last entry of each index names the batch it should."""
+        if indexes.offsets.count:
+            offset, position = indexes.offsets.last
+            header = self._header_at(position)
+            if header is None or not header[0] <= offset:
+                return False
+        if indexes.times.count:
+            timestamp, offset = indexes.times.last
+            position = indexes.offsets.lookup(offset)[1] if indexes.offsets.count else 0
+            while position < self.size:
+                data = self.file.read_at(position, min(LOOKUP_CHUNK_SIZE, self.size - position))
+                try:
+                    at, walked = find_offset(data, offset)
+                except CorruptError:
+                    return False
+                if at >= 0:
+                    header = self._header_at(position + at)
+                    return header is not None and header[1] == offset and header[2] == timestamp
+                position += max(walked, 1)
+            return False
+        return True
+
+    def _rebuild_indexes(self) -> None:
+        if self._indexes is not None:
+            self._indexes.close()
+        self._indexes = self._indexes_of_scan()
+
+    def _indexes_of_scan(self) -> IndexFiles:
+        scan = scan_segment(self.file, self.size, self.base_offset, index_interval=self._interval, check_crc=False)
+        return IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=True)
+
+    def _read_first_timestamp(self) -> None:
+        header = self._header_at(0) if self.size else None
+        self.first_timestamp = -1 if header is None else header[2]
+
+    def _header_at(self, position: int) -> tuple[int, int, int] | None:
+        """(base offset, last offset, max timestamp) of the batch that begins at ``position``; None where none can begin there."""
+        if not 0 <= position <= self.size - HEADER_SIZE:
+            return None
+        data = self.file.read_at(position, HEADER_SIZE)
+        if len(data) < HEADER_SIZE or data[_MAGIC_POSITION] != _MAGIC:
+            return None
+        length = int.from_bytes(data[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
+        base = int.from_bytes(data[:_LENGTH_POSITION], "big", signed=True)
+        last = base + int.from_bytes(data[23:27], "big", signed=True)
+        if length < HEADER_SIZE - _LOG_OVERHEAD or position + _LOG_OVERHEAD + length > self.size or not self.base_offset <= base <= last:
+            return None
+        return base, last, int.from_bytes(data[35:43], "big", signed=True)
+
+    def _whole(self, data: memoryview, position: int) -> int:
+        try:
+            return whole_batches(data, 0x7FFFFFFFFFFFFFFF, len(data))
+        except CorruptError as error:
+            raise self._corrupt(error, position) from None
+
+    def _whole_size(self, data: memoryview, position: int) -> int:
+        """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is not all in the file."""
+        if len(data) < HEADER_UP_TO_MAGIC:
+            raise CorruptError("a batch is cut off", file=self.path, position=position)
+        size = _LOG_OVERHEAD + int.from_bytes(data[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
+        if size < HEADER_SIZE or position + size > self.size:
+            raise CorruptError("a batch's length contradicts the file", file=self.path, position=position)
+        return size
+
+    def _step(self, walked: int, data: memoryview, position: int) -> int:
+        """How far to go on when the chunk ``data`` held no answer: past what was walked over, which may lie behind ``data``."""
+        if walked <= 0:
+            walked = self._whole_size(data, position)
+        return walked
+
+    def _batch(self, data: memoryview, at: int, position: int) -> RecordBatch:
+        try:
+            batch = RecordBatch(data, at)
+            batch.check_crc()
+        except CorruptError as error:
+            raise self._corrupt(error, position) from None
+        return batch
+
+    def _corrupt(self, error: CorruptError, position: int) -> CorruptError:
+        """``error`` (whose position is one in a chunk that began at ``position``), with the file named."""
+        at = position + (error.position or 0)
+        return CorruptError(describe_damage(self.file, at, self.size, error.reason), file=self.path, position=at)
+
+
+def describe_damage(file: File, position: int, size: int, reason: str) -> str:
+    """``reason``, or what to know about the old message format where the bytes at ``position`` are of it."""
+    if position + HEADER_UP_TO_MAGIC <= size:
+        head = file.read_at(position, HEADER_UP_TO_MAGIC)
+        if len(head) == HEADER_UP_TO_MAGIC and head[_MAGIC_POSITION] in (0, 1):
+            length = int.from_bytes(head[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
+            if 14 <= length <= size - position - _LOG_OVERHEAD:
+                return (
+                    f"magic {head[_MAGIC_POSITION]}: a message in the format of Kafka before 0.11, which is not read; "
+                    "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
+                )
+    return reason
+
+
+def scan_segment(
+    file: File,
+    size: int,
+    base_offset: int,
+    *,
+    position: int = 0,
+    next_offset: int = -1,
+    index_interval: int = 4096,
+    check_crc: bool = True,
+) -> SegmentScanner:
+    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good."""
+    scan = SegmentScanner(base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc)
+    want = SCAN_CHUNK_SIZE
+    while scan.position < size:
+        start = scan.position
+        data = file.read_at(start, min(want, size - start))
+        taken = scan.feed(data)
+        if scan.status or not len(data):
+            break
+        if taken:
+            want = SCAN_CHUNK_SIZE
+            if scan.position == start + len(data):
+                continue
+        needed = max(scan.needed, HEADER_SIZE)
+        if needed > size - scan.position or (not taken and len(data) >= needed):
+            break
+        want = max(SCAN_CHUNK_SIZE, needed)
+    return scan

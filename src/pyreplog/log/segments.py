@@ -1,0 +1,175 @@
+"""The segments of one log, in order: which holds an offset, reading across them, cutting at the end.
+
+Of the segments that are not being written, only the few used last keep their files and indexes open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from pyreplog.log.layout import SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.segment import Segment, scan_segment
+
+OPEN_SEGMENTS_MAX: Final = 32
+"""So many segments of one log keep files and indexes open, besides the one being written and those not synced yet."""
+
+
+class Segments:
+    """At least one segment, by rising base offset. Belongs to one owner."""
+
+    __slots__ = ("_bases", "_segments", "_used", "last")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in self._segments]
+        self._used: dict[int, Segment] = {}
+        #: The one being written.
+        self.last = self._segments[-1]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def first(self) -> Segment:
+        """The oldest one."""
+        return self._segments[0]
+
+    def size(self) -> int:
+        """Bytes of all batches."""
+        return sum(segment.size for segment in self._segments)
+
+    def append(self, segment: Segment) -> None:
+        """``segment`` is now the one being written."""
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.last = segment
+
+    def close(self) -> None:
+        """Release all files."""
+        for segment in self._segments:
+            segment.release()
+        self._used.clear()
+
+    # -- reading --
+
+    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
+        """As :meth:`Segment.read`, in the segment that holds ``offset`` or the next one that has a batch. Never across two."""
+        for index in range(self._slot(offset), len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset >= end_offset:
+                return None
+            data = self._use(segment).read(offset, size_max, end_offset)
+            if data is not None:
+                return data
+        return None
+
+    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+        """As :meth:`Segment.find_timestamp`, over all segments."""
+        for index in range(self._slot(start_offset), len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset >= end_offset:
+                return None
+            if self._use(segment).largest_timestamp() < timestamp:
+                continue
+            found = segment.find_timestamp(timestamp, start_offset, end_offset)
+            if found is not None:
+                return found
+        return None
+
+    def holding(self, offset: int) -> tuple[int, Segment]:
+        """Slot and segment with the greatest base offset not above ``offset``; the first one where there is none."""
+        slot = self._slot(offset)
+        return slot, self._use(self._segments[slot])
+
+    # -- durability --
+
+    def unsynced(self) -> list[Segment]:
+        """Those no longer written whose files are not known to be on stable storage."""
+        # They are the newest: everything older was synced before.
+        found: list[Segment] = []
+        for segment in reversed(self._segments[:-1]):
+            if segment.synced:
+                break
+            found.append(segment)
+        found.reverse()
+        return found
+
+    def note_synced(self, upto: int) -> None:
+        """Everything below offset ``upto`` is on stable storage."""
+        for segment in self.unsynced():
+            if segment.next_offset <= upto:
+                segment.synced = True
+
+    # -- cutting --
+
+    def end_below(self, offset: int) -> int:
+        """Where the log ends once every batch whose last offset is at or above ``offset`` is gone. REQUIRES ``offset`` >= the first base."""
+        segment = self._segments[self._slot(offset)]
+        position = segment.position_of(offset)
+        if position is None:
+            return segment.end_offset()
+        if position == 0:
+            return segment.base_offset
+        offsets = segment.indexes.offsets
+        start = 0
+        for slot in range(offsets.count - 1, -1, -1):
+            entry = offsets.entry(slot)[1]
+            if entry < position:
+                start = entry
+                break
+        return scan_segment(segment.file, position, segment.base_offset, position=start, check_crc=False).next_offset
+
+    def truncate(self, offset: int, wall_ms: int) -> Segment:
+        """Cut at ``offset`` (see :meth:`end_below`): later segments go, newest first, and durably; the one now being written."""
+        keep = self._slot(offset) + 1
+        self._remove_from(keep)
+        segment = self._segments[-1]
+        self._used.pop(segment.base_offset, None)
+        segment.truncate(offset, wall_ms)
+        segment.synced = False
+        self.last = segment
+        return segment
+
+    def remove_all(self) -> None:
+        """Remove every segment, newest first. REQUIRES that one is appended before anything else."""
+        self._remove_from(0)
+        self._used.clear()
+
+    def _remove_from(self, slot: int) -> None:
+        gone = self._segments[slot:]
+        for segment in reversed(gone):
+            self._used.pop(segment.base_offset, None)
+            segment.release()
+            disk = segment.disk
+            for suffix in SEGMENT_SUFFIXES:
+                path = join(segment.directory, segment_name(segment.base_offset, suffix))
+                if disk.stat(path) is not None:
+                    disk.remove(path)
+        if gone:
+            # Without this a removed segment could come back after power loss, behind what is written from now on.
+            gone[0].disk.sync_directory(gone[0].directory)
+            del self._segments[slot:]
+            del self._bases[slot:]
+
+    # -- inside --
+
+    def _slot(self, offset: int) -> int:
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def _use(self, segment: Segment) -> Segment:
+        """Note the use of ``segment``, and close the files of the one that was not used for longest."""
+        if segment is self.last:
+            return segment
+        used = self._used
+        used.pop(segment.base_offset, None)
+        used[segment.base_offset] = segment
+        if len(used) > OPEN_SEGMENTS_MAX:
+            oldest = used.pop(next(iter(used)))
+            if oldest.synced or not oldest.writable:
+                oldest.release()
+        return segment

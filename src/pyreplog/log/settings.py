@@ -1,0 +1,35 @@
+"""The settings that a log keeps with itself: ``replog.config``, one of our small state files, with Kafka's keys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError, CorruptError
+from pyreplog.log.layout import CONFIG_NAME, join
+from pyreplog.log.snapshot import read_state, write_state
+from pyreplog.ports import Disk
+
+_VERSION_NAME: Final = "version"
+_VERSION: Final = "0"
+_DURABILITY: Final = "durability"
+
+
+def read_config(disk: Disk, directory: str) -> LogConfig | None:
+    """The settings kept in ``directory``; None where there are none, or they are damaged (the mark still knows the durability)."""
+    try:
+        values = read_state(disk, join(directory, CONFIG_NAME))
+    except CorruptError:
+        return None
+    if values is None:
+        return None
+    version = values.pop(_VERSION_NAME, None)
+    if version != _VERSION:
+        raise ConfigError(f"{join(directory, CONFIG_NAME)} is of version {version}, this pyreplog reads {_VERSION}")
+    return LogConfig.from_mapping(values)
+
+
+def write_config(disk: Disk, directory: str, config: LogConfig) -> None:
+    """Keep ``config`` in ``directory``, durably."""
+    values = {_VERSION_NAME: _VERSION, _DURABILITY: config.durability, **config.to_mapping()}
+    write_state(disk, join(directory, CONFIG_NAME), values)
