@@ -48,6 +48,8 @@ def parse(data: bytes | bytearray) -> list[Batch]:
     """The whole batches of ``data``."""
     found, position = [], 0
     while position < len(data):
+        if position + HEADER.size > len(data):
+            raise CorruptError("cut in a header", position=position)
         base, length, epoch, magic, _crc, _attributes, delta, *_ = HEADER.unpack_from(data, position)
         if magic != 2 or position + 12 + length > len(data):
             raise CorruptError("not a whole batch", position=position)

@@ -1,0 +1,337 @@
+"""What an acknowledgement means: acks, min.insync.replicas, durability, timeouts, step-downs."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from pyreplog.errors import StorageError
+from pyreplog.replica import Produce, Synced, SyncFailed, Tick
+from pyreplog.wire import ErrorCode
+from tests.replica.batches import batch
+from tests.replica.bench import CLIENT, MS, Bench
+from tests.replica.conftest import MakeBench
+
+AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def led(bench: Bench) -> Bench:
+    """Broker 1 leads, everybody has fetched once."""
+    bench.elect(1)
+    bench.settle()
+    return bench
+
+
+def test_acks_zero_gets_no_answer(make_bench: MakeBench) -> None:
+    """acks=0 appends and never answers, not even when it is refused."""
+    bench = led(make_bench())
+    bench.append(1, acks=0)
+    assert bench.ends()[0] == 1
+    bench.append(2, acks=0)
+    bench.settle()
+    assert bench.results == {}
+
+
+def test_acks_one_is_answered_by_the_leader_alone(make_bench: MakeBench) -> None:
+    """acks=1 of an ``os`` log is answered in the step of the append."""
+    bench = led(make_bench())
+    number = bench.append(1, 3, acks=1)
+    assert (bench.code(number), bench.results[number].base_offset) == (0, 0)
+    assert bench.logs[1].high_watermark == 0
+
+
+def test_acks_one_waits_for_the_leaders_sync(make_bench: MakeBench) -> None:
+    """acks=1 of a ``sync`` log is answered in the step of the leader's ``Synced``, not before."""
+    bench = led(make_bench(durability="sync"))
+    number = bench.append(1, acks=1)
+    assert bench.code(number) is None
+    bench.sync(1)
+    assert bench.code(number) == 0
+
+
+def test_acks_all_waits_for_every_flushed_end(make_bench: MakeBench) -> None:
+    """acks=all of a ``sync`` log is answered only when leader and followers have it on stable storage."""
+    bench = led(make_bench(durability="sync", min_insync_replicas=2))
+    number = bench.append(1)
+    bench.exchange(2, 3)
+    assert bench.ends() == [1, 1, 1]
+    assert 2 not in bench.fetches, "a follower that has not synced does not fetch"
+    bench.sync(2)
+    bench.exchange(2)
+    bench.sync(1)
+    assert bench.code(number) is None
+    bench.sync(3)
+    bench.exchange(3)
+    assert bench.code(number) == 0
+
+
+def test_the_leaders_own_flushed_end_counts(make_bench: MakeBench) -> None:
+    """The high watermark of a ``sync`` log waits for the leader's own sync as for anyone's."""
+    bench = led(make_bench(durability="sync", min_insync_replicas=2))
+    number = bench.append(1)
+    bench.exchange(2, 3)
+    bench.sync(2)
+    bench.sync(3)
+    bench.exchange(2, 3)
+    assert bench.code(number) is None
+    bench.sync(1)
+    assert bench.code(number) == 0
+
+
+def test_one_sync_covers_what_came_meanwhile(make_bench: MakeBench) -> None:
+    """At most one sync is outstanding; the next one covers everything appended during it."""
+    bench = led(make_bench(1, durability="sync"))
+    first = bench.append(1)
+    rest = [bench.append(1) for _ in range(5)]
+    assert len(bench.syncs[1]) == 1
+    bench.sync(1)
+    assert bench.code(first) == 0
+    assert all(bench.code(n) is None for n in rest)
+    assert bench.syncs[1][0].upto == 6
+    bench.sync(1)
+    assert all(bench.code(n) == 0 for n in rest)
+    assert not bench.syncs[1]
+
+
+def test_too_few_in_sync_refuses_before_the_append(make_bench: MakeBench) -> None:
+    """NOT_ENOUGH_REPLICAS appends nothing; acks=1 is still accepted, and stays invisible."""
+    bench = make_bench(min_insync_replicas=2)
+    bench.elect(1, isr=[1])
+    assert bench.code(bench.append(1)) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert bench.ends()[0] == 0
+    assert bench.code(bench.append(1, acks=1)) == 0
+    assert bench.logs[1].high_watermark == 0
+
+
+def test_minimum_is_capped_by_the_assignment(make_bench: MakeBench) -> None:
+    """min.insync.replicas above the number of assigned replicas counts as that number."""
+    bench = led(make_bench(1, min_insync_replicas=3))
+    assert bench.code(bench.append(1)) == 0
+
+
+@pytest.mark.parametrize(("acks", "code"), [(2, ErrorCode.INVALID_REQUIRED_ACKS), (-2, ErrorCode.INVALID_REQUIRED_ACKS)])
+def test_unknown_acks(make_bench: MakeBench, acks: int, code: int) -> None:
+    """acks outside 0, 1, -1 is refused."""
+    bench = led(make_bench())
+    assert bench.code(bench.append(1, acks=acks)) == code
+
+
+def test_epochs_of_the_sender_are_checked(make_bench: MakeBench) -> None:
+    """A sender that names an older epoch is fenced, one that names a newer one has to wait; a follower refuses with a hint."""
+    bench = led(make_bench())
+    bench.elect(1)
+    assert bench.code(bench.append(1, epoch=0)) == ErrorCode.FENCED_LEADER_EPOCH
+    assert bench.code(bench.append(1, epoch=2)) == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert bench.code(bench.append(1, epoch=1, acks=1)) == 0
+    number = bench.append(2)
+    assert bench.code(number) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.results[number].current_leader.leader_id == 1
+
+
+def test_bad_batches_are_refused(make_bench: MakeBench) -> None:
+    """Garbage and too large batches answer their codes and append nothing."""
+    bench = led(make_bench(max_message_bytes=200))
+    for records, code in ((b"garbage", ErrorCode.CORRUPT_MESSAGE), (batch([b"x" * 500]), ErrorCode.MESSAGE_TOO_LARGE)):
+        bench.numbers += 1
+        bench.step(1, Produce(CLIENT, bench.numbers, -1, records, 1000))
+        assert bench.code(bench.numbers) == code
+    assert bench.ends()[0] == 0
+
+
+def test_timeout_says_nothing_about_the_outcome(make_bench: MakeBench) -> None:
+    """An append that is not acknowledged in time gets REQUEST_TIMED_OUT, and may be committed later."""
+    bench = led(make_bench(min_insync_replicas=2))
+    number = bench.append(1, timeout_ms=100)
+    later = bench.append(1, timeout_ms=200)
+    bench.pass_time(100, 1)
+    assert bench.code(number) == ErrorCode.REQUEST_TIMED_OUT
+    assert bench.code(later) is None
+    bench.pass_time(100, 1)
+    assert bench.code(later) == ErrorCode.REQUEST_TIMED_OUT
+    bench.settle()
+    assert bench.logs[1].high_watermark == 2
+
+
+def test_shrinking_below_the_minimum_does_not_fail_who_waits(make_bench: MakeBench) -> None:
+    """F22: the set falls below the minimum while an append waits: no success, no early error; when the other is back in time, success."""
+    bench = led(make_bench(2, min_insync_replicas=2))
+    number = bench.append(1, timeout_ms=1000)
+    bench.set_isr(1, tell=[1])
+    bench.pass_time(10, 1)
+    assert bench.code(number) is None
+    assert bench.logs[1].high_watermark == 0
+    bench.exchange(2)
+    bench.present(2)
+    assert bench.code(number) is None, "caught up, but not yet in the set"
+    bench.decide(1)
+    assert bench.isr == [1, 2]
+    assert bench.code(number) == 0
+
+
+def test_shrinking_below_the_minimum_times_out(make_bench: MakeBench) -> None:
+    """F22: when nobody comes back the append times out."""
+    bench = led(make_bench(2, min_insync_replicas=2))
+    number = bench.append(1, timeout_ms=1000)
+    bench.set_isr(1, tell=[1])
+    bench.pass_time(1000, 1)
+    assert bench.code(number) == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_high_watermark_passed_but_too_few_at_the_check(make_bench: MakeBench) -> None:
+    """F23: the mark passed the record, yet the maximal set is too small when the waiter is looked at: AFTER_APPEND, and the record stays."""
+    bench = led(make_bench(2, min_insync_replicas=2))
+    number = bench.append(1)
+    seat: Any = bench.replicas[1].seat
+    bench.logs[1].advance_high_watermark(1)  # the race, put there by hand: inside one step it cannot happen
+    seat.maximal = (1,)
+    bench.replicas[1].out = []
+    seat.appends_acknowledged()
+    assert [e.result.error_code for e in bench.replicas[1].out if hasattr(e, "result")] == [AFTER_APPEND]
+    assert bench.logs[1].end_offset == 1
+    assert number not in bench.results
+
+
+def test_waiters_fail_when_the_leader_steps_down(make_bench: MakeBench) -> None:
+    """W1, F24: an append that waits is failed as unknown at the step-down, and never acknowledged by what comes to its offset later."""
+    bench = led(make_bench(min_insync_replicas=2))
+    first = bench.append(1, 3)
+    bench.elect(2)
+    assert bench.code(first) == AFTER_APPEND
+    assert bench.results[first].current_leader.leader_id == 2
+    bench.settle()
+    second = bench.append(2, 5)
+    bench.settle()
+    assert bench.code(second) == 0
+    assert bench.ends() == [5, 5, 5]
+    assert bench.results[first].error_code == AFTER_APPEND
+
+
+def test_waiters_fail_on_a_new_epoch_of_the_same_leader(make_bench: MakeBench) -> None:
+    """W1, R0b: a new leader epoch fails who waits even when the leader stays: it may have been somebody else's in between."""
+    bench = led(make_bench(min_insync_replicas=2))
+    number = bench.append(1)
+    bench.elect(1)
+    assert bench.code(number) == AFTER_APPEND
+
+
+def test_no_leader_fails_waiters(make_bench: MakeBench) -> None:
+    """Leader -1 ends the reign: waiters are answered, new appends refused."""
+    bench = led(make_bench(min_insync_replicas=2))
+    number = bench.append(1)
+    bench.elect(-1, tell=[1, 2, 3])
+    assert bench.code(number) == AFTER_APPEND
+    assert bench.code(bench.append(1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.replicas[1].role == "none"
+    assert not bench.fetches
+
+
+def test_the_mark_is_written_before_the_answer(make_bench: MakeBench) -> None:
+    """The log's mark holds the new high watermark when the acknowledgement is emitted."""
+    bench = led(make_bench(2, min_insync_replicas=2))
+    number = bench.append(1)
+    seen: list[tuple[int, bool]] = []
+    log = bench.logs[1]
+    write = log.write_mark
+
+    def spy() -> None:
+        seen.append((log.high_watermark, any(getattr(e, "source", "") == CLIENT for e in bench.replicas[1].out)))
+        write()
+
+    log.write_mark = spy
+    bench.exchange(2)
+    bench.present(2)
+    assert bench.code(number) == 0
+    assert seen == [(1, False)]
+
+
+def test_full_disk_refuses_and_recovers(make_bench: MakeBench) -> None:
+    """A full disk answers KAFKA_STORAGE_ERROR and keeps the role: it works again when there is room."""
+    bench = led(make_bench(min_insync_replicas=2))
+    log = bench.logs[1]
+    append = log.append_as_leader
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError(errno.ENOSPC, "No space left on device", "x")
+
+    log.append_as_leader = full
+    assert bench.code(bench.append(1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    log.append_as_leader = append
+    number = bench.append(1)
+    bench.settle()
+    assert bench.code(number) == 0
+
+
+def test_write_error_takes_the_replica_offline(make_bench: MakeBench) -> None:
+    """An I/O error on append takes the replica offline: it answers KAFKA_STORAGE_ERROR for good, who waited learns that the outcome is unknown."""
+    bench = led(make_bench(min_insync_replicas=2))
+    waiting = bench.append(1)
+
+    def broken(*_: object, **__: object) -> None:
+        raise StorageError(errno.EIO, "Input/output error", "x")
+
+    bench.logs[1].append_as_leader = broken
+    assert bench.code(bench.append(1)) == ErrorCode.KAFKA_STORAGE_ERROR
+    assert bench.code(waiting) == AFTER_APPEND
+    assert bench.offline == [1]
+    bench.elect(1)
+    assert bench.replicas[1].role == "offline"
+    assert bench.code(bench.append(1)) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_failed_sync_poisons(make_bench: MakeBench) -> None:
+    """A failed sync is data loss: nothing that waited is acknowledged, the log is poisoned, the replica is offline and never syncs again."""
+    bench = led(make_bench(durability="sync", min_insync_replicas=2))
+    number, one = bench.append(1), bench.append(1, acks=1)
+    bench.step(1, SyncFailed(OSError(errno.EIO, "Input/output error")))
+    assert (bench.code(number), bench.code(one)) == (AFTER_APPEND, AFTER_APPEND)
+    assert bench.offline == [1]
+    bench.syncs[1].clear()
+    bench.step(1, Synced(2, 0))
+    bench.step(1, Tick())
+    assert bench.logs[1].flushed_offset == 0
+    assert not bench.syncs[1]
+
+
+def test_flush_messages_of_an_os_log(make_bench: MakeBench) -> None:
+    """An ``os`` log is synced after ``flush.messages`` records, without anybody waiting for it."""
+    bench = led(make_bench(1, flush_messages=3))
+    bench.append(1, 2)
+    assert not bench.syncs[1]
+    bench.append(1, 2)
+    assert bench.syncs[1][0].upto == 4
+    bench.sync(1)
+    assert bench.logs[1].flushed_offset == 4
+
+
+def test_flush_ms_of_an_os_log(make_bench: MakeBench) -> None:
+    """An ``os`` log is synced when something has been unsynced for ``flush.ms``."""
+    bench = led(make_bench(1, flush_ms=50))
+    bench.append(1)
+    bench.pass_time(40, 1)
+    bench.append(1)
+    assert not bench.syncs[1]
+    bench.pass_time(10, 1)
+    assert bench.syncs[1][0].upto == 2
+    bench.sync(1)
+    bench.pass_time(200, 1)
+    assert not bench.syncs[1]
+
+
+def test_pipelined_appends_are_answered_in_order(make_bench: MakeBench) -> None:
+    """Many appends in flight are acknowledged in order of their offsets, each with its own base offset."""
+    bench = led(make_bench(min_insync_replicas=2))
+    numbers = [bench.append(1, count) for count in (1, 3, 2, 5)]
+    bench.settle()
+    assert [bench.results[n].base_offset for n in numbers] == [0, 1, 4, 6]
+    assert list(bench.results) == numbers
+
+
+def test_a_second_fetch_is_not_needed_for_one_replica(make_bench: MakeBench) -> None:
+    """With one replica an ``os`` append is committed and answered in its own step."""
+    bench = led(make_bench(1))
+    number = bench.append(1)
+    assert bench.code(number) == 0
+    assert bench.logs[1].high_watermark == 1
+    assert bench.now % MS == 0

@@ -1,0 +1,383 @@
+"""The in-sync set: who leaves, who joins, and how the leader and the controller may miss each other."""
+
+from __future__ import annotations
+
+from pyreplog.config import NodeConfig
+from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatus, FollowerFetch
+from pyreplog.wire import ErrorCode
+from tests.replica.bench import MS, Bench, request
+from tests.replica.conftest import MakeBench
+
+LAG = NodeConfig().replica_lag_time_max_ms
+
+
+def led(bench: Bench, **changes: list[int]) -> Bench:
+    """Broker 1 leads."""
+    bench.elect(1, **changes)
+    bench.settle()
+    return bench
+
+
+def shrink_to_two(bench: Bench) -> None:
+    """Append one record that only 2 fetches, until 3 is out of the set."""
+    bench.append(1, acks=1)
+    bench.exchange(2)
+    bench.present(2)
+    for _ in range(6):
+        bench.pass_time(LAG / 2, 1)
+        bench.present(2)
+    bench.decide(1)
+    bench.answers[3].clear()
+    assert bench.isr == [1, 2]
+
+
+def test_a_follower_that_stops_fetching_leaves(make_bench: MakeBench) -> None:
+    """A member that lacks something for longer than the lag is proposed out, all such in one step; the mark moves only when the controller agreed."""
+    bench = led(make_bench(min_insync_replicas=1))
+    bench.append(1, acks=1)
+    bench.exchange(2)
+    bench.present(2)
+    for _ in range(6):
+        bench.pass_time(LAG / 2, 1)
+        bench.present(2)
+    assert [s.broker_id for s in bench.proposals[1][0].proposal.new_isr_with_epochs] == [1, 2]
+    assert bench.logs[1].high_watermark == 0, "a shrink counts only when it is committed"
+    assert tuple(bench.replicas[1].maximal_isr) == (1, 2, 3)
+    bench.decide(1)
+    assert bench.logs[1].high_watermark == 1
+    assert bench.isr == [1, 2]
+
+
+def test_an_idle_follower_stays(make_bench: MakeBench) -> None:
+    """F42: a member that has everything never leaves by time, and an idle partition needs no timer."""
+    bench = led(make_bench())
+    for _ in range(10):
+        bench.pass_time(LAG)
+    assert not bench.proposals[1]
+    assert not bench.wakes
+
+
+def test_one_batch_behind_under_load_stays(make_bench: MakeBench) -> None:
+    """A follower that always reaches the end of its previous fetch counts as caught up although it never has everything."""
+    bench = led(make_bench(2, min_insync_replicas=1))
+    for _ in range(20):
+        bench.append(1, acks=1)
+        bench.present(2)
+        bench.append(1, acks=1)
+        bench.answer(2)
+        bench.pass_time(LAG / 4, 1)
+    assert not bench.proposals[1]
+
+
+def test_fetching_without_reaching_the_previous_end_leaves(make_bench: MakeBench) -> None:
+    """A follower that fetches all the time but never reaches the end of its previous fetch leaves."""
+    bench = led(make_bench(2, min_insync_replicas=1))
+    for _ in range(100):
+        bench.append(1, 5, acks=1)
+    for _ in range(12):
+        bench.fetches[2].request.partition_max_bytes = 1
+        bench.exchange(2)
+        bench.append(1, 5, acks=1)
+        bench.pass_time(LAG / 4, 1)
+    assert bench.proposals[1]
+
+
+def test_a_follower_joins_when_it_has_what_was_exposed(make_bench: MakeBench) -> None:
+    """A replica outside the set is proposed when its end reached the high watermark and the start of the epoch."""
+    bench = led(make_bench(min_insync_replicas=1))
+    shrink_to_two(bench)
+    for _ in range(3):
+        bench.append(1, acks=1)
+    bench.exchange(2, 2, 2)
+    assert bench.logs[1].high_watermark == 4
+    for _ in range(3):
+        bench.fetches[3].request.partition_max_bytes = 1
+        bench.exchange(3)
+        assert not bench.proposals[1]
+    bench.exchange(3)
+    bench.present(3)
+    assert [s.broker_id for s in bench.proposals[1][0].proposal.new_isr_with_epochs] == [1, 2, 3]
+
+
+def test_the_maximal_set_grows_before_the_answer(make_bench: MakeBench) -> None:
+    """A proposed member holds the high watermark back at once: the controller may have accepted it already."""
+    bench = make_bench(2, min_insync_replicas=1, node_config=NodeConfig(replica_lag_time_max_ms=1))
+    bench.elect(1, isr=[1])
+    bench.exchange(2)
+    assert bench.proposals[1]
+    assert tuple(bench.replicas[1].maximal_isr) == (1, 2)
+    bench.now += 100 * MS
+    bench.append(1, acks=1)
+    assert bench.logs[1].high_watermark == 0
+
+
+def test_start_of_epoch_bars_who_lacks_it(make_bench: MakeBench) -> None:
+    """F7: a new leader's high watermark may lag behind what was exposed, so nobody joins below the start of its epoch."""
+    bench = led(make_bench(min_insync_replicas=1), isr=[1, 2])
+    bench.settle()
+    bench.set_isr(1, 2, tell=[1])
+    bench.append(1, 12, acks=1)
+    bench.exchange(3)
+    bench.append(1, 8, acks=1)
+    bench.exchange(2)
+    bench.exchange(2)
+    assert bench.ends() == [20, 20, 12]
+    bench.elect(2, isr=[2], tell=[2, 3])
+    log = bench.logs[2]
+    log.set_high_watermark(10)
+    bench.present(3)
+    assert not bench.proposals[2], "12 is above the high watermark 10, but below the start of the epoch 20"
+    bench.answer(3)
+    bench.present(3)
+    assert [s.broker_id for s in bench.proposals[2][0].proposal.new_isr_with_epochs] == [2, 3]
+
+
+def test_below_the_minimum_only_the_caught_up_join(make_bench: MakeBench) -> None:
+    """E1, F34: while the set is below the minimum the frozen high watermark is no measure: a replica far behind the log's end may not join."""
+    bench = led(make_bench(2, min_insync_replicas=2))
+    bench.append(1, 10)
+    bench.settle()
+    for _ in range(5):
+        bench.append(1, 100, acks=1)
+    bench.set_isr(1, tell=[1])
+    bench.now += (LAG + 1) * MS
+    assert bench.logs[1].high_watermark == 10
+    for _ in range(4):
+        bench.fetches[2].request.partition_max_bytes = 1
+        bench.exchange(2)
+        assert not bench.proposals[1]
+    bench.exchange(2)
+    bench.present(2)
+    assert bench.proposals[1]
+
+
+def test_a_fenced_broker_is_not_proposed(make_bench: MakeBench) -> None:
+    """A replica that is fenced, shutting down, or of another incarnation than the registered one does not join; when that ends it does."""
+    bench = make_bench(min_insync_replicas=1)
+    bench.brokers[3] = BrokerStatus(3, eligible=False)
+    bench.elect(1, isr=[1])
+    bench.present(3)
+    assert not bench.proposals[1]
+    bench.brokers[3] = BrokerStatus(9, eligible=True)
+    bench.step(1, BrokersApplied(dict(bench.brokers)))
+    assert not bench.proposals[1], "the fetch came from an older incarnation"
+    bench.present(3)
+    assert [s.broker_epoch for s in bench.proposals[1][0].proposal.new_isr_with_epochs] == [1, 9]
+
+
+def test_fetches_of_a_former_incarnation_are_refused(make_bench: MakeBench) -> None:
+    """A fetch with an older broker epoch than the registered one gets an error and moves nothing."""
+    bench = led(make_bench(min_insync_replicas=1))
+    bench.append(1, acks=1)
+    bench.brokers[3] = BrokerStatus(9, eligible=True)
+    bench.step(1, BrokersApplied(dict(bench.brokers)))
+    bench.step(1, FollowerFetch("3", 0, request(1, 0, 0), 3, 8))
+    assert bench.answers[3][-1].data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.progress(3) == 0
+
+
+def test_ineligible_answer_goes_back_and_does_not_storm(make_bench: MakeBench) -> None:
+    """F29: INELIGIBLE_REPLICA takes the leader back to the committed set, and the same replica is not proposed again at every fetch."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.elect(1, isr=[1])
+    bench.present(2)
+    bench.brokers[2] = BrokerStatus(2, eligible=False)
+    bench.decide(1)
+    assert tuple(bench.replicas[1].maximal_isr) == (1,)
+    for _ in range(20):
+        bench.pass_time(10, 1)
+        bench.present(2)
+    assert not bench.proposals[1]
+    bench.pass_time(500, 1)
+    bench.present(2)
+    assert len(bench.proposals[1]) == 1
+
+
+def test_unanswered_proposal_is_sent_again_unchanged(make_bench: MakeBench) -> None:
+    """Timeouts and NOT_CONTROLLER repeat the very same proposal 50 ms later; the maximal set stays wide meanwhile."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.elect(1, isr=[1])
+    bench.present(2)
+    first = bench.proposals[1].pop()
+    for code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER, ErrorCode.STALE_BROKER_EPOCH):
+        bench.step(1, AlterPartitionAnswered(first.token, code))
+        assert not bench.proposals[1]
+        bench.pass_time(50, 1)
+        again = bench.proposals[1].pop()
+        assert (again.token, again.proposal) == (first.token, first.proposal)
+        assert tuple(bench.replicas[1].maximal_isr) == (1, 2)
+
+
+def test_fenced_answer_stays_pending_until_metadata(make_bench: MakeBench) -> None:
+    """F37: answers that say "your picture is old" leave the proposal pending: only metadata resolves it."""
+    for code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.NEW_LEADER_ELECTED):
+        bench = make_bench(2, min_insync_replicas=1)
+        bench.elect(1, isr=[1])
+        bench.present(2)
+        proposal = bench.proposals[1].pop()
+        bench.step(1, AlterPartitionAnswered(proposal.token, code))
+        bench.pass_time(1000, 1)
+        assert not bench.proposals[1]
+        assert tuple(bench.replicas[1].maximal_isr) == (1, 2)
+        bench.set_isr(1, tell=[1])
+        assert bench.proposals[1].pop().token > proposal.token, "the old one is dead, a new one may be made"
+
+
+def test_metadata_replay_keeps_the_pending_proposal(make_bench: MakeBench) -> None:
+    """N2, P3: metadata of a partition epoch that the leader knows already (from the answer) leaves a newer pending proposal alone."""
+    bench = led(make_bench(min_insync_replicas=1))
+    bench.append(1, acks=1)
+    bench.exchange(2)
+    for _ in range(6):
+        bench.pass_time(LAG / 2, 1)
+        bench.present(2)
+    bench.decide(1)  # the shrink of 3, known from the answer
+    record = bench.picture()
+    bench.exchange(3)
+    bench.present(3)
+    assert tuple(bench.replicas[1].maximal_isr) == (1, 2, 3), "3 is proposed again"
+    bench.step(1, record)  # only now comes the metadata of the shrink
+    assert tuple(bench.replicas[1].maximal_isr) == (1, 2, 3)
+    bench.accept(bench.proposals[1][0])  # accepted; the answer is on its way
+    bench.now += 2 * LAG * MS
+    number = bench.append(1)
+    bench.exchange(2)
+    bench.present(2)
+    assert bench.code(number) is None, "3 may be elected from now on, and has not got it"
+    assert bench.logs[1].high_watermark == 1
+
+
+def test_late_answer_of_an_earlier_proposal_is_ignored(make_bench: MakeBench) -> None:
+    """N3, P2: the answer of an earlier proposal does not settle the pending one, whatever partition epoch it carries."""
+    bench = led(make_bench(min_insync_replicas=1))
+    bench.append(1, acks=1)
+    bench.exchange(2)
+    for _ in range(6):
+        bench.pass_time(LAG / 2, 1)
+        bench.present(2)
+    first = bench.proposals[1].pop()
+    late = bench.accept(first)
+    bench.tell(1)  # the leader learns of the shrink by metadata
+    bench.exchange(3)
+    bench.present(3)
+    second = bench.proposals[1].pop()
+    assert second.token != first.token
+    bench.step(1, AlterPartitionAnswered(first.token, 0, late))
+    assert tuple(bench.replicas[1].maximal_isr) == (1, 2, 3)
+    assert bench.replicas[1].isr == (1, 2)
+
+
+def test_answer_of_a_former_reign_is_ignored(make_bench: MakeBench) -> None:
+    """F38: an answer that arrives after the leader resigned and was elected again finds no proposal to settle."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.elect(1, isr=[1])
+    bench.present(2)
+    proposal = bench.proposals[1].pop()
+    result = bench.accept(proposal)
+    bench.elect(2, isr=[1, 2])
+    bench.elect(1, isr=[1])
+    bench.step(1, AlterPartitionAnswered(proposal.token, 0, result))
+    assert tuple(bench.replicas[1].isr) == (1,)
+
+
+def test_newer_metadata_kills_the_proposal(make_bench: MakeBench) -> None:
+    """P1(b), F27: a picture with a greater partition epoch than the proposal's base settles it: accepted or dead; its answer then is too late."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.elect(1, isr=[1])
+    bench.present(2)
+    proposal = bench.proposals[1].pop()
+    result = bench.accept(proposal)
+    bench.tell(1)
+    assert tuple(bench.replicas[1].isr) == (1, 2)
+    bench.set_isr(1, tell=[1])
+    bench.step(1, AlterPartitionAnswered(proposal.token, 0, result))
+    assert tuple(bench.replicas[1].isr) == (1,)
+
+
+def test_unknown_end_holds_the_mark(make_bench: MakeBench) -> None:
+    """F41: a member that has not fetched in this epoch holds the high watermark where it is, neither negative nor lowered."""
+    bench = led(make_bench(min_insync_replicas=1))
+    bench.append(1, 5)
+    bench.settle()
+    assert bench.logs[1].high_watermark == 5
+    bench.elect(1)
+    bench.append(1, acks=1)
+    assert bench.logs[1].high_watermark == 5
+    bench.exchange(2)
+    bench.present(2)
+    assert bench.logs[1].high_watermark == 5
+    assert bench.progress(3) == -1
+
+
+def test_a_member_that_went_back_does_not_lower_the_mark(make_bench: MakeBench) -> None:
+    """F41: a member that reports a lower end than before does not lower the high watermark."""
+    bench = led(make_bench(min_insync_replicas=1))
+    bench.append(1, 5)
+    bench.settle()
+    bench.step(1, FollowerFetch("3", 0, request(2, 0, 0), 3, 3))
+    assert bench.progress(3) == 2
+    assert bench.logs[1].high_watermark == 5
+
+
+def test_nothing_is_trusted_across_epochs(make_bench: MakeBench) -> None:
+    """N1, R0: what a leader knew of a follower in an earlier epoch does not count when it leads again, even if it never saw the epoch between."""
+    bench = led(make_bench(min_insync_replicas=2))
+    bench.append(1, 5)
+    bench.settle()
+    waiting = bench.append(1, 3)
+    bench.exchange(2)
+    bench.present(2)
+    assert bench.progress(2) == 8
+    bench.elect(3, tell=[2, 3])  # 1 does not hear of it
+    bench.exchange(2)
+    assert bench.logs[2].end_offset == 5, "truncated against 3"
+    bench.elect(1, isr=[1, 2], tell=[1, 2])
+    assert bench.logs[1].high_watermark == 5
+    assert bench.progress(2) == -1
+    assert bench.code(waiting) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    bench.settle(without=[3])
+    assert bench.logs[2].end_offset == 8
+    assert bench.logs[1].high_watermark == 8
+
+
+def test_members_known_by_metadata_only_carry_its_broker_epoch(make_bench: MakeBench) -> None:
+    """A proposal never carries broker epoch -1: a member that has not fetched here yet goes with the one the metadata has."""
+    bench = make_bench(min_insync_replicas=1)
+    bench.elect(1, isr=[1, 2])
+    bench.present(3)
+    states = bench.proposals[1][0].proposal.new_isr_with_epochs
+    assert [(s.broker_id, s.broker_epoch) for s in states] == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_a_joining_replica_under_load_is_waited_for(make_bench: MakeBench) -> None:
+    """A replica outside the set that is caught up and eligible holds the mark, so that it can reach it under load; when it dies it is let go."""
+    bench = led(make_bench(2, min_insync_replicas=1), isr=[1])
+    bench.settle()
+    bench.set_isr(1, tell=[1])
+    bench.step(1, BrokersApplied({1: BrokerStatus(1, eligible=True), 2: BrokerStatus(2, eligible=True)}))
+    bench.proposals[1].clear()
+    bench.set_isr(1, tell=[1])
+    bench.proposals[1].clear()
+    number = bench.append(1)
+    assert bench.code(number) is None
+    bench.proposals[1].clear()
+    bench.set_isr(1, tell=[1])
+    for _ in range(4):
+        bench.pass_time(LAG, 1)
+    assert bench.code(number) == 0
+
+
+def test_a_new_replica_is_answered_once_the_leader_knows_it(make_bench: MakeBench) -> None:
+    """A fetch of a broker that is not among the replicas gets UNKNOWN_LEADER_EPOCH; after the reassignment it starts from nothing."""
+    bench = make_bench(min_insync_replicas=1)
+    bench.assignment = [1, 2]
+    bench.elect(1, isr=[1, 2], tell=[1, 2])
+    bench.step(1, FollowerFetch("3", 0, request(0, 0), 3, 3))
+    bench.fetches[3] = bench.fetches[2]
+    bench.step(1, FollowerFetch("3", 0, request(0, 0), 3, 3))
+    assert bench.answers[3].pop().data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    bench.assignment = [1, 2, 3]
+    bench.set_isr(1, 2, tell=[1, 2, 3])
+    assert bench.progress(3) == -1
+    bench.settle()
+    assert bench.isr == [1, 2, 3]
