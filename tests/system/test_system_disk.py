@@ -411,6 +411,7 @@ class TestSyncs:
         assert wrong == []
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 class TestForks:
     def test_a_childs_copy_is_refused(self, disk: SystemDisk, tmp_path: Path) -> None:
         """In a forked child every use of the parent's disk and files is a ForkedError; a disk of its own works."""
@@ -527,6 +528,7 @@ class TestPlatform:
         assert bad == (errno.EBADF, errno.EBADF, errno.EBADF)
         assert {lib.rl_start_writeout(fd, 0, 1), lib.rl_drop_cache(fd, 0, 1)} <= {errno.EBADF, errno.ENOSYS}
 
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
     def test_the_fallback_lock(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Where there is no open-file-description lock, this process's registry and a POSIX lock exclude a second writer all the same."""
         monkeypatch.setattr(lock_module, "_SETLK", 0)

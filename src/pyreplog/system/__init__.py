@@ -1,8 +1,9 @@
-"""The real ports: this machine's clock and disk."""
+"""The real ports: this machine's clock and disk, and the transport inside one process."""
 
 from __future__ import annotations
 
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk
+from pyreplog.system.local import LocalNetwork, LocalTransport
 
-__all__ = ["SystemClock", "SystemDisk"]
+__all__ = ["LocalNetwork", "LocalTransport", "SystemClock", "SystemDisk"]

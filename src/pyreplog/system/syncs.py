@@ -66,7 +66,7 @@ class SyncPool:
         _pools.add(self)
 
     def submit(self, files: Sequence[SystemFile], wake: Callable[[], None]) -> int:
-        """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. Files stay synced-able even when closed meanwhile."""
+        """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. A file that is closed meanwhile is synced all the same."""
         wanted = dict.fromkeys((file.descriptor, file.path) for file in files)
         for descriptor, path in wanted:
             if descriptor.fd < 0:
@@ -103,6 +103,12 @@ class SyncPool:
         for thread in threads:
             if timeout_s and thread is not threading.current_thread():
                 thread.join(timeout_s)
+
+    def abandon(self) -> None:
+        """In a forked child: a copy of a pool whose threads and waiters are all in the parent."""
+        self._changed = threading.Condition()
+        self._stopped = True
+        self._threads.clear()
 
     def _employ(self) -> None:
         # REQUIRES: the condition is held. One more thread only where all are busy.
@@ -167,7 +173,9 @@ def _at_exit() -> None:
 
 
 def _in_child() -> None:
-    # The threads stayed in the parent; nothing here may wait for them.
+    # The threads stayed in the parent, and one of them may have held the lock when it was copied: nothing here may wait for them.
+    for pool in list(_pools):
+        pool.abandon()
     _pools.clear()
 
 
