@@ -43,7 +43,9 @@ extensions = [
         [str(source)],
         include_dirs=[str(CORE / "kernels")],
         # Puts every source into the sdist, and rebuilds whatever one of them touches.
-        depends=sorted(str(path) for path in CORE.rglob("*") if path.is_file() and path.suffix in {".py", ".pxd", ".pyx", ".c", ".h", ".md", ".sh"}),
+        depends=sorted(
+            str(path) for path in CORE.rglob("*") if path.is_file() and path.suffix in {".py", ".pxd", ".pyx", ".c", ".h", ".md", ".sh"}
+        ),
         define_macros=[("CYTHON_TRACE", "1"), ("CYTHON_TRACE_NOGIL", "1")] if TRACE else [],
         extra_compile_args=compile_args,
         extra_link_args=link_args,

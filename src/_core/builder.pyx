@@ -5,7 +5,9 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.long cimport PyLong_AsLongLong, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
@@ -160,10 +162,12 @@ cdef uint8_t *_write_headers(uint8_t *p, const uint8_t *end, tuple headers) exce
     return p
 
 
-cdef inline int _check_timestamp(int64_t timestamp) except -1:
+cdef inline int64_t _timestamp(object given) except? -2:
+    """``given`` in ms. A float is a TypeError: it would be seconds, and lose its fraction in silence."""
+    cdef int64_t timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else PyNumber_Index(given))
     if timestamp < -1:
-        raise ValueError(f"timestamp {timestamp} is below -1")
-    return 0
+        raise ValueError(f"timestamp {timestamp} is below -1: it counts ms since 1970, and -1 means none")
+    return timestamp
 
 
 cdef object _as_list(sequence, Py_ssize_t count, str what):
@@ -207,13 +211,12 @@ cdef class BatchBuilder:
         """Bytes the batch would have uncompressed, header included."""
         return self.used
 
-    def append(self, value, key, headers, int64_t timestamp):
+    def append(self, value, key, headers, timestamp):
         """Add one record. False: it does not fit, and nothing was changed."""
         self._check_open()
-        _check_timestamp(timestamp)
-        return self._add(value, key, headers, timestamp) == 1
+        return self._add(value, key, headers, _timestamp(timestamp)) == 1
 
-    def extend(self, values, keys, headers, timestamps, int64_t timestamp, Py_ssize_t start):
+    def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
         """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
         cdef list value_list = values if type(values) is list else list(values)
         cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
@@ -224,28 +227,27 @@ cdef class BatchBuilder:
         cdef int32_t record_count = self.record_count
         cdef int64_t base_timestamp = self.base_timestamp
         cdef int64_t max_timestamp = self.max_timestamp
+        cdef int64_t given = _timestamp(timestamp)
         cdef Py_ssize_t i
         self._check_open()
-        _check_timestamp(timestamp)
         if start < 0:
             raise ValueError(f"start {start} is negative")
         try:
             if key_list is None and header_list is None and timestamp_list is None:
                 i = start
                 while i < count:
-                    if self._add(value_list[i], None, None, timestamp) == 0:
+                    if self._add(value_list[i], None, None, given) == 0:
                         return i
-                    i = self._add_plain_values(value_list, i + 1, timestamp)
+                    i = self._add_plain_values(value_list, i + 1, given)
             else:
                 for i in range(start, count):
                     if timestamp_list is not None:
-                        timestamp = timestamp_list[i]
-                        _check_timestamp(timestamp)
+                        given = _timestamp(timestamp_list[i])
                     if self._add(
                         value_list[i],
                         None if key_list is None else key_list[i],
                         None if header_list is None else header_list[i],
-                        timestamp,
+                        given,
                     ) == 0:
                         return i
         except BaseException:

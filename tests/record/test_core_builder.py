@@ -1,0 +1,379 @@
+"""BatchBuilder: writes what the twin writes, never more than it may, and never into memory that somebody still looks at."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pyreplog._core import HEADER_SIZE, BatchBuilder, RecordBatch, stamp
+from pyreplog.values import TimestampType
+from tests.golden import vectors
+from tests.oracle import batch as oracle
+
+INT_MAX = 2**31 - 1
+NOW = 1700000000000
+
+payloads = st.none() | st.binary(max_size=200)
+header_lists = st.lists(st.tuples(st.text(max_size=10), payloads), max_size=4).map(tuple)
+timestamps = st.integers(-1, 2**62)
+one_record = st.tuples(payloads, payloads, header_lists, timestamps)
+
+
+def twin(rows: list[tuple[bytes | None, bytes | None, oracle.Headers, int]], base_offset: int = 0) -> oracle.Batch:
+    """The same records for the twin; rows are (value, key, headers, timestamp)."""
+    batch = oracle.Batch(base_offset=base_offset)
+    batch.records = [oracle.OneRecord(base_offset + i, t, key, value, headers) for i, (value, key, headers, t) in enumerate(rows)]
+    return batch
+
+
+def test_a1_and_a2_are_built() -> None:
+    """Kafka's own bytes come out for Kafka's own input."""
+    builder = BatchBuilder()
+    assert builder.append(b"1", b"a", (), 1700000000000)
+    assert builder.append(b"22", None, (), 1700000000100)
+    assert builder.append(None, b"", (("h", None), ("", b"")), 1699999999999)
+    assert builder.size == len(vectors.A1_DATA)
+    built = builder.finish(
+        base_offset=1000, leader_epoch=5, producer_id=4294967296, producer_epoch=7, base_sequence=INT_MAX, transactional=True
+    )
+    assert bytes(built) == vectors.A1_DATA
+    builder.reset()
+    builder.append(None, None, (), 0)
+    assert bytes(builder.finish()) == vectors.A2_NULLS
+
+
+def test_a3_and_a4_are_built() -> None:
+    """Compressed and control batches too."""
+    builder = BatchBuilder()
+    for codec, data in vectors.A3_BY_CODEC.items():
+        builder.reset()
+        builder.append(b"v", b"k", (), 0)
+        assert bytes(builder.payload()) == vectors.A3_RECORD
+        assert bytes(builder.finish(codec=codec, payload=data[HEADER_SIZE:])) == data
+    builder.reset()
+    [marker] = RecordBatch(vectors.A4_COMMIT).records()
+    builder.append(marker.value, marker.key, (), marker.timestamp)
+    built = builder.finish(base_offset=200, leader_epoch=9, producer_id=77, producer_epoch=3, transactional=True, control=True)
+    assert bytes(built) == vectors.A4_COMMIT
+
+
+@given(st.lists(one_record, min_size=1, max_size=20), st.integers(0, 2**40))
+def test_agrees_with_the_twin(rows: list[tuple[bytes | None, bytes | None, oracle.Headers, int]], base_offset: int) -> None:
+    """Any records become the twin's bytes, one by one or all at once, and read back as they were."""
+    one_by_one, at_once = BatchBuilder(), BatchBuilder()
+    for row in rows:
+        assert one_by_one.append(*row)
+    values, keys, headers, times = map(list, zip(*rows, strict=True))
+    assert at_once.extend(values, keys, headers, times, -1, 0) == len(rows)
+    expected = oracle.encode(twin(rows, base_offset))
+    assert one_by_one.count == at_once.count == len(rows)
+    assert one_by_one.size == at_once.size == len(expected)
+    built = one_by_one.finish(base_offset=base_offset)
+    assert bytes(built) == bytes(at_once.finish(base_offset=base_offset)) == expected
+    batch = RecordBatch(built)
+    batch.check_crc()
+    assert batch.is_dense()
+    assert [(r.value, r.key, r.headers, r.timestamp) for r in batch.records()] == rows
+
+
+@given(st.lists(payloads, max_size=30), st.integers(0, 40), st.integers(70, 3000), timestamps)
+def test_extend_takes_what_fits(values: list[bytes | None], start: int, size_max: int, timestamp: int) -> None:
+    """``extend`` is ``append`` in a loop, up to the first that does not fit."""
+    one_by_one, at_once = BatchBuilder(size_max), BatchBuilder(size_max)
+    start = min(start, len(values))
+    taken = start
+    while taken < len(values) and one_by_one.append(values[taken], None, (), timestamp):
+        taken += 1
+    assert at_once.extend(values, None, None, None, timestamp, start) == taken
+    assert (one_by_one.count, one_by_one.size) == (at_once.count, at_once.size)
+    assert at_once.size <= size_max
+    if at_once.count:
+        assert bytes(one_by_one.finish()) == bytes(at_once.finish())
+
+
+def test_size_limit_is_exact() -> None:
+    """A record that just fits is taken; one byte more is refused and changes nothing; the first is refused like any other."""
+    exact = BatchBuilder()
+    exact.append(bytes(100), b"key", (("h", b"v"),), NOW)
+    builder = BatchBuilder(exact.size)
+    assert builder.append(bytes(101), b"key", (("h", b"v"),), NOW) is False
+    assert (builder.count, builder.size) == (0, HEADER_SIZE)
+    assert builder.append(bytes(100), b"key", (("h", b"v"),), NOW) is True
+    assert builder.append(None, None, (), NOW) is False
+    assert builder.count == 1
+    assert bytes(builder.finish()) == bytes(exact.finish())
+    assert BatchBuilder(100).extend([bytes(10), bytes(100), bytes(1)], None, None, None, NOW, 0) == 1
+    assert BatchBuilder(100).extend([bytes(100)], None, None, None, NOW, 0) == 0
+
+
+@pytest.mark.parametrize("size_max", [-1, 0, 61, 2**31])
+def test_absurd_limits(size_max: int) -> None:
+    """A limit that no batch fits, or that no segment could hold, is a ValueError."""
+    with pytest.raises(ValueError, match="size_max"):
+        BatchBuilder(size_max)
+
+
+def test_grows_over_many_sizes() -> None:
+    """Memory grows with the batch, whatever the sizes of its records."""
+    builder = BatchBuilder(4_000_000)
+    values = [bytes([i % 251]) * (i * 37 % 9000) for i in range(500)]
+    assert builder.extend(values, None, None, None, NOW, 0) == 500
+    assert [r.value for r in RecordBatch(builder.finish()).records()] == values
+
+
+def test_takes_any_contiguous_buffer() -> None:
+    """bytearray, memoryview and array serve as values, keys and header values; mutation afterwards changes nothing."""
+    builder = BatchBuilder()
+    value = bytearray(b"value")
+    numbers = array.array("i", [1, 2])
+    builder.append(value, memoryview(b"_key_")[1:4], [("h", bytearray(b"x")), ("n", numbers)], NOW)
+    builder.extend([b"plain", value, None, numbers], None, None, None, NOW, 0)
+    value[:] = b"other"
+    value.append(0)  # no view was left behind
+    records = RecordBatch(builder.finish()).records()
+    assert [r.value for r in records] == [b"value", b"plain", b"value", None, numbers.tobytes()]
+    assert records[0].key == b"key"
+    assert records[0].headers == (("h", b"x"), ("n", numbers.tobytes()))
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "headers", "timestamp", "error", "text"),
+    [
+        ("text", None, (), 0, TypeError, r"value.encode\(\)"),
+        (b"", "text", (), 0, TypeError, r"key.encode\(\)"),
+        (7, None, (), 0, TypeError, "not int"),
+        (b"", 1.5, (), 0, TypeError, "not float"),
+        (memoryview(bytes(10))[::2], None, (), 0, BufferError, ""),
+        (b"", None, [("a", "text")], 0, TypeError, "encode it"),
+        (b"", None, [(b"a", b"")], 0, TypeError, "header key is a str, not bytes"),
+        (b"", None, [(None, b"")], 0, TypeError, "header key is a str, not NoneType"),
+        (b"", None, [("a", 5)], 0, TypeError, "not int"),
+        (b"", None, [("a",)], 0, TypeError, "pairs"),
+        (b"", None, ["ab"], 0, TypeError, "pairs"),
+        (b"", None, [5], 0, TypeError, "pairs"),
+        (b"", None, {"a": b"b"}, 0, TypeError, "pairs"),
+        (b"", None, 5, 0, TypeError, "iterable"),
+        (b"", None, [("\ud800", b"")], 0, UnicodeEncodeError, "surrogates"),
+        (b"", None, (), -2, ValueError, "below -1"),
+        (b"", None, (), 2**63, OverflowError, ""),
+        (b"", None, (), "now", TypeError, ""),
+        (b"", None, (), 1.5, TypeError, ""),
+    ],
+)
+def test_wrong_records(value: object, key: object, headers: object, timestamp: object, error: type[Exception], text: str) -> None:
+    """A wrong record is refused with words that help, alone or in a list, and leaves the batch as it was."""
+    builder = BatchBuilder()
+    builder.append(b"first", None, (), NOW)
+    size = builder.size
+    with pytest.raises(error, match=text or None):
+        builder.append(value, key, headers, timestamp)  # type: ignore[arg-type]
+    with pytest.raises(error, match=text or None):
+        builder.extend([b"good", value], [None, key], [(), headers], [5, timestamp], 0, 0)  # type: ignore[list-item]
+    assert (builder.count, builder.size) == (1, size)
+    builder.append(b"second", None, (), 3)
+    batch = RecordBatch(builder.finish())
+    batch.check_records()
+    assert [r.value for r in batch.records()] == [b"first", b"second"]
+    assert batch.max_timestamp == NOW
+
+
+def test_extend_undoes_on_error_from_the_start() -> None:
+    """A failed ``extend`` of an empty builder leaves it empty, base timestamp included."""
+    builder = BatchBuilder()
+    with pytest.raises(TypeError):
+        builder.extend([b"a", "b"], None, None, None, 50, 0)  # type: ignore[list-item]
+    assert (builder.count, builder.size) == (0, HEADER_SIZE)
+    builder.append(b"c", None, (), 9)
+    batch = RecordBatch(builder.finish())
+    assert (batch.base_timestamp, batch.max_timestamp) == (9, 9)
+
+
+def test_extend_arguments() -> None:
+    """Lists of unequal length, a negative start and a bad common timestamp are ValueErrors; tuples serve as lists."""
+    builder = BatchBuilder()
+    for keys, headers, times in (([None], None, None), (None, [()], None), (None, None, [1])):
+        with pytest.raises(ValueError, match="for 2 values"):
+            builder.extend([b"", b""], keys, headers, times, 0, 0)
+    with pytest.raises(ValueError, match="negative"):
+        builder.extend([b""], None, None, None, 0, -1)
+    with pytest.raises(ValueError, match="below"):
+        builder.extend([b""], None, None, None, -2, 0)
+    assert builder.extend((b"a", b"b"), (b"k", None), ((), ()), (1, 2), -1, 0) == 2
+    assert builder.extend([], None, None, None, 0, 0) == 0
+
+
+def test_finish_arguments() -> None:
+    """What would make a batch that contradicts itself is a ValueError, and the builder can still finish."""
+    builder = BatchBuilder()
+    with pytest.raises(ValueError, match="at least one"):
+        builder.finish()
+    builder.append(b"v", None, (), NOW)
+    wrong: list[dict[str, object]] = [
+        {"base_offset": -1},
+        {"codec": 5, "payload": b""},
+        {"codec": -1, "payload": b""},
+        {"codec": 1},
+        {"payload": b"x"},
+        {"timestamp_type": 2},
+        {"transactional": True},
+        {"producer_id": 5},
+        {"producer_id": 5, "producer_epoch": 0},
+        {"producer_id": 5, "base_sequence": 0},
+    ]
+    for arguments in wrong:
+        with pytest.raises(ValueError):
+            builder.finish(**arguments)  # type: ignore[arg-type]
+    assert RecordBatch(builder.finish(producer_id=5, producer_epoch=0, base_sequence=0)).last_sequence == 0
+
+
+def test_log_append_time() -> None:
+    """With type 1 the batch's max timestamp is the one given, and every record reads it."""
+    builder = BatchBuilder()
+    builder.append(b"v", None, (), NOW)
+    batch = RecordBatch(builder.finish(timestamp_type=1, append_timestamp=NOW + 5))
+    assert batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert (batch.max_timestamp, batch.base_timestamp, batch.records()[0].timestamp) == (NOW + 5, NOW, NOW + 5)
+
+
+def test_finished_means_finished() -> None:
+    """After ``finish`` only ``reset`` goes on: the bytes handed out are never written again."""
+    builder = BatchBuilder()
+    builder.append(b"v", None, (), NOW)
+    view = builder.finish()
+    before = bytes(view)
+    for call in (
+        lambda: builder.append(b"w", None, (), NOW),
+        lambda: builder.extend([b"w"], None, None, None, NOW, 0),
+        builder.finish,
+        builder.payload,
+    ):
+        with pytest.raises(ValueError, match="reset"):
+            call()
+    assert bytes(view) == before
+
+
+def test_memory_is_reused_when_free_and_only_then() -> None:
+    """A buffer that is still looked at, even by a record, stays as it is; one that nobody looks at is written again."""
+    builder = BatchBuilder()
+
+    def build(value: bytes) -> memoryview:
+        builder.reset()
+        builder.append(value, None, (), NOW)
+        return builder.finish()
+
+    first = build(b"first")
+    stamp(first, 10, 1)
+    second = build(b"second")
+    assert RecordBatch(first).records()[0].value == b"first"
+    assert RecordBatch(first).base_offset == 10
+    address = address_of(first)
+    record = RecordBatch(first).records()[0]
+    del first
+    third = build(b"third")
+    assert record.value == b"first"
+    del record
+    gc.collect()
+    fourth = build(b"fourth")
+    assert address_of(fourth) == address
+    assert [bytes(v)[-6:-1] for v in (second, third, fourth)] == [b"econd", b"third", b"ourth"]
+
+
+def address_of(view: memoryview) -> int:
+    """Where a writable view's bytes lie."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+
+def test_many_views_alive() -> None:
+    """Any number of batches may be in flight at once."""
+    builder = BatchBuilder()
+    views = []
+    for i in range(100):
+        builder.reset()
+        builder.append(b"%d" % i, None, (), NOW)
+        views.append(builder.finish())
+    assert [RecordBatch(v).records()[0].value for v in views] == [b"%d" % i for i in range(100)]
+    del builder
+    gc.collect()
+    assert RecordBatch(views[99]).records()[0].value == b"99"
+
+
+def test_payload_view_survives_going_on() -> None:
+    """A payload view that was not released keeps its bytes when the builder grows, finishes or begins again."""
+    builder = BatchBuilder()
+    builder.append(b"x" * 1000, None, (), NOW)
+    held = builder.payload()
+    before = bytes(held)
+    while builder.append(b"y" * 1000, None, (), NOW) and builder.count < 100:
+        pass
+    compressed = builder.finish(codec=1, payload=held)
+    assert bytes(compressed[HEADER_SIZE:]) == before == bytes(held)
+    builder.reset()
+    builder.append(b"z" * 1000, None, (), NOW)
+    assert bytes(held) == before
+
+
+def test_compressed_may_be_larger() -> None:
+    """A payload that compression made larger than the records is taken, whatever ``size_max`` says of them."""
+    builder = BatchBuilder(100)
+    builder.append(b"x", None, (), NOW)
+    view = builder.finish(codec=4, payload=bytes(50_000))
+    assert len(view) == HEADER_SIZE + 50_000
+    RecordBatch(view).check_crc()
+    view.release()
+    builder.reset()
+    assert builder.append(bytes(100), None, (), NOW) is False
+
+
+class Pool(RuleBasedStateMachine):
+    """Builds, holds and releases batches in any order: what is held never changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.builder = BatchBuilder(100_000)
+        self.held: list[tuple[memoryview, bytes]] = []
+        self.values: list[bytes] = []
+
+    @rule(value=st.binary(max_size=30), repeat=st.integers(1, 1000))
+    def append(self, value: bytes, repeat: int) -> None:
+        """Add a record."""
+        if self.builder.append(value * repeat, None, (), NOW):
+            self.values.append(value * repeat)
+
+    @precondition(lambda self: self.values)
+    @rule()
+    def finish(self) -> None:
+        """Finish, hold, begin again."""
+        view = self.builder.finish()
+        assert [r.value for r in RecordBatch(view).records()] == self.values
+        self.held.append((view, bytes(view)))
+        self.builder.reset()
+        self.values = []
+
+    @precondition(lambda self: self.values)
+    @rule()
+    def hold_payload(self) -> None:
+        """Hold a view of an unfinished batch."""
+        view = self.builder.payload()
+        self.held.append((view, bytes(view)))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        """Let one go."""
+        view, _ = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        view.release()
+
+    @invariant()
+    def held_is_unchanged(self) -> None:
+        """Every view shows what it showed."""
+        assert all(bytes(view) == before for view, before in self.held)
+
+
+TestPool = Pool.TestCase
+TestPool.settings = settings(stateful_step_count=30, max_examples=30)
