@@ -21,7 +21,7 @@ import pytest
 
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, ForkedError, LockedError, StorageError
-from pyreplog.ports import SyncDone
+from pyreplog.ports import Clock, SyncDone
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.system import file as file_module
 from pyreplog.system import lock as lock_module
@@ -544,6 +544,6 @@ class TestPlatform:
 
     def test_the_clock(self) -> None:
         """Monotonic time does not go back, and wall time is the system's."""
-        clock = SystemClock()
+        clock: Clock = SystemClock()
         assert clock.monotonic_ns() <= clock.monotonic_ns()
         assert abs(clock.wall_ms() - time.time() * 1000) < 5000

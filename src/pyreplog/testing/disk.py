@@ -202,7 +202,10 @@ class SimDisk:
     # Crashes -----------------------------------------------------------------------------------------------------------------
 
     def crash(self, random: Random) -> SimDisk:
-        """A new disk as power loss leaves this one, its damage drawn from ``random``. This one goes on unchanged."""
+        """A new disk as power loss leaves this one. This one goes on unchanged.
+
+        The damage is drawn from ``random``, which then is the new disk's own chance.
+        """
         oldest = self._changes[0].sequence if self._changes else self._sequence
         damage = Damage.drawn(random, min(oldest, self._oldest_piece()), self._sequence)
         names: dict[Folder, dict[str, Node]] = {}
@@ -218,6 +221,7 @@ class SimDisk:
                     survivors = names[folder] = dict(folder.stable)
                 put(survivors, name, node)
         disk = self._reborn()
+        disk.random = random
         disk._boot = self._boot + 1
         made: dict[Node, Node] = {}
 
