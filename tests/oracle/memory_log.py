@@ -172,7 +172,7 @@ class MemoryLog:
     def append_as_follower(self, parts: Sequence[bytes]) -> int:
         self._may_append()
         for batch in parse(b"".join(parts)):
-            if batch.base != self.end_offset and (self.batches or batch.base < self.end_offset):
+            if batch.base != self.end_offset:
                 raise CorruptError(f"batch at {batch.base}, log ends at {self.end_offset}")
             self.epochs.assign(batch.epoch, batch.base)
             self.batches.append(batch)

@@ -180,7 +180,8 @@ def test_shrinking_below_the_minimum_times_out(make_bench: MakeBench) -> None:
 
 
 def test_high_watermark_passed_but_too_few_at_the_check(make_bench: MakeBench) -> None:
-    """F23: the mark passed the record, yet the maximal set is too small when the waiter is looked at: AFTER_APPEND, and the record stays."""
+    """F23: the mark passed the record, yet the maximal set is too small when the waiter is looked at: AFTER_APPEND, and the record
+    stays."""
     bench = led(make_bench(2, min_insync_replicas=2))
     number = bench.append(1)
     seat: Any = bench.replicas[1].seat
@@ -264,7 +265,8 @@ def test_full_disk_refuses_and_recovers(make_bench: MakeBench) -> None:
 
 
 def test_write_error_takes_the_replica_offline(make_bench: MakeBench) -> None:
-    """An I/O error on append takes the replica offline: it answers KAFKA_STORAGE_ERROR for good, who waited learns that the outcome is unknown."""
+    """An I/O error on append takes the replica offline: it answers KAFKA_STORAGE_ERROR for good, who waited learns that the outcome is
+    unknown."""
     bench = led(make_bench(min_insync_replicas=2))
     waiting = bench.append(1)
 
@@ -281,7 +283,8 @@ def test_write_error_takes_the_replica_offline(make_bench: MakeBench) -> None:
 
 
 def test_failed_sync_poisons(make_bench: MakeBench) -> None:
-    """A failed sync is data loss: nothing that waited is acknowledged, the log is poisoned, the replica is offline and never syncs again."""
+    """A failed sync is data loss: nothing that waited is acknowledged, the log is poisoned, the replica is offline and never syncs
+    again."""
     bench = led(make_bench(durability="sync", min_insync_replicas=2))
     number, one = bench.append(1), bench.append(1, acks=1)
     bench.step(1, SyncFailed(OSError(errno.EIO, "Input/output error")))

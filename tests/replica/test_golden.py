@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pyreplog.wire import FetchPartition
-from tests.replica.bench import Bench, MS
+from tests.replica.bench import MS
 from tests.replica.conftest import MakeBench
 
 
-
-
 def test_golden_walk(make_bench: MakeBench) -> None:
-    """Progress is what a follower asks for, the high watermark is the smallest progress of those in play, and it travels with the next answer."""
+    """Progress is what a follower asks for, the high watermark is the smallest progress of those in play, and it travels with the next
+    answer."""
     bench = make_bench(min_insync_replicas=1)
     bench.elect(1)
     for _ in range(5):

@@ -32,7 +32,8 @@ def shrink_to_two(bench: Bench) -> None:
 
 
 def test_a_follower_that_stops_fetching_leaves(make_bench: MakeBench) -> None:
-    """A member that lacks something for longer than the lag is proposed out, all such in one step; the mark moves only when the controller agreed."""
+    """A member that lacks something for longer than the lag is proposed out, all such in one step; the mark moves only when the controller
+    agreed."""
     bench = led(make_bench(min_insync_replicas=1))
     bench.append(1, acks=1)
     bench.exchange(2)
@@ -133,7 +134,8 @@ def test_start_of_epoch_bars_who_lacks_it(make_bench: MakeBench) -> None:
 
 
 def test_below_the_minimum_only_the_caught_up_join(make_bench: MakeBench) -> None:
-    """E1, F34: while the set is below the minimum the frozen high watermark is no measure: a replica far behind the log's end may not join."""
+    """E1, F34: while the set is below the minimum the frozen high watermark is no measure: a replica far behind the log's end may not
+    join."""
     bench = led(make_bench(2, min_insync_replicas=2))
     bench.append(1, 10)
     bench.settle()
@@ -281,7 +283,8 @@ def test_answer_of_a_former_reign_is_ignored(make_bench: MakeBench) -> None:
 
 
 def test_newer_metadata_kills_the_proposal(make_bench: MakeBench) -> None:
-    """P1(b), F27: a picture with a greater partition epoch than the proposal's base settles it: accepted or dead; its answer then is too late."""
+    """P1(b), F27: a picture with a greater partition epoch than the proposal's base settles it: accepted or dead; its answer then is too
+    late."""
     bench = make_bench(2, min_insync_replicas=1)
     bench.elect(1, isr=[1])
     bench.present(2)
@@ -320,7 +323,8 @@ def test_a_member_that_went_back_does_not_lower_the_mark(make_bench: MakeBench) 
 
 
 def test_nothing_is_trusted_across_epochs(make_bench: MakeBench) -> None:
-    """N1, R0: what a leader knew of a follower in an earlier epoch does not count when it leads again, even if it never saw the epoch between."""
+    """N1, R0: what a leader knew of a follower in an earlier epoch does not count when it leads again, even if it never saw the epoch
+    between."""
     bench = led(make_bench(min_insync_replicas=2))
     bench.append(1, 5)
     bench.settle()
@@ -350,7 +354,8 @@ def test_members_known_by_metadata_only_carry_its_broker_epoch(make_bench: MakeB
 
 
 def test_a_joining_replica_under_load_is_waited_for(make_bench: MakeBench) -> None:
-    """A replica outside the set that is caught up and eligible holds the mark, so that it can reach it under load; when it dies it is let go."""
+    """A replica outside the set that is caught up and eligible holds the mark, so that it can reach it under load; when it dies it is let
+    go."""
     bench = led(make_bench(2, min_insync_replicas=1), isr=[1])
     bench.settle()
     bench.set_isr(1, tell=[1])

@@ -1,0 +1,141 @@
+"""The high watermark against its slow twin, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pyreplog.config import LogConfig
+from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatus, FollowerFetch
+from pyreplog.wire import ErrorCode
+from tests.oracle.high_watermark import PlainLeader, Seen
+from tests.oracle.memory_log import MemoryLog
+from tests.replica.bench import MS, Bench, request
+
+FOLLOWERS = st.sampled_from([2, 3])
+
+
+class HighWatermark(RuleBasedStateMachine):
+    """Broker 1 leads; its followers fetch from anywhere, syncs end late, proposals are answered late, twice or wrongly."""
+
+    @initialize(durability=st.sampled_from(["os", "sync"]), minimum=st.integers(1, 3), isr=st.sampled_from([[1], [1, 2], [1, 2, 3]]))
+    def begin(self, durability: Any, minimum: int, isr: list[int]) -> None:
+        """A new reign over a log that holds something already."""
+        config = LogConfig(durability=durability, min_insync_replicas=minimum)
+        log = MemoryLog(config)
+        self.bench = bench = Bench({1: log})
+        bench.assignment = [1, 2, 3]
+        bench.brokers = {b: BrokerStatus(b, eligible=True) for b in (1, 2, 3)}
+        bench.answers = {b: [] for b in (1, 2, 3)}
+        for _ in range(2):
+            bench.leader_epoch += 1
+        bench.elect(1, isr=isr)
+        lag = bench.config.replica_lag_time_max_ms * MS
+        self.plain = PlainLeader([1, 2, 3], list(isr), minimum, lag, bench.now, log.high_watermark, alive={2: 2, 3: 3})
+        self.old_answers: list[AlterPartitionAnswered] = []
+        self.reign = 0
+        self.seen_high_watermark = 0
+
+    def _note(self) -> None:
+        """What the leader proposes is what its twin must reckon with."""
+        replica = self.bench.replicas[1]
+        seat: Any = replica.seat
+        self.plain.committed = list(replica.isr)
+        pending = seat.pending
+        self.plain.proposed = [s.broker_id for s in pending.data.new_isr_with_epochs] if pending else None
+        log = self.bench.logs[1]
+        self.plain.candidate(self.bench.now, log.end_offset, log.counted_end)
+
+    @rule(count=st.integers(1, 3), acks=st.sampled_from([0, 1, -1]))
+    def append(self, count: int, acks: int) -> None:
+        """A client appends."""
+        self.bench.append(1, count, acks=acks)
+        self._note()
+
+    @rule(follower=FOLLOWERS, back=st.integers(0, 4), stale=st.booleans())
+    def fetch(self, follower: int, back: int, stale: bool) -> None:
+        """A follower fetches from somewhere near the end."""
+        bench, log = self.bench, self.bench.logs[1]
+        bases = [b.base for b in log.batches] + [log.end_offset]
+        offset = bases[max(0, len(bases) - 1 - back)]
+        epoch = bench.brokers[follower].epoch - stale
+        seen = Seen(bench.now, offset, log.end_offset, epoch)
+        bench.step(1, FollowerFetch(str(follower), 0, request(offset, bench.leader_epoch, bench.leader_epoch), follower, epoch))
+        if not stale:
+            self.plain.fetch(follower, seen)
+        self._note()
+
+    @rule(ms=st.sampled_from([1, 300, 999, 1001, 2500]))
+    def wait(self, ms: int) -> None:
+        """Time passes."""
+        self.bench.pass_time(ms, 1)
+        self._note()
+
+    @precondition(lambda self: self.bench.syncs[1])
+    @rule()
+    def sync(self) -> None:
+        """A sync ends."""
+        self.bench.sync(1)
+        self._note()
+
+    @precondition(lambda self: self.bench.proposals[1])
+    @rule(lost=st.booleans())
+    def decide(self, lost: bool) -> None:
+        """The controller decides; its answer arrives, or much later."""
+        proposal = self.bench.proposals[1].pop(0)
+        answered = AlterPartitionAnswered(proposal.token, 0, self.bench.accept(proposal))
+        self.old_answers.append(answered)
+        if not lost:
+            self.bench.step(1, answered)
+        self._note()
+
+    @precondition(lambda self: self.old_answers)
+    @rule(data=st.data())
+    def late_answer(self, data: st.DataObject) -> None:
+        """An answer arrives late or again."""
+        self.bench.step(1, data.draw(st.sampled_from(self.old_answers)))
+        self._note()
+
+    @rule(code=st.sampled_from([ErrorCode.INELIGIBLE_REPLICA, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER]))
+    def undecided(self, code: int) -> None:
+        """A proposal that never reached the controller comes back with an error."""
+        if self.bench.proposals[1]:
+            self.bench.step(1, AlterPartitionAnswered(self.bench.proposals[1].pop(0).token, code))
+            self._note()
+
+    @rule()
+    def metadata(self) -> None:
+        """The picture arrives, new or again."""
+        self.bench.tell(1)
+        self._note()
+
+    @rule(follower=FOLLOWERS, eligible=st.booleans(), anew=st.booleans())
+    def broker(self, follower: int, eligible: bool, anew: bool) -> None:
+        """A follower's broker is fenced, unfenced or registers anew."""
+        bench = self.bench
+        epoch = max(s.epoch for s in bench.brokers.values()) + 1 if anew else bench.brokers[follower].epoch
+        bench.brokers[follower] = BrokerStatus(epoch, eligible=eligible)
+        self.plain.alive = {b: s.epoch for b, s in bench.brokers.items() if s.eligible}
+        bench.step(1, BrokersApplied(dict(bench.brokers)))
+        self._note()
+
+    @invariant()
+    def agrees(self) -> None:
+        """The machine's high watermark is the twin's, never goes back and never passes the ends of those the controller counts."""
+        if not hasattr(self, "bench"):
+            return
+        log = self.bench.logs[1]
+        assert log.high_watermark == self.plain.high_watermark
+        assert log.high_watermark >= self.seen_high_watermark
+        if log.high_watermark > self.seen_high_watermark:
+            ends = [log.counted_end] + [self.plain.end(b) for b in self.bench.isr if b != 1]
+            assert log.high_watermark <= min(ends), "beyond what the controller's in-sync set has"
+            assert log.mark[1] == log.high_watermark
+        self.seen_high_watermark = log.high_watermark
+
+
+HighWatermark.TestCase.settings = settings(max_examples=150, stateful_step_count=40)
+TestHighWatermark = HighWatermark.TestCase

@@ -1,0 +1,201 @@
+"""What consumers see: fetches up to the high watermark, offsets by time, ends of epochs; and how followers hear of the high watermark."""
+
+from __future__ import annotations
+
+from pyreplog.replica import CancelFetch, ConsumerFetch, ListOffsets, OffsetForLeaderEpoch, Produce
+from pyreplog.wire import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    EpochEndOffset,
+    ErrorCode,
+    FetchPartition,
+    ListOffsetsPartition,
+    OffsetForLeaderPartition,
+    RecordsSlice,
+)
+from tests.oracle.memory_log import parse
+from tests.replica.batches import batch
+from tests.replica.bench import CLIENT, Bench
+from tests.replica.conftest import MakeBench
+
+
+def at(offset: int, *, epoch: int = -1, last: int = -1, size: int = 1 << 20) -> FetchPartition:
+    """A consumer's question."""
+    return FetchPartition(0, epoch, offset, last, partition_max_bytes=size)
+
+
+def offsets(result: object) -> list[int]:
+    """The base offsets in an answer."""
+    records: RecordsSlice | None = getattr(result, "records", None)
+    return [] if records is None else [b.base for b in parse(b"".join(bytes(p) for p in records.parts()))]
+
+
+def led(bench: Bench, committed: int = 0, more: int = 0) -> Bench:
+    """Broker 1 leads, so many records are committed and so many more are not."""
+    bench.elect(1)
+    bench.settle()
+    for _ in range(committed):
+        bench.append(1)
+    bench.settle()
+    for _ in range(more):
+        bench.append(1)
+    return bench
+
+
+def test_nothing_above_the_high_watermark(make_bench: MakeBench) -> None:
+    """A consumer gets whole batches below the high watermark and nothing at it."""
+    bench = led(make_bench(), 3, 2)
+    answer = bench.ask(1, ConsumerFetch, at(1), 0)
+    assert offsets(answer) == [1, 2]
+    assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (3, 3, 0)
+    answer = bench.ask(1, ConsumerFetch, at(3), 0)
+    assert (answer.error_code, answer.records) == (0, None)
+    assert bench.ask(1, ConsumerFetch, at(4), 0).error_code == 0
+    assert offsets(bench.ask(1, ConsumerFetch, at(0, size=1), 0)) == [0]
+
+
+def test_outside_the_log(make_bench: MakeBench) -> None:
+    """Offsets outside [start, end] answer OFFSET_OUT_OF_RANGE at once, whatever the wait."""
+    bench = led(make_bench(), 3)
+    for offset in (4, 100, -1):
+        assert bench.ask(1, ConsumerFetch, at(offset), 1000).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    bench.logs[1].increment_start_offset(2)
+    assert bench.ask(1, ConsumerFetch, at(1), 1000).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, EARLIEST_TIMESTAMP)).offset == 2
+
+
+def test_waiting_readers_are_answered_by_the_high_watermark(make_bench: MakeBench) -> None:
+    """A reader at the end waits until the high watermark passes it, not until the append."""
+    bench = led(make_bench(), 1)
+    assert bench.ask(1, ConsumerFetch, at(1), 1000) is None
+    number = bench.numbers
+    bench.append(1)
+    assert bench.code(number) is None
+    bench.settle()
+    assert offsets(bench.results[number]) == [1]
+
+
+def test_waiting_readers_give_up(make_bench: MakeBench) -> None:
+    """After the wait the answer is empty; a cancelled wait has no answer; one that is cut by an election says so."""
+    bench = led(make_bench(), 1)
+    assert bench.ask(1, ConsumerFetch, at(1), 100) is None
+    first = bench.numbers
+    assert bench.ask(1, ConsumerFetch, at(1), 200) is None
+    second = bench.numbers
+    assert bench.ask(1, ConsumerFetch, at(1), 300) is None
+    third = bench.numbers
+    bench.step(1, CancelFetch(CLIENT, second))
+    bench.pass_time(100, 1)
+    assert (bench.code(first), bench.results[first].records) == (0, None)
+    bench.elect(2)
+    assert second not in bench.results
+    assert bench.code(third) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.results[third].current_leader.leader_id == 2
+
+
+def test_readers_epochs_are_checked(make_bench: MakeBench) -> None:
+    """A reader that names an epoch is fenced or told to wait; one whose last epoch ends before its offset here learns where."""
+    bench = led(make_bench(), 3)
+    bench.elect(1)
+    bench.settle()
+    assert bench.ask(1, ConsumerFetch, at(0, epoch=0), 0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert bench.ask(1, ConsumerFetch, at(0, epoch=2), 0).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert offsets(bench.ask(1, ConsumerFetch, at(2, epoch=1, last=0), 0)) == [2]
+    bench.append(1)
+    bench.settle()
+    answer = bench.ask(1, ConsumerFetch, at(4, last=0), 0)
+    assert answer.diverging_epoch == EpochEndOffset(0, 3)
+    assert bench.ask(2, ConsumerFetch, at(0), 1000).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_offsets_by_time(make_bench: MakeBench) -> None:
+    """The first record at or after a time, below the high watermark; -1 where there is none; the ends by their names."""
+    bench = led(make_bench())
+    for timestamp in (10, 20, 30):
+        bench.numbers += 1
+        bench.step(1, Produce(CLIENT, bench.numbers, -1, batch(1, timestamp=timestamp), 1000))
+    bench.settle()
+    bench.append(1)
+
+    def when(timestamp: int) -> tuple[int, int]:
+        answer = bench.ask(1, ListOffsets, ListOffsetsPartition(0, timestamp))
+        assert answer.error_code == 0
+        return (answer.offset, answer.timestamp)
+
+    assert [when(t) for t in (0, 10, 11, 30, 31)] == [(0, 10), (0, 10), (1, 20), (2, 30), (-1, -1)]
+    assert when(EARLIEST_TIMESTAMP)[0] == 0
+    assert when(LATEST_TIMESTAMP)[0] == 3
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, LATEST_TIMESTAMP), 2).offset == 4, "a replica sees the log's end"
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, -7)).error_code == ErrorCode.INVALID_REQUEST
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, 0, 5)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert bench.ask(2, ListOffsets, ListOffsetsPartition(0, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_end_is_unknown_until_the_new_leader_caught_up(make_bench: MakeBench) -> None:
+    """KIP-207: while a new leader's high watermark is below the start of its epoch, "latest" is OFFSET_NOT_AVAILABLE: it might step
+    back."""
+    bench = led(make_bench(min_insync_replicas=1), 3)
+    bench.append(1)
+    bench.exchange(2, 3)
+    bench.present(2)
+    bench.present(3)
+    bench.elect(2, tell=[2, 3])
+    assert bench.logs[2].high_watermark == 3
+    latest = ListOffsetsPartition(0, LATEST_TIMESTAMP)
+    assert bench.ask(2, ListOffsets, latest).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert bench.ask(2, ListOffsets, ListOffsetsPartition(0, 10**12)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert bench.ask(2, ListOffsets, ListOffsetsPartition(0, 0)).offset == 0
+    bench.set_isr(2, 3, tell=[2])
+    bench.exchange(3)
+    assert bench.ask(2, ListOffsets, latest).offset == 4
+
+
+def test_ends_of_epochs(make_bench: MakeBench) -> None:
+    """OffsetForLeaderEpoch answers the greatest epoch not above the one asked for and its end."""
+    bench = led(make_bench(), 2)
+    bench.elect(1)
+    bench.elect(1)
+    bench.settle()
+    bench.append(1)
+
+    def end(epoch: int) -> tuple[int, int]:
+        answer = bench.ask(1, OffsetForLeaderEpoch, OffsetForLeaderPartition(0, epoch))
+        return (answer.leader_epoch, answer.end_offset)
+
+    assert end(0) == (0, 2)
+    assert end(2) == (2, 3)
+    assert end(9) == (-1, -1)
+    assert bench.ask(2, OffsetForLeaderEpoch, OffsetForLeaderPartition(0, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_an_idle_follower_hears_of_the_high_watermark(make_bench: MakeBench) -> None:
+    """F25: when nothing more is appended the followers learn the high watermark about a millisecond later, and not again and again."""
+    bench = led(make_bench())
+    bench.append(1)
+    bench.exchange(2, 3)
+    bench.present(2)
+    bench.present(3)
+    assert bench.high_watermarks() == [1, 0, 0]
+    assert not bench.answers[2], "coalesced: records may carry it"
+    bench.pass_time(1, 1)
+    bench.answer(2)
+    bench.answer(3)
+    assert bench.high_watermarks() == [1, 1, 1]
+    bench.exchange(2, 3)
+    for _ in range(5):
+        bench.pass_time(5, 1)
+    assert not bench.answers[2]
+    assert bench.logs[2].mark[1] == 1 if hasattr(bench.logs[2], "mark") else True
+
+
+def test_records_carry_the_high_watermark(make_bench: MakeBench) -> None:
+    """Under steady appends no answer is spent on the high watermark alone."""
+    bench = led(make_bench(2))
+    carried = 0
+    for _ in range(50):
+        bench.append(1)
+        while bench.answers[2]:
+            carried += bench.answer(2).records is not None
+        bench.present(2)
+        bench.pass_time(0.05, 1)
+    assert carried >= 49
