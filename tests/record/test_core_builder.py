@@ -132,7 +132,7 @@ def test_takes_any_contiguous_buffer() -> None:
     builder = BatchBuilder()
     value = bytearray(b"value")
     numbers = array.array("i", [1, 2])
-    builder.append(value, memoryview(b"_key_")[1:4], [("h", bytearray(b"x")), ("n", numbers)], NOW)
+    builder.append(value, memoryview(b"_key_")[1:4], [("h", bytearray(b"x")), ("n", numbers)], NOW)  # type: ignore[list-item]
     builder.extend([b"plain", value, None, numbers], None, None, None, NOW, 0)
     value[:] = b"other"
     value.append(0)  # no view was left behind
