@@ -101,6 +101,7 @@ class Authority:
         self._kept_from = controller.image.offset + 1
         self._parked: dict[Address, _Parked] = {}
         self._planned_ns: int | None = None
+        self._last_ns = 0
         self._failure: StorageError | None = None
 
     @classmethod
@@ -110,7 +111,9 @@ class Authority:
         Every broker is fenced until it registers, and no leader goes on in its old epoch. Raises :class:`CorruptError` where the state is
         damaged, :class:`StorageError` where the disk refuses.
         """
-        disk.make_directory(folder)
+        if disk.stat(folder) is None:
+            disk.make_directory(folder)
+            disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
         state = load(disk, folder)
         if state is None:
             state = ControllerState(new_id(random), MetadataImage(), {})
@@ -148,7 +151,7 @@ class Authority:
         if self._failure is not None:
             raise ClosedError("the controller's disk failed") from self._failure
         if self._planned_ns is not None and now_ns - self._planned_ns > STALL_NS:
-            self._controller.forgive(now_ns - self._planned_ns)
+            self._controller.forgive(now_ns - self._last_ns)
         replies: list[AuthorityReply] = []
         for request in requests:
             body = self._answer(request, now_ns)
@@ -157,6 +160,7 @@ class Authority:
         self._controller.tick(now_ns)
         replies = self._finish(requests, replies, now_ns)
         self._planned_ns = self.next_wake_ns
+        self._last_ns = now_ns
         return replies
 
     def fence(self, broker_id: int, now_ns: int) -> list[AuthorityReply]:

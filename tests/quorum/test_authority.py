@@ -1,0 +1,244 @@
+"""The authority: durable before it answers, whole after any crash, and telling the nodes by records at offsets."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClosedError, CorruptError, StorageError
+from pyreplog.quorum import STATE_FILE, Authority, MetadataImage, decode, encode, load
+from pyreplog.testing import SimClock, SimDisk
+from pyreplog.wire import (
+    METADATA_TOPIC_ID,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    ErrorCode,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    Request,
+    RequestBody,
+    ResponseBody,
+)
+
+MS = 1_000_000
+
+
+class Desk:
+    """An authority on a simulated disk."""
+
+    def __init__(self, disk: SimDisk | None = None) -> None:
+        self.clock = SimClock()
+        self.disk = disk if disk is not None else SimDisk(clock=self.clock)
+        self.authority = Authority.open(self.disk, "data", NodeConfig(), Random(1), now_ns=self.clock.monotonic_ns())
+        self.number = 0
+
+    def ask(self, body: RequestBody, source: str = "client") -> ResponseBody | None:
+        """The answer to one request, or None where it waits."""
+        self.number += 1
+        for reply in self.authority.step([Request(source, self.number, body)], self.clock.monotonic_ns()):
+            if reply.peer == source and reply.correlation_id == self.number:
+                return reply.body
+        return None
+
+    def join(self, *brokers: int) -> None:
+        """Register and unfence."""
+        for broker in brokers:
+            answer = self.ask(BrokerRegistrationRequest(broker, self.authority.cluster_id, f"i-{broker}-{self.number}", log_dirs=["d"]))
+            assert isinstance(answer, BrokerRegistrationResponse)
+            self.ask(BrokerHeartbeatRequest(broker, answer.broker_epoch, self.authority.image.offset))
+
+    def create(self, name: str) -> int:
+        """The error code of creating a topic."""
+        answer = self.ask(CreateTopicsRequest([CreatableTopic(name, 2, 3)]))
+        assert isinstance(answer, CreateTopicsResponse)
+        return answer.topics[0].error_code
+
+    def news(self, offset: int, source: str = "node-1", wait_ms: int = 500) -> PartitionData | None:
+        """What a fetch of the metadata from ``offset`` gets at once."""
+        body = FetchRequest(wait_ms, 1, [FetchTopic(METADATA_TOPIC_ID, [FetchPartition(0, -1, offset)])])
+        answer = self.ask(body, source)
+        if answer is None:
+            return None
+        assert isinstance(answer, FetchResponse)
+        return answer.responses[0].partitions[0]
+
+
+def same(one: MetadataImage, other: MetadataImage) -> bool:
+    """Whether two images say the same."""
+    return [(one.brokers, one.records())] == [(other.brokers, other.records())]
+
+
+def test_state_comes_back() -> None:
+    """What was answered is there after a power loss; brokers are fenced and partitions leaderless, with higher epochs."""
+    for seed in range(30):
+        desk = Desk()
+        desk.join(1, 2, 3)
+        assert desk.create("a") == 0
+        before = desk.authority.image
+        again = Desk(desk.disk.crash(Random(seed)))
+        after = again.authority.image
+        assert again.authority.cluster_id == desk.authority.cluster_id
+        assert list(after.topic_ids) == ["a"]
+        for number, partition in after.topics[after.topic_ids["a"]].partitions.items():
+            old = before.topics[before.topic_ids["a"]].partitions[number]
+            assert (partition.leader, partition.isr, partition.leader_epoch) == (-1, old.isr, old.leader_epoch + 1)
+        assert all(broker.fenced for broker in after.brokers.values())
+        assert again.create("a") == ErrorCode.TOPIC_ALREADY_EXISTS, "F57: exactly one topic"
+
+
+def test_every_crash_point_leaves_a_whole_state() -> None:
+    """Power lost after any number of operations on the disk leaves the state before or after, never none and never a mixture."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    for count in range(200):
+        disk = desk.disk.snapshot()
+        trial = Desk(disk)
+        trial.join(1, 2, 3)
+        disk.fail(nth=count + 1, times=None)
+        try:
+            trial.create("a")
+            done = True
+        except (StorageError, ClosedError):
+            done = False
+        state = load(disk.crash(Random(count)), "data")
+        assert state is not None
+        if done:
+            assert "a" in state.image.topic_ids
+            break
+    else:
+        pytest.fail("the workload never ended")
+
+
+def test_nothing_is_answered_before_it_is_durable() -> None:
+    """A failed sync or rename ends the authority instead of answering."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.disk.fail("sync")
+    with pytest.raises(StorageError):
+        desk.create("a")
+    desk.disk.clear_faults()
+    with pytest.raises(ClosedError):
+        desk.create("a")
+    again = Desk(desk.disk.crash(Random(1)))
+    assert not again.authority.image.topic_ids
+
+
+def test_a_full_disk_refuses_and_changes_nothing() -> None:
+    """ENOSPC refuses what was asked; when there is room again everything works."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    before = desk.authority.image.offset
+    desk.disk.fail("write", error=errno.ENOSPC)
+    assert desk.create("a") == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (desk.authority.image.offset, dict(desk.authority.image.topic_ids)) == (before, {})
+    desk.disk.clear_faults()
+    assert desk.create("a") == 0
+
+
+def test_state_file_cut_or_flipped_anywhere_is_reported() -> None:
+    """The state file cut at every byte, with a tail, and with every bit flipped is a CorruptError that names it: never an empty state."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.create("a")
+    path = f"data/{STATE_FILE}"
+    file = desk.disk.open(path)
+    data = bytes(file.read_at(0, file.size()))
+    whole = decode(data, path)
+    assert encode(whole) == data
+    for cut in range(len(data)):
+        with pytest.raises(CorruptError, match=path):
+            decode(data[:cut], path)
+    with pytest.raises(CorruptError):
+        decode(data + b"\n", path)
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped = bytearray(data)
+            flipped[position] ^= 1 << bit
+            with pytest.raises(CorruptError, match=path):
+                decode(bytes(flipped), path)
+    desk.disk.flip(path, len(data) // 2)
+    with pytest.raises(CorruptError, match=path):
+        Desk(desk.disk)
+
+
+def test_records_and_images() -> None:
+    """A node gets the records it lacks, waits where it lacks none, and gets the whole image when it is too far behind; either way its
+    image equals the authority's."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.create("a")
+    authority = desk.authority
+    follower = MetadataImage()
+    data = desk.news(0)
+    assert data is not None
+    assert data.snapshot_id is None
+    assert isinstance(data.records, list)
+    for offset, record in data.records:
+        follower.apply(offset, record)
+    assert same(follower, authority.image)
+    assert desk.news(follower.offset + 1) is None
+    replies = authority.step([Request("client", 999, CreateTopicsRequest([CreatableTopic("b")]))], desk.clock.monotonic_ns())
+    assert [reply.peer for reply in replies] == ["client", "node-1"]
+
+    again = Desk(desk.disk)
+    for offset in (0, 10_000):
+        data = again.news(offset)
+        assert data is not None
+        assert data.snapshot_id is not None
+        fresh = MetadataImage()
+        assert isinstance(data.records, list)
+        for at, record in data.records:
+            fresh.apply(at, record)
+        fresh.offset = data.snapshot_id.end_offset - 1
+        assert same(fresh, again.authority.image)
+        assert fresh.offset == again.authority.image.offset
+
+
+def test_a_parked_fetch_ends_after_its_wait() -> None:
+    """With nothing new the answer is empty, and comes when the wait is over."""
+    desk = Desk()
+    end = desk.authority.image.offset + 1
+    assert desk.news(end, wait_ms=300) is None
+    due = desk.authority.next_wake_ns
+    assert due == desk.clock.monotonic_ns() + 300 * MS
+    desk.clock.advance(300 * MS)
+    (reply,) = desk.authority.step([], desk.clock.monotonic_ns())
+    assert isinstance(reply.body, FetchResponse)
+    assert reply.body.responses[0].partitions[0].records == []
+
+
+def test_a_stall_fences_nobody() -> None:
+    """Where the process stood still for a minute, nobody was silent."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.create("a")
+    desk.clock.advance(60_000 * MS)
+    desk.authority.step([], desk.clock.monotonic_ns())
+    answer = desk.ask(DescribeClusterRequest())
+    assert isinstance(answer, DescribeClusterResponse)
+    assert [broker.is_fenced for broker in answer.brokers] == [False, False, False]
+    desk.clock.advance(3_001 * MS)
+    for _ in range(40):
+        desk.clock.advance(100 * MS)
+        desk.authority.step([], desk.clock.monotonic_ns())
+    answer = desk.ask(DescribeClusterRequest())
+    assert isinstance(answer, DescribeClusterResponse)
+    assert [broker.is_fenced for broker in answer.brokers] == [True, True, True]
+
+
+def test_foreign_requests_get_no_answer() -> None:
+    """A fetch of anything but the metadata is not for the controller."""
+    desk = Desk()
+    assert desk.ask(FetchRequest(0, 1, [FetchTopic("other", [FetchPartition(0, -1, 0)])])) is None

@@ -1,0 +1,305 @@
+"""Who leads after whom: ISR and ELR bookkeeping, elections, and elections after unclean starts."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyreplog.quorum import MISSING, PartitionImage, ReplicaEnd, settle
+from tests.quorum.house import House
+
+NOBODY = -1
+
+
+def partition(isr: tuple[int, ...], elr: tuple[int, ...] = (), leader: int = NOBODY) -> PartitionImage:
+    """A partition on brokers 1, 2, 3."""
+    return PartitionImage((1, 2, 3), isr, elr, (), leader, 5, 9, False)
+
+
+@pytest.mark.parametrize(
+    ("isr", "elr", "next_isr", "min_isr", "lost", "expected"),
+    [
+        ((1, 2, 3), (), (1, 2), 2, (), ()),
+        ((1, 2), (), (1,), 2, (), (2,)),
+        ((1,), (2,), (), 2, (), (1, 2)),
+        ((1,), (2,), (1,), 2, (2,), ()),
+        ((1,), (2, 3), (1, 3), 2, (), ()),
+        ((1,), (2, 3), (1, 3), 3, (), (2,)),
+        ((1, 2, 3), (), (3,), 2, (1,), (2,)),
+        ((1,), (), (), 1, (), (1,)),
+        ((1,), (), (), 1, (1,), ()),
+    ],
+)
+def test_elr_table(
+    isr: tuple[int, ...], elr: tuple[int, ...], next_isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    """KIP-966: at or above the minimum the ELR is empty; below it holds whoever was in ISR or ELR, is not in the ISR now, and lost
+    nothing."""
+    found = settle(partition(isr, elr), next_isr, min_isr=min_isr, active=lambda _: False, suspects={}, lost=lost)
+    assert found.elr == expected
+
+
+members = st.permutations([1, 2, 3]).flatmap(lambda order: st.integers(0, 3).map(lambda cut: tuple(sorted(order[:cut]))))
+
+
+@given(
+    members,
+    members,
+    members,
+    members,
+    st.integers(1, 3),
+    st.dictionaries(st.integers(1, 3), st.tuples(st.integers(-2, 2), st.integers(0, 3))),
+    st.booleans(),
+    st.integers(-1, 3),
+)
+def test_what_always_holds_after_a_settlement(
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    up: tuple[int, ...],
+    lost: tuple[int, ...],
+    min_isr: int,
+    ends: dict[int, tuple[int, int]],
+    patient: bool,
+    leader: int,
+) -> None:
+    """S18 and L1: isr and elr are disjoint parts of what was isr or elr, without lost members; at or above the minimum the elr is empty;
+    a leader is up and in the isr; with a newly elected leader no suspect is in the isr but its equals."""
+    elr = () if len(isr) >= min_isr else tuple(one for one in elr if one not in isr)
+    leader = leader if leader in isr else NOBODY
+    suspects = {member: ReplicaEnd(*end) for member, end in ends.items()}
+    before = partition(isr, elr, leader)
+    after = settle(before, isr, min_isr=min_isr, active=up.__contains__, suspects=suspects, lost=lost, patient=patient)
+    assert not set(after.isr) & set(after.elr)
+    assert set(after.isr) | set(after.elr) <= (set(isr) | set(elr)) - set(lost)
+    assert len(after.isr) < min_isr or after.elr == ()
+    if after.leader != NOBODY:
+        assert after.leader in after.isr
+        assert after.leader in up
+        assert not after.waits
+        if after.leader != leader:
+            for member in after.isr:
+                assert member not in suspects or suspects[member] == suspects.get(after.leader)
+            if after.leader in suspects:
+                assert all(one in suspects or one not in up for one in (*isr, *elr) if one not in lost), "a trusted one was passed over"
+    elif not patient:
+        candidates = [one for one in (*after.isr, *after.elr) if one in up]
+        assert all(suspects.get(one) == MISSING for one in candidates)
+
+
+def test_first_in_replica_order_that_is_up_and_in_sync() -> None:
+    """A clean election takes the first of the assignment that is in the ISR and up; the leader epoch grows by one."""
+    house = House()
+    key = house.topic(replicas=(3, 1, 2))
+    assert house[key].leader == 3
+    epoch = house[key].leader_epoch
+    house.kill(3)
+    assert (house[key].leader, house[key].isr, house[key].leader_epoch) == (1, (1, 2), epoch + 1)
+
+
+def test_isr_below_the_minimum_keeps_who_was_in_it_eligible() -> None:
+    """Brokers that die one after another go to the ELR below the minimum; whichever of them returns first, complete, leads."""
+    for first in (2, 3):
+        house = House()
+        key = house.topic()
+        house.kill(1)
+        house.kill(2)
+        assert (house[key].isr, house[key].elr, house[key].leader) == ((3,), (2,), 3)
+        house.kill(3)
+        assert (house[key].isr, house[key].elr, house[key].leader) == ((), (2, 3), NOBODY)
+        house.up(1, {key: (0, 10)}, clean=True)
+        assert house[key].leader == NOBODY, "it left the ISR while the others went on"
+        house.up(first, {key: (0, 10)}, clean=True)
+        assert (house[key].leader, house[key].isr) == (first, (first,))
+
+
+def test_last_replica_standing_loses_its_tail() -> None:
+    """F35: the last ISR member loses its tail in a power cut; another of the ELR leads, not it."""
+    house = House()
+    key = house.topic()
+    house.kill(3)
+    house.kill(2)
+    assert (house[key].isr, house[key].elr) == ((1,), (2,))
+    house.kill(1)
+    assert house.register(1, {key: (0, 5)}, incomplete=[key]) == 0
+    house.beat(1)
+    assert (house[key].leader, house[key].elr) == (NOBODY, (2,))
+    house.up(2, {key: (0, 10)}, clean=True)
+    assert (house[key].leader, house[key].isr) == (2, (2,))
+
+
+def test_elr_is_emptied_when_the_minimum_is_reached_again() -> None:
+    """V17: as soon as the ISR has the minimum again, the high watermark may move without the others: they are eligible no more."""
+    house = House()
+    key = house.topic()
+    house.kill(3)
+    house.kill(2)
+    assert house[key].elr == (2,)
+    house.up(3, {key: (0, 10)})
+    assert house.propose(key, [1, 3]).error_code == 0
+    assert (house[key].isr, house[key].elr) == ((1, 3), ())
+
+
+def everybody_dies(min_isr: int = 2) -> tuple[House, tuple[str, int]]:
+    """A whole cluster that died at once."""
+    house = House()
+    key = house.topic(min_isr=min_isr)
+    house.restart()
+    assert (house[key].isr, house[key].leader) == ((1, 2, 3), NOBODY)
+    return house, key
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_after_unclean_starts_the_furthest_leads(order: tuple[int, ...]) -> None:
+    """An election among unclean starters waits for all of them and takes the highest (last epoch, end), in whatever order they come."""
+    ends = {1: (0, 90), 2: (0, 100), 3: (0, 95)}
+    house, key = everybody_dies()
+    for count, broker in enumerate(order):
+        house.up(broker, {key: ends[broker]})
+        assert (house[key].leader == NOBODY) == (count < 2)
+    assert house[key].leader == 2
+    assert (house[key].isr, house[key].elr) == ((2,), (1, 3)), "the shorter ones catch up before they count"
+
+
+def test_a_later_epoch_beats_a_longer_log() -> None:
+    """(last epoch, end) compares the epoch first."""
+    house, key = everybody_dies()
+    for broker, end in ((1, (0, 500)), (2, (3, 20)), (3, (2, 400))):
+        house.up(broker, {key: end})
+    assert house[key].leader == 2
+
+
+def test_equals_stay_in_sync() -> None:
+    """Whoever reached exactly as far as the new leader holds the same log and stays in the set; from then on it is trusted."""
+    house, key = everybody_dies()
+    for broker, end in ((1, (0, 90)), (2, (0, 100)), (3, (0, 100))):
+        house.up(broker, {key: end})
+    assert (house[key].leader, house[key].isr, house[key].elr) == (2, (2, 3), ())
+    assert not house.controller.suspects
+
+
+def test_the_wait_ends_after_500_ms() -> None:
+    """Who has not come within 500 ms of the first is not waited for; the best of those there leads."""
+    house, key = everybody_dies()
+    house.up(1, {key: (0, 90)})
+    house.up(3, {key: (0, 95)})
+    house.wait(400, beating=[1, 3])
+    assert house[key].leader == NOBODY
+    house.wait(200, beating=[1, 3])
+    assert (house[key].leader, house[key].isr) == (3, (3,))
+    house.up(2, {key: (0, 100)})
+    assert house[key].leader == 3, "somebody leads already: it follows"
+    assert 2 in house[key].elr
+
+
+def test_a_trusted_member_is_not_kept_waiting() -> None:
+    """A clean starter leads at once, before suspects that reached further: it has all that is committed."""
+    house, key = everybody_dies()
+    house.up(2, {key: (0, 120)})
+    assert house[key].leader == NOBODY
+    house.up(3, {key: (0, 100)}, clean=True)
+    assert (house[key].leader, house[key].isr) == (3, (1, 3)), "broker 1 may still come back clean; the suspect is out"
+    house.up(1, {key: (0, 100)})
+    assert house[key].isr == (3,), "it did not come back clean"
+
+
+def test_incomplete_ones_never_lead() -> None:
+    """A copy that may lack acknowledged records is no member any more, so the others need not wait for it, and alone it waits for ever."""
+    house, key = everybody_dies()
+    house.register(1, {key: (0, 100)}, incomplete=[key])
+    house.beat(1)
+    assert house[key].isr == (2, 3)
+    house.wait(1000, beating=[1])
+    assert house[key].leader == NOBODY
+    house.up(2, {key: (0, 90)})
+    house.up(3, {key: (0, 80)})
+    assert house[key].leader == 2
+
+
+def test_all_incomplete_waits_for_a_person() -> None:
+    """Where every copy may lack records nobody is elected, until a person asks for the best log; that election is marked as unclean."""
+    house, key = everybody_dies()
+    for broker, end in ((1, (0, 90)), (2, (0, 100)), (3, (0, 95))):
+        house.register(broker, {key: end}, incomplete=[key])
+        house.beat(broker)
+    house.wait(2000, beating=[1, 2, 3])
+    assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), ())
+    assert house.controller.elect_uncleanly("t", 0)
+    assert (house[key].leader, house[key].isr, house[key].recovering) == (2, (2,), True)
+    assert not house.controller.elect_uncleanly("t", 0), "somebody leads"
+    assert house.propose(key, [2], recovery=1).error_code == 0
+    assert house.propose(key, [2, 1], recovery=0).error_code == 0
+    assert not house[key].recovering
+
+
+def test_replaced_disk_is_no_member() -> None:
+    """A copy missing on another disk than before counts as lost: the empty replacement is out of ISR and ELR."""
+    house, key = everybody_dies()
+    house.up(1, {}, disk="a new one")
+    assert house[key].isr == (2, 3)
+    house.up(2, {key: (0, 10)})
+    house.up(3, {key: (0, 10)})
+    assert house[key].leader == 2
+
+
+def test_copy_that_was_never_made() -> None:
+    """A copy missing on the very disk it always had was never made, or taken away: it leads only when nobody has any."""
+    house, key = everybody_dies()
+    house.up(1, {})
+    house.up(2, {})
+    house.wait(2000, beating=[1, 2])
+    assert house[key].leader == NOBODY, "without the third nobody can tell"
+    house.up(3, {})
+    assert (house[key].leader, house[key].isr) == (1, (1, 2, 3))
+
+    house, key = everybody_dies()
+    house.up(1, {})
+    house.up(2, {})
+    house.up(3, {key: (0, 10)})
+    assert (house[key].leader, house[key].isr, house[key].elr) == (3, (3,), ())
+
+
+def test_a_suspect_is_trusted_again_once_the_leader_vouches() -> None:
+    """After AlterPartition has put it into the set, a member that started uncleanly leads without a wait."""
+    house = House()
+    key = house.topic()
+    house.kill(3)
+    house.kill(2)
+    house.up(2, {key: (0, 5)})
+    assert (house[key].isr, house[key].elr) == ((1,), (2,))
+    house.kill(1)
+    assert house[key].leader == NOBODY, "a suspect waits for the other members"
+    house.up(1, {key: (0, 9)}, clean=True)
+    assert house[key].leader == 1
+    assert house.propose(key, [1, 2]).error_code == 0
+    house.kill(1)
+    assert house[key].leader == 2
+
+
+def test_suspects_survive_a_restart_of_the_controller() -> None:
+    """Being a suspect is part of the durable state: after a restart the same incarnation registers again and still waits."""
+    house, key = everybody_dies()
+    house.up(1, {key: (0, 90)})
+    house.restart()
+    assert house.register(1, {key: (0, 90)}, same=True) == 0
+    house.beat(1)
+    assert house[key].leader == NOBODY
+    house.up(2, {key: (0, 100)})
+    house.up(3, {key: (0, 100)})
+    assert house[key].leader == 2
+
+
+def test_no_leader_goes_on_in_its_old_epoch() -> None:
+    """When the controller starts again every leader epoch grows, also where the same broker leads on."""
+    house = House()
+    key = house.topic()
+    epoch = house[key].leader_epoch
+    house.restart()
+    for broker in (1, 2, 3):
+        assert house.register(broker, {key: (0, 7)}, same=True) == 0
+        house.beat(broker)
+    assert house[key].leader == 1
+    assert house[key].leader_epoch == epoch + 2
+    assert house[key].isr == (1, 2, 3), "they went on running: nobody left the set"
