@@ -11,6 +11,8 @@ from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Appended, Log, SyncPlan
+from pyreplog.log.reader import LogReader, list_topics, open_readers
+from pyreplog.log.root import LogRoot
 from pyreplog.log.slice import LogSlice
 from pyreplog.log.snapshot import read_state, write_state
 
@@ -19,6 +21,8 @@ __all__ = [
     "Appended",
     "EpochCache",
     "Log",
+    "LogReader",
+    "LogRoot",
     "LogSlice",
     "RecoveryReport",
     "SyncPlan",
@@ -26,6 +30,8 @@ __all__ = [
     "decode_uuid",
     "directory_name",
     "encode_uuid",
+    "list_topics",
+    "open_readers",
     "parse_directory_name",
     "random_uuid",
     "read_state",

@@ -89,7 +89,9 @@ def parse_properties(content: bytes) -> dict[str, str]:
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
             continue
-        cut = next((index for index, letter in enumerate(stripped) if letter in "=:" and stripped[index - 1 : index] != "\\"), len(stripped))
+        cut = next(
+            (index for index, letter in enumerate(stripped) if letter in "=:" and stripped[index - 1 : index] != "\\"), len(stripped)
+        )
         values[_unescape(stripped[:cut].strip())] = _unescape(stripped[cut + 1 :].strip())
     return values
 

@@ -29,7 +29,17 @@ ENTRIES_PENDING_MAX: Final = 128
 class IndexFiles:
     """The indexes of the segment at ``base_offset``. Belongs to the segment."""
 
-    __slots__ = ("_base_offset", "_directory", "_disk", "_offsets_file", "_offsets_written", "_times_file", "_times_written", "offsets", "times")
+    __slots__ = (
+        "_base_offset",
+        "_directory",
+        "_disk",
+        "_offsets_file",
+        "_offsets_written",
+        "_times_file",
+        "_times_written",
+        "offsets",
+        "times",
+    )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
         self._disk = disk

@@ -115,9 +115,7 @@ class Log:
         disk.make_directory(directory)
         write_topic_id(disk, directory, topic_id)
         write_config(disk, directory, config)
-        segment = Segment.create(
-            disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms()
-        )
+        segment = Segment.create(disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms())
         segment.synced = True
         epochs = EpochCache()
         mark = MarkFile.create(
@@ -193,9 +191,7 @@ class Log:
         config = _settle_config(kept, config, state, directory)
         if config != kept:
             write_config(disk, directory, config)
-        loaded = Loader(
-            disk, directory, config, clock, state, clean, same_boot, recovery_point, log_start_offset
-        ).load()
+        loaded = Loader(disk, directory, config, clock, state, clean, same_boot, recovery_point, log_start_offset).load()
         end = loaded.end_offset
         crashed_cache = state is not None and (state.poisoned or not same_boot)
         if state is None:
@@ -210,9 +206,7 @@ class Log:
             start_offset=loaded.start_offset,
             durability=config.durability,
             # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it acknowledged.
-            incomplete=state is None
-            or state.incomplete
-            or (not loaded.report.clean and crashed_cache and state.durability == "os"),
+            incomplete=state is None or state.incomplete or (not loaded.report.clean and crashed_cache and state.durability == "os"),
             adopted=state.adopted if state is not None else end > loaded.start_offset,
             poisoned=False,
             epochs_crc=loaded.epochs.checksum(),
@@ -277,6 +271,11 @@ class Log:
     def counted_end(self) -> int:
         """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the written one for ``os``."""
         return self.flushed_offset if self._counts_flushed else self.end_offset
+
+    @property
+    def first_base_offset(self) -> int:
+        """Base offset of the oldest segment: not above the start offset."""
+        return self._segments.first.base_offset
 
     @property
     def incomplete(self) -> bool:
@@ -380,7 +379,9 @@ class Log:
                 batch.check_crc()
                 base, last, epoch, length = batch.base_offset, batch.last_offset, batch.leader_epoch, batch.size
                 if base < expected or last < base:
-                    raise CorruptError(f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position)
+                    raise CorruptError(
+                        f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position
+                    )
                 if epoch < latest or epoch < 0:
                     raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
                 batches.append((base, last, epoch, length, batch.max_timestamp))
@@ -535,7 +536,9 @@ class Log:
         """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed."""
         self._check_writable()
         if offset > self.high_watermark:
-            raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=f"{self.topic_partition} below its high watermark")
+            raise OffsetOutOfRangeError(
+                offset, self.start_offset, self.high_watermark, log=f"{self.topic_partition} below its high watermark"
+            )
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
@@ -722,9 +725,7 @@ class Log:
         return f"a batch of {size} bytes; segment.bytes of {self.topic_partition} is {self._config.segment_bytes}"
 
     def _state(self) -> MarkState:
-        return self._mark.state._replace(
-            synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset
-        )
+        return self._mark.state._replace(synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset)
 
     def _write_mark_synced(self) -> None:
         self.write_mark()

@@ -93,7 +93,8 @@ class MarkFile:
         mark = cls(path, disk.create(path), state, 0)
         mark.write_state(state)
         mark.write_state(state)
-        mark.sync()
+        mark._file.sync()
+        mark._stable = mark._newest
         return mark
 
     @classmethod
@@ -146,9 +147,10 @@ class MarkFile:
         self._state = state._replace(sequence=sequence)
 
     def sync(self) -> None:
-        """Make what was written durable; its slot is then left alone until the next sync."""
-        self._file.sync()
-        self._stable = self._newest
+        """Make what was written durable; its slot is then left alone until the next sync. Costs nothing where nothing was."""
+        if self._stable != self._newest:
+            self._file.sync()
+            self._stable = self._newest
 
     def close(self) -> None:
         """Release the file."""

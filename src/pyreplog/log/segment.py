@@ -75,7 +75,15 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, directory: str, base_offset: int, *, size: int, index_interval: int, writable: bool, names: SegmentNames | None = None
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        *,
+        size: int,
+        index_interval: int,
+        writable: bool,
+        names: SegmentNames | None = None,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -170,7 +178,9 @@ class Segment:
 
     # -- writing --
 
-    def is_full(self, size: int, last_offset: int, max_timestamp: int, *, size_max: int, age_max_ms: int, index_size_max: int, wall_ms: int) -> bool:
+    def is_full(
+        self, size: int, last_offset: int, max_timestamp: int, *, size_max: int, age_max_ms: int, index_size_max: int, wall_ms: int
+    ) -> bool:
         """Whether a batch of ``size`` bytes ending at ``last_offset`` belongs into the next segment. Kafka's rule; sizes in bytes."""
         if self.size > size_max - size:
             return True

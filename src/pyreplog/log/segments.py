@@ -74,7 +74,8 @@ class Segments:
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
                 return None
-            if self._use(segment).largest_timestamp() < timestamp:
+            # The index of the last one may not be complete: only a look into the segment itself can say.
+            if self._use(segment) is not self.last and segment.largest_timestamp() < timestamp:
                 continue
             found = segment.find_timestamp(timestamp, start_offset, end_offset)
             if found is not None:

@@ -1,0 +1,241 @@
+"""One copy of a partition as somebody who only reads sees it: no lock, no write, a live writer beside it or none.
+
+What may be seen ends at the high watermark: that of the mark while there is one, else the root's checkpoint, else the whole valid log. The bytes
+are checked before they are handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pyreplog._core import RecordBatch, SegmentScanner
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, raise_for_status
+from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.folder import plan_folder
+from pyreplog.log.identity import read_topic_id
+from pyreplog.log.incarnation import read_farewell, read_incarnation
+from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, SWAP_SUFFIX, join, parent_of
+from pyreplog.log.mark import MarkState, read_mark
+from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment
+from pyreplog.log.segments import Segments
+from pyreplog.log.snapshot import read_offsets
+from pyreplog.ports import Disk
+from pyreplog.values import TopicPartition
+
+INDEX_INTERVAL: Final = 4096
+_CHUNK_SIZE: Final = 1 << 20
+
+
+class PartitionCopy:
+    """The partition in ``directory``. Belongs to one thread at a time.
+
+    ``high_watermark``: what this copy knows to be committed. ``end_offset``: where its valid bytes end, as far as anybody looked (at least the high
+    watermark where they reach it). ``epochs``: its leader epoch history.
+    """
+
+    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = ""
+        self.start_offset = 0
+        self.high_watermark = 0
+        self.epochs = EpochCache()
+        self._segments: Segments | None = None
+        self._mark: MarkState | None = None
+        self._closed = False
+        self._load()
+
+    # -- state --
+
+    def refresh(self) -> None:
+        """Look again: at the mark, the segments, the epochs. Slow only where something changed."""
+        if self._closed:
+            raise ClosedError(f"the reader of {self.topic_partition} is closed")
+        mark = read_mark(self.disk, self.directory)
+        if mark is not None and self._mark is not None and mark.sequence == self._mark.sequence:
+            return
+        self._load()
+
+    def close(self) -> None:
+        """Release the files. Twice is harmless."""
+        self._closed = True
+        if self._segments is not None:
+            self._segments.close()
+
+    def _load(self) -> None:
+        disk, directory = self.disk, self.directory
+        before = self._mark
+        # The mark first: what it promises is in the files by then, and they only grow.
+        self._mark = mark = read_mark(disk, directory)
+        self._load_segments()
+        segments = self._segments
+        first = 0 if segments is None else segments.first.base_offset
+        if mark is not None:
+            self.topic_id = mark.topic_id
+        else:
+            try:
+                self.topic_id = read_topic_id(disk, directory) or ""
+            except CorruptError:
+                self.topic_id = ""
+        if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
+            self.epochs = self._find_epochs(mark)
+        if mark is not None:
+            self.start_offset = max(mark.start_offset, first)
+            promised = mark.high_watermark
+            if before is None and mark.durability == "os" and self._lost_power():
+                promised = min(promised, mark.synced_end)
+            # A live writer's mark is exact; what an earlier life left is looked at once.
+            self.high_watermark = promised if before is not None else max(self._valid_end(promised), min(promised, mark.synced_end))
+        else:
+            self.start_offset = max(self._checkpoint(LOG_START_NAME) or 0, first)
+            promised_end = self._checkpoint(HIGH_WATERMARK_NAME)
+            self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
+            if self.start_offset > self.high_watermark and promised_end is None:
+                self.start_offset = first  # a checkpoint behind all data is not believed
+        self.start_offset = min(self.start_offset, max(self.high_watermark, first))
+        self.high_watermark = max(self.high_watermark, self.start_offset)
+
+    def _load_segments(self) -> None:
+        disk, directory = self.disk, self.directory
+        known = {} if self._segments is None else {segment.base_offset: segment for segment in self._segments}
+        plan = plan_folder(disk, directory, disk.list(directory))
+        found: list[Segment] = []
+        for base in plan.bases:
+            names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
+            size = disk.stat(join(directory, names.log))
+            if size is None:
+                continue
+            segment = known.pop(base, None)
+            if segment is None:
+                segment = Segment(disk, directory, base, size=size.size, index_interval=INDEX_INTERVAL, writable=False, names=names)
+            elif segment.size != size.size:
+                segment.release()
+                segment.size = size.size
+                segment.next_offset = segment.max_timestamp = -1
+            found.append(segment)
+        for gone in known.values():
+            gone.release()
+        self._segments = Segments(found) if found else None
+
+    def _find_epochs(self, mark: MarkState | None) -> EpochCache:
+        """The kept history; where it is missing or not what the mark says, that of the batches."""
+        try:
+            kept = read_epochs(self.disk, self.directory)
+        except CorruptError:
+            kept = None
+        if kept is not None and (mark is None or kept.checksum() == mark.epochs_crc):
+            return kept
+        epochs = EpochCache()
+        for segment in self._segments or ():
+            for epoch, offset in scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False).epochs:
+                if epoch > epochs.latest:
+                    epochs.assign(epoch, offset)
+        return epochs
+
+    def _lost_power(self) -> bool:
+        """Whether the machine went down since the root was last written, and nobody has recovered it."""
+        root = parent_of(self.directory)
+        incarnation = read_incarnation(self.disk, root)
+        if incarnation is None or incarnation.boot_id == self.disk.boot_id() != "":
+            return False
+        return read_farewell(self.disk, root) is None
+
+    def _checkpoint(self, name: str) -> int | None:
+        """What the root's checkpoint ``name`` says of this partition; None where it says nothing."""
+        try:
+            return read_offsets(self.disk, join(parent_of(self.directory), name)).get(self.topic_partition)
+        except CorruptError:
+            return None
+
+    def _valid_end(self, limit: int) -> int:
+        """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where they reach it."""
+        if self._segments is None:
+            return 0
+        segments = list(self._segments)
+        while segments:
+            segment = segments.pop()
+            if segment.base_offset >= limit and segments:
+                continue
+            offsets = segment.indexes.offsets
+            position = offsets.last[1] if offsets.count else 0
+            scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position)
+            end = scan.next_offset if scan.batch_count else segment.base_offset
+            if scan.position < segment.size:
+                reason = describe_damage(segment.file, scan.position, segment.size, "")
+                if reason:
+                    raise CorruptError(reason, file=segment.path, position=scan.position)
+            return min(end, limit)
+        return 0
+
+    # -- reading --
+
+    def valid_end(self) -> int:
+        """Where this copy's whole and undamaged batches end, beyond the high watermark too."""
+        return max(self._valid_end(INT64_MAX), self.start_offset)
+
+    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
+        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one."""
+        if offset >= end_offset:
+            return memoryview(b"")
+        data = None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset)
+        if data is None:
+            return memoryview(b"")
+        scan = SegmentScanner(int.from_bytes(data[:8], "big"))
+        if scan.feed(data) != len(data):
+            if scan.status:
+                try:
+                    raise_for_status(scan.status, scan.position)
+                except CorruptError as error:
+                    raise self._damaged(error.reason, offset if not scan.batch_count else scan.next_offset, end_offset) from None
+            raise self._damaged("a batch is cut off", offset, end_offset)
+        return data
+
+    def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
+        """The checked batches that hold an offset in the half-open range."""
+        while start < end:
+            data = self.read(start, _CHUNK_SIZE, end)
+            if not data.nbytes:
+                return
+            position = 0
+            while position < data.nbytes:
+                batch = RecordBatch(data, position)
+                position += batch.size
+                start = batch.next_offset
+                yield batch
+
+    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``."""
+        return None if self._open_segments is None else self._open_segments.find_timestamp(timestamp, start_offset, end_offset)
+
+    def split_points(self, start: int, end: int, size_target: int) -> list[int]:
+        """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""
+        points = [start]
+        gathered = 0
+        for segment in self._open_segments or ():
+            if segment.base_offset >= end:
+                break
+            last_position = 0
+            offsets = segment.indexes.offsets
+            for slot in range(offsets.count):
+                offset, position = offsets.entry(slot)
+                if points[-1] < offset + 1 < end:
+                    gathered += position - last_position
+                    if gathered >= size_target:
+                        points.append(offset + 1)
+                        gathered = 0
+                last_position = position
+            gathered += segment.size - last_position
+        if end > start:
+            points.append(end)
+        return points
+
+    @property
+    def _open_segments(self) -> Segments | None:
+        if self._closed:
+            raise ClosedError(f"the reader of {self.topic_partition} is closed")
+        return self._segments
+
+    def _damaged(self, reason: str, start: int, end: int) -> CorruptLogError:
+        return CorruptLogError(reason, start=start, end=max(end, start + 1), file=self.directory)

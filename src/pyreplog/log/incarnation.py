@@ -1,0 +1,87 @@
+"""One life of a root: from being opened for writing to its end (``replog.incarnation``), and the marker of a clean end.
+
+The incarnation is synced before anything else is written. A clean shutdown signs off by naming it in ``.kafka_cleanshutdown`` (in a field that Kafka ignores):
+a marker that names no or another incarnation is not ours. The boot id tells, after an unclean end, whether the machine went down too; it is
+only that of the running system once every log was opened, for until then some may still be as an earlier boot left them.
+
+Format: docs/internals/format/snapshot.md. Rules: docs/internals/durability.md, unclean exclusion.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from pyreplog.errors import CorruptError
+from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, INCARNATION_NAME, join
+from pyreplog.log.snapshot import read_state, read_whole, replace_file, write_state
+from pyreplog.ports import Disk
+
+_VERSION: Final = "0"
+_INCARNATION_FIELD: Final = "replogIncarnation"
+
+
+class Incarnation(NamedTuple):
+    """``boot_id``: "" where logs of an earlier boot may not have been recovered yet."""
+
+    incarnation_id: str
+    boot_id: str
+
+
+class Farewell(NamedTuple):
+    """A clean shutdown marker. ``broker_epoch`` -1 and ``incarnation_id`` "" where it does not say."""
+
+    broker_epoch: int
+    incarnation_id: str
+
+
+def read_incarnation(disk: Disk, root: str) -> Incarnation | None:
+    """The incarnation that wrote to ``root`` last; None where none is known (a new or foreign root, or a damaged file)."""
+    try:
+        values = read_state(disk, join(root, INCARNATION_NAME))
+    except CorruptError:
+        return None
+    if values is None or values.get("version") != _VERSION:
+        return None
+    return Incarnation(values.get("incarnation_id", ""), values.get("boot_id", ""))
+
+
+def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
+    """Keep it, durably."""
+    values = {"version": _VERSION, "incarnation_id": incarnation.incarnation_id, "boot_id": incarnation.boot_id}
+    write_state(disk, join(root, INCARNATION_NAME), values)
+
+
+def read_farewell(disk: Disk, root: str) -> Farewell | None:
+    """The clean shutdown marker of ``root``; None where there is none. Its presence counts, whatever it holds."""
+    try:
+        content = read_whole(disk, join(root, CLEAN_SHUTDOWN_NAME))
+    except CorruptError:
+        content = b""
+    if content is None:
+        return None
+    try:
+        values = json.loads(content)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        return Farewell(-1, "")
+    epoch = values.get("brokerEpoch", -1)
+    incarnation_id = values.get(_INCARNATION_FIELD, "")
+    return Farewell(
+        epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else -1, incarnation_id if isinstance(incarnation_id, str) else ""
+    )
+
+
+def write_farewell(disk: Disk, root: str, farewell: Farewell) -> None:
+    """Sign off, durably. The very last thing that is written."""
+    values = {"version": 0, "brokerEpoch": farewell.broker_epoch, _INCARNATION_FIELD: farewell.incarnation_id}
+    replace_file(disk, join(root, CLEAN_SHUTDOWN_NAME), json.dumps(values, separators=(",", ":")).encode())
+
+
+def remove_farewell(disk: Disk, root: str) -> None:
+    """Remove the marker, durably, before anything is loaded."""
+    path = join(root, CLEAN_SHUTDOWN_NAME)
+    if disk.stat(path) is not None:
+        disk.remove(path)
+        disk.sync_directory(root)

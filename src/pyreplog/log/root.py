@@ -1,0 +1,349 @@
+"""A Kafka log directory held by one writer: its lock, identity, checkpoints, and the partitions in it.
+
+Order of opening: lock, incarnation (synced), clean shutdown marker noted and removed, checkpoints, logs. Order of closing: logs,
+checkpoints, marker, lock. Each step is durable before the next, so that a crash at any point is told for what it is.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
+from pyreplog.log.identity import random_uuid, read_properties, write_properties
+from pyreplog.log.incarnation import (
+    Farewell,
+    Incarnation,
+    read_farewell,
+    read_incarnation,
+    remove_farewell,
+    write_farewell,
+    write_incarnation,
+)
+from pyreplog.log.layout import (
+    EPOCHS_NAME,
+    HIGH_WATERMARK_NAME,
+    LOCK_NAME,
+    LOG_START_NAME,
+    LOG_SUFFIX,
+    META_PROPERTIES_NAME,
+    METADATA_TOPIC,
+    RECOVERY_POINT_NAME,
+    directory_name,
+    join,
+    name_of,
+    parent_of,
+    parse_directory_name,
+)
+from pyreplog.log.log import Log
+from pyreplog.log.mark import find_mark
+from pyreplog.log.snapshot import read_offsets, write_offsets
+from pyreplog.ports import Clock, Disk, Lock, Random
+from pyreplog.values import TopicPartition
+
+_DIRECTORY_NAME_SIZE_MAX: Final = 255
+
+
+class LogRoot:
+    """The root at ``path``. Made by :meth:`open`; belongs to one owner.
+
+    ``logs`` are the partitions that could be opened, ``damaged`` those that could not, with the reason.
+    """
+
+    def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Random, lock: Lock) -> None:
+        self.disk = disk
+        self.path = path
+        self.clock = clock
+        self.random = random
+        self.logs: dict[TopicPartition, Log] = {}
+        self.damaged: dict[TopicPartition, PyreplogError] = {}
+        #: What was found to be wrong with the root's own files, in words.
+        self.notes: list[str] = []
+        self.node_id = 0
+        self.cluster_id = ""
+        self.directory_id = ""
+        #: Of this opening.
+        self.incarnation_id = ""
+        #: Whether the last writer ended in order.
+        self.clean = False
+        #: Whether the machine has been up since the last writer ended, so that its page cache survived.
+        self.same_boot = False
+        #: What the clean shutdown marker said; -1 where there was none.
+        self.previous_broker_epoch = -1
+        self._lock = lock
+        self._closed = False
+        # What the checkpoints said of partitions that are not open, so that it is not lost when they are written again.
+        self._kept: dict[str, dict[TopicPartition, int]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        *,
+        clock: Clock,
+        random: Random,
+        node_id: int | None = None,
+        cluster_id: str | None = None,
+    ) -> LogRoot:
+        """Take the folder ``path`` for writing (made where missing) and open every partition in it.
+
+        ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is new. Raises :class:`LockedError` while another writer
+        holds it, :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
+        """
+        known = disk.stat(path)
+        if known is not None and not known.is_directory:
+            raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
+        disk.make_directory(path)
+        root = cls(disk, path, clock=clock, random=random, lock=disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
+        try:
+            root._begin(node_id, cluster_id)
+        except BaseException:
+            root.close(clean=False)
+            raise
+        return root
+
+    def _begin(self, node_id: int | None, cluster_id: str | None) -> None:
+        disk, path = self.disk, self.path
+        properties = read_properties(disk, path)
+        self._identify(properties or {}, node_id, cluster_id)
+        before = read_incarnation(disk, path)
+        farewell = read_farewell(disk, path)
+        boot_id = disk.boot_id()
+        # A marker that is not of the incarnation that wrote last: somebody else, such as a broker, wrote here since. Then our marks are void.
+        foreign = farewell is not None and before is not None and farewell.incarnation_id != before.incarnation_id
+        self.clean = farewell is not None and not foreign
+        self.same_boot = before is not None and before.boot_id != "" and before.boot_id == boot_id
+        if farewell is not None:
+            self.previous_broker_epoch = farewell.broker_epoch
+        self.incarnation_id = random_uuid(self.random)
+        survived = self.clean or self.same_boot
+        write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id if survived else ""))
+        if properties is None:
+            disk.sync_directory(parent_of(path))
+        self._write_identity(properties or {})
+        remove_farewell(disk, path)
+        self._open_logs(trust_marks=not foreign)
+        if not survived:
+            write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id))
+
+    def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
+        kept = properties.get("node.id", properties.get("broker.id"))
+        if kept is not None and not kept.isdigit():
+            raise ConfigError(f"{self.path}: node.id in meta.properties is {kept[:64]!r}, not a number")
+        if kept is not None and node_id is not None and int(kept) != node_id:
+            raise ConfigError(f"{self.path} belongs to node {kept}, not to node {node_id}")
+        self.node_id = int(kept) if kept is not None else (node_id or 0)
+        kept_cluster = properties.get("cluster.id")
+        if kept_cluster is not None and cluster_id is not None and kept_cluster != cluster_id:
+            raise ConfigError(f"{self.path} belongs to cluster {kept_cluster[:64]}, not to cluster {cluster_id}")
+        self.cluster_id = kept_cluster or cluster_id or random_uuid(self.random)
+        self.directory_id = properties.get("directory.id") or random_uuid(self.random)
+
+    def _write_identity(self, properties: dict[str, str]) -> None:
+        wanted = {
+            **{name: value for name, value in properties.items() if name != "broker.id"},
+            "node.id": str(self.node_id),
+            "directory.id": self.directory_id,
+            "version": "1",
+            "cluster.id": self.cluster_id,
+        }
+        if wanted != properties:
+            write_properties(self.disk, self.path, wanted, self.clock.wall_ms())
+
+    # -- partitions --
+
+    def _open_logs(self, *, trust_marks: bool) -> None:
+        disk = self.disk
+        recovery_points = self._read(RECOVERY_POINT_NAME)
+        starts = self._read(LOG_START_NAME)
+        watermarks = self._read(HIGH_WATERMARK_NAME)
+        for name in disk.list(self.path):
+            parsed = parse_directory_name(name)
+            directory = join(self.path, name)
+            if parsed is None or not self._is_directory(directory):
+                continue
+            if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
+                raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
+            if parsed.kind == "delete":
+                self._remove_folder(directory)
+                continue
+            topic_partition = parsed.topic_partition
+            if parsed.kind or topic_partition.topic == METADATA_TOPIC:
+                continue
+            if self._half_made(directory):
+                self._remove_folder(directory)
+                continue
+            try:
+                self.logs[topic_partition] = Log.open(
+                    disk,
+                    directory,
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    config=None,
+                    clock=self.clock,
+                    clean=self.clean,
+                    same_boot=self.same_boot,
+                    recovery_point=recovery_points.get(topic_partition, 0),
+                    log_start_offset=starts.get(topic_partition, 0),
+                    high_watermark=watermarks.get(topic_partition, 0),
+                    trust_mark=trust_marks,
+                )
+            except (CorruptError, ConfigError, StorageError) as error:
+                self.damaged[topic_partition] = error
+        for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
+            self._kept[file] = {key: values[key] for key in self.damaged if key in values}
+
+    def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
+        """A new, empty log in its own folder, durable when this returns. Raises what is wrong with a folder of that name that is there already."""
+        key = TopicPartition(topic, partition)
+        if key in self.damaged:
+            raise self.damaged[key]
+        directory = join(self.path, directory_name(topic, partition))
+        if key in self.logs or self._is_directory(directory):
+            if key in self.logs or not self._half_made(directory):
+                raise StorageError(errno.EEXIST, f"the partition {key} is there already", directory)
+            self._remove_folder(directory)
+        log = Log.create(
+            self.disk,
+            directory,
+            topic=topic,
+            partition=partition,
+            topic_id=topic_id,
+            config=config,
+            clock=self.clock,
+            incomplete=incomplete,
+        )
+        self.disk.sync_directory(self.path)
+        self.logs[key] = log
+        return log
+
+    def reopen_log(self, topic: str, partition: int) -> Log:
+        """Open a partition again whose log was closed or poisoned, as after an unclean end: everything is verified."""
+        key = TopicPartition(topic, partition)
+        old = self.logs[key]
+        old.close(clean=False)
+        log = Log.open(
+            self.disk,
+            old.directory,
+            topic=topic,
+            partition=partition,
+            config=None,
+            clock=self.clock,
+            clean=False,
+            same_boot=old.failure is None,
+        )
+        self.logs[key] = log
+        return log
+
+    def remove_log(self, topic_partition: TopicPartition) -> None:
+        """Delete a partition with all its records, durably gone when this returns. One that is not there is no error."""
+        log = self.logs.pop(topic_partition, None)
+        self.damaged.pop(topic_partition, None)
+        if log is not None:
+            log.close(clean=False)
+        directory = join(self.path, directory_name(*topic_partition))
+        if not self._is_directory(directory):
+            return
+        # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
+        unique = f".{self.random.randbytes(16).hex()}-delete"
+        doomed = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
+        self.disk.rename(directory, doomed)
+        self.disk.sync_directory(self.path)
+        self._remove_folder(doomed)
+
+    def new_topic_id(self) -> str:
+        """A random topic id, for partitions that no controller named."""
+        return random_uuid(self.random)
+
+    # -- checkpoints --
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write up to where each log is on stable storage, and sync the marks."""
+        self._sync_marks()
+        self._write(RECOVERY_POINT_NAME, lambda log: log.flushed_offset)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write each log's high watermark."""
+        self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
+
+    def checkpoint_log_starts(self) -> None:
+        """Write the start of each log that does not begin where its first segment does, and sync the marks."""
+        self._sync_marks()
+        self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
+
+    def _sync_marks(self) -> None:
+        for log in self.logs.values():
+            if log.failure is None and not log.closed:
+                log.sync_mark()
+
+    def _write(self, name: str, value_of: Callable[[Log], int | None]) -> None:
+        values = dict(self._kept.get(name, {}))
+        for key, log in self.logs.items():
+            value = value_of(log)
+            if value is not None:
+                values[key] = value
+        write_offsets(self.disk, join(self.path, name), values)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.disk, join(self.path, name))
+        except CorruptError as error:
+            self.notes.append(f"{name} is damaged and not believed: {error}")
+            return {}
+
+    # -- the end --
+
+    def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
+        """Close every log and release the root. Not ``clean``: as the end of the process would.
+
+        Only where everything went well is the clean shutdown marker written, last. Raises the first failure, after releasing all.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        failure: PyreplogError | None = None
+        try:
+            # A log closed before, and one that was poisoned, cannot vouch for what is on the disk.
+            well = not self.damaged and not any(log.failure or (log.closed and clean) for log in self.logs.values())
+            for log in self.logs.values():
+                try:
+                    log.close(clean=clean)
+                except StorageError as error:
+                    failure = failure or error
+            if clean and failure is None:
+                self._write(RECOVERY_POINT_NAME, lambda log: log.flushed_offset)
+                self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
+                self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
+                if well:
+                    write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id))
+        finally:
+            self._lock.release()
+        if failure is not None:
+            raise failure
+
+    # -- folders --
+
+    def _is_directory(self, path: str) -> bool:
+        found = self.disk.stat(path)
+        return found is not None and found.is_directory
+
+    def _half_made(self, directory: str) -> bool:
+        """Whether the making of this partition was interrupted: no mark, no epoch file (it comes last) and not one byte of a log."""
+        names = self.disk.list(directory)
+        if EPOCHS_NAME in names or find_mark(self.disk, directory) is not None:
+            return False
+        for name in names:
+            if name.endswith(LOG_SUFFIX):
+                found = self.disk.stat(join(directory, name))
+                if found is not None and found.size:
+                    return False
+        return True
+
+    def _remove_folder(self, directory: str) -> None:
+        for name in self.disk.list(directory):
+            self.disk.remove(join(directory, name))
+        self.disk.remove_directory(directory)
+        self.disk.sync_directory(self.path)
