@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
 
 from pyreplog.config import LogConfig
+from pyreplog.log import Log
+from pyreplog.testing import SimClock, SimDisk
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.bench import Bench
+
+TOPIC_ID = "0123456789abcdefABCDEw"
 
 MakeBench = Callable[..., Bench]
 
 
-@pytest.fixture(params=["memory"])
+@pytest.fixture(params=["memory", "disk"])
 def log_kind(request: pytest.FixtureRequest) -> str:
     """Which logs the test runs over."""
     return str(request.param)
@@ -22,8 +27,15 @@ def log_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
-    """A function (config, broker) -> an empty log."""
-    return lambda config, broker: MemoryLog(config)
+    """A function (config, broker) -> an empty log: a list in memory, or a real log on a simulated disk."""
+    if log_kind == "memory":
+        return lambda config, broker: MemoryLog(config)
+
+    def on_disk(config: LogConfig, broker: int) -> Log:
+        disk = SimDisk(Random(broker))
+        return Log.create(disk, f"n{broker}/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=config, clock=SimClock())
+
+    return on_disk
 
 
 @pytest.fixture

@@ -114,23 +114,25 @@ def test_the_maximal_set_grows_before_the_answer(make_bench: MakeBench) -> None:
 
 def test_start_of_epoch_bars_who_lacks_it(make_bench: MakeBench) -> None:
     """F7: a new leader's high watermark may lag behind what was exposed, so nobody joins below the start of its epoch."""
-    bench = led(make_bench(min_insync_replicas=1), isr=[1, 2])
+    bench = make_bench(4, min_insync_replicas=2)
+    bench.elect(1)
+    bench.append(1, 10)
     bench.settle()
-    bench.set_isr(1, 2, tell=[1])
-    bench.append(1, 12, acks=1)
-    bench.exchange(3)
-    bench.append(1, 8, acks=1)
-    bench.exchange(2)
-    bench.exchange(2)
-    assert bench.ends() == [20, 20, 12]
-    bench.elect(2, isr=[2], tell=[2, 3])
-    log = bench.logs[2]
-    log.set_high_watermark(10)
+    bench.append(1, 2)
+    bench.exchange(2, 3, 4)
+    bench.append(1, 8)
+    bench.brokers[3] = BrokerStatus(3, eligible=False)
+    bench.set_isr(1, 2, 4, tell=[1])
+    bench.brokers[3] = BrokerStatus(3, eligible=True)
+    bench.exchange(2, 4, 2, 4)
+    assert (bench.ends(), bench.high_watermarks()[:2]) == ([20, 20, 12, 20], [20, 10])
+    bench.elect(2, isr=[2, 4], tell=[2, 3, 4])
+    assert bench.logs[2].high_watermark == 10
     bench.present(3)
     assert not bench.proposals[2], "12 is above the high watermark 10, but below the start of the epoch 20"
     bench.answer(3)
     bench.present(3)
-    assert [s.broker_id for s in bench.proposals[2][0].proposal.new_isr_with_epochs] == [2, 3]
+    assert [s.broker_id for s in bench.proposals[2][0].proposal.new_isr_with_epochs] == [2, 4, 3]
 
 
 def test_below_the_minimum_only_the_caught_up_join(make_bench: MakeBench) -> None:

@@ -11,6 +11,7 @@ import errno
 from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
+from pyreplog.record import RecordBatch
 from pyreplog.replica.events import Fetch, FetchAnswered, StopFetching, Synced, Tick
 from pyreplog.replica.seat import FAR, Seat
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
@@ -137,8 +138,14 @@ class Follower(Seat):
     def _append(self, data: PartitionData, now_ns: int) -> bool:
         """Append the records as they are; False (and a pause) when that cannot be."""
         records: Any = data.records
+        log = self.log
         try:
-            self.log.append_as_follower(records.parts() if hasattr(records, "parts") else (records,))
+            parts = records.parts() if hasattr(records, "parts") else (records,)
+            if parts:
+                begin = RecordBatch(parts[0]).base_offset
+                if begin != log.end_offset:
+                    raise CorruptError(f"{log.topic_partition}: fetched from offset {log.end_offset}, got a batch at {begin}")
+                log.append_as_follower(parts)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
             self.back_off(now_ns)
             return False
