@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pyreplog.node.hosting import Hosted
-from pyreplog.node.lifecycle import survived
 from pyreplog.node.metadata import MetadataFollower
 from pyreplog.node.node import Node
 
-__all__ = ["Hosted", "MetadataFollower", "Node", "survived"]
+__all__ = ["Hosted", "MetadataFollower", "Node"]

@@ -1,7 +1,8 @@
 """A node's life as the controller sees it: registration, heartbeats, the lease, and the wish to stop.
 
-Before a node registers it decides, for each copy it holds, whether that copy may lack acknowledged records (:func:`survived`), and makes a
-"may lack" durable in the copy's mark. After that only the controller ends it: by metadata that lists this very incarnation as in sync.
+A copy that may lack acknowledged records says so, durably, in its mark: ``Log.open`` decides that (after anything but a clean stop, the
+mere end of a process, or, for a ``sync`` log, a recovery up to its mark; and always where it was so before, or the mark is gone), so
+before this node registers. After that only the controller ends it: by metadata that lists this very incarnation as in sync.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClusterError, cluster_error
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Standing
 from pyreplog.ports import Address
@@ -27,7 +28,7 @@ from pyreplog.wire import (
     Response,
 )
 
-__all__ = ["Lifecycle", "mark_incomplete", "survived"]
+__all__ = ["Lifecycle"]
 
 _MS: Final = 1_000_000
 REGISTRATION_RETRY_NS: Final = 100 * _MS
@@ -35,26 +36,6 @@ LEASE_SHARE: Final = 19, 20
 """Of the session, because clocks run at rates that differ: the lease must end before the controller may give a leadership away."""
 _RETRIABLE: Final = (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER)
 _REGISTER_ANEW: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
-
-
-def survived(log: Log, *, clean: bool, same_boot: bool) -> bool:
-    """Whether ``log``, just opened, has everything it had acknowledged before its last end.
-
-    Never when it was incomplete then, or when its mark is missing or bad. Otherwise after a clean shutdown, after the mere end of a process
-    (the page cache outlived it), and, for a ``sync`` log, when it was recovered at least to its mark.
-    """
-    if log.incomplete or not log.recovery.mark_found or log.recovery.poisoned:
-        return False
-    if clean or same_boot:
-        return True
-    return log.durability == "sync" and log.end_offset >= log.recovery.marked_end
-
-
-def mark_incomplete(root: LogRoot) -> None:
-    """Make it durable for every copy of ``root`` that it may lack acknowledged records, where that is so."""
-    for log in root.logs.values():
-        if not log.incomplete and not survived(log, clean=root.clean, same_boot=root.same_boot):
-            log.set_incomplete(True)
 
 
 class Lifecycle:
@@ -91,7 +72,6 @@ class Lifecycle:
 
     def start(self) -> None:
         """Begin to register."""
-        mark_incomplete(self._root)
         self._plan(self._effects.now_ns)
 
     def soon(self) -> None:
@@ -122,17 +102,17 @@ class Lifecycle:
             self._plan(effects.now_ns + self._interval_ns)
 
     def _registration_request(self) -> BrokerRegistrationRequest:
-        ends = []
-        for log in self._root.logs.values():
-            ends.append(
-                PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
-            )
+        root = self._root
+        ends = [
+            PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
+            for log in root.logs.values()
+        ]
         return BrokerRegistrationRequest(
             self._node_id,
-            self._root.cluster_id,
-            self._root.incarnation_id,
+            root.cluster_id,
+            root.incarnation_id,
             listeners=[Listener("PEER", self._effects.address)],
-            log_dirs=[self._root.directory_id],
+            log_dirs=[] if root.damaged else [root.directory_id],  # what is damaged is missing, but not because it was never made
             previous_broker_epoch=self._previous_epoch,
             partition_ends=ends,
         )

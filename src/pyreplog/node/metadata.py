@@ -21,6 +21,7 @@ from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
     NO_ERROR,
+    NO_LEADER,
     BrokerRegistrationChangeRecord,
     FetchPartition,
     FetchRequest,
@@ -218,7 +219,11 @@ class MetadataFollower:
         )
 
     def _host(self, key: PartitionKey, partition: PartitionImage) -> Hosted | None:
-        """Begin to host: with the copy that is there, or a new one. A new copy that is not in sync is incomplete from its first moment."""
+        """Begin to host: with the copy that is there, or a new one.
+
+        A new copy that is not in sync is incomplete from its first moment. While nobody leads no copy is made: being listed as in sync then
+        says only what was so before this node restarted, not that an empty copy is complete.
+        """
         topic = self._standing.image.topics[key[0]]
         topic_partition = TopicPartition(topic.name, key[1])
         log = self._root.logs.get(topic_partition)
@@ -227,9 +232,10 @@ class MetadataFollower:
                 self._root.remove_log(topic_partition)  # of a deleted topic with the same name
                 log = None
             if log is None:
-                log = self._root.create_log(topic.name, key[1], key[0], topic.log_config)
-                if self._node_id not in partition.isr:
-                    log.set_incomplete(True)
+                if partition.leader == NO_LEADER:
+                    return None
+                incomplete = self._node_id not in partition.isr
+                log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
         except StorageError as error:
             self.on_storage_error(error)
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
