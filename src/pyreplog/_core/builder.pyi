@@ -19,14 +19,14 @@ class BatchBuilder:
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
     def append(
-        self, value: bytes | None, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int
+        self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int
     ) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value``, ``key`` take
         any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
     def extend(
         self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None] | None,
         headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
         timestamps: Sequence[int] | None,
         timestamp: int,

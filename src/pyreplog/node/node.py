@@ -22,7 +22,7 @@ For whoever runs one::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClusterError, StorageError
@@ -77,7 +77,7 @@ class Node:
         random: Random | None = None,
         *,
         address: Address | None = None,
-        trusted: Iterable[Address] = (),
+        trusted: Container[Address] = (),
     ) -> None:
         self.node_id = node_id
         self.root = root
@@ -97,7 +97,7 @@ class Node:
         wait_max_ms = config.replica_fetch_wait_max_ms
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
         self._sessions = FollowerSessions(effects, self._hosted, random if random is not None else Random(node_id), wait_max_ms)
-        self._produce = ProduceService(effects, self._hosted, standing, dict.fromkeys(trusted))
+        self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)
         self._lifecycle = Lifecycle(effects, standing, root, config, node_id, controller_address)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
@@ -47,7 +47,7 @@ class ProduceService:
     """Appends of clients. ``trusted``: addresses whose batches our own encoder made in this process, so that they need no check."""
 
     def __init__(
-        self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing, trusted: Mapping[Address, None]
+        self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing, trusted: Container[Address]
     ) -> None:
         self.effects = effects
         self._standing = standing

@@ -1,0 +1,86 @@
+"""Acks: the acknowledgements of many records sent together. A sequence that makes each :class:`Ack` only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, overload
+
+from pyreplog.client.outcome import Outcome
+from pyreplog.record import Ack
+from pyreplog.values import RecordMetadata
+
+__all__ = ["Acks"]
+
+Run = tuple[Outcome, int, int]
+"""``count`` records of a batch from index ``start`` on: (batch, start, count)."""
+
+
+class Acks(Sequence[Ack]):
+    """One :class:`Ack` per record, in the order sent. ``result()``, ``await`` and ``wait`` are about all of them. Thread-safe."""
+
+    __slots__ = ("_order", "_runs")
+
+    def __init__(self, runs: Sequence[Run], order: Sequence[tuple[Outcome, int]] | None = None) -> None:
+        """``runs`` cover the records in order; or, where they were spread, ``order`` says where each one is and ``runs`` only which
+        batches there are."""
+        self._runs = runs
+        self._order = order
+
+    def __len__(self) -> int:
+        if self._order is not None:
+            return len(self._order)
+        return sum(count for _, _, count in self._runs)
+
+    @overload
+    def __getitem__(self, index: int) -> Ack: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Ack]: ...
+    def __getitem__(self, index: int | slice) -> Ack | list[Ack]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        length = len(self)
+        if not -length <= index < length:
+            raise IndexError(f"there are {length} acks")
+        index %= length
+        if self._order is not None:
+            return Ack(*self._order[index])
+        for outcome, start, count in self._runs:
+            if index < count:
+                return Ack(outcome, start + index)
+            index -= count
+        raise AssertionError("runs are shorter than their sum")
+
+    def __iter__(self) -> Iterator[Ack]:
+        for place in self._places():
+            yield Ack(*place)
+
+    def done(self) -> bool:
+        """Whether every record is acknowledged or refused."""
+        return all(outcome.settled for outcome, _, _ in self._runs)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when all are acknowledged; raises the first error, TimeoutError when one batch takes longer than ``timeout`` seconds."""
+        for outcome, _, _ in self._runs:
+            outcome.wait(timeout)
+        for outcome, _, _ in self._runs:
+            if outcome.error is not None:
+                raise outcome.error
+
+    def result(self, timeout: float | None = None) -> list[RecordMetadata]:
+        """Where each record is, after :meth:`wait`."""
+        self.wait(timeout)
+        return [outcome.metadata(index) for outcome, index in self._places()]
+
+    def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
+        for outcome, _, _ in self._runs:
+            if not outcome.settled:
+                yield from outcome.future().__await__()
+        return self.result()
+
+    def _places(self) -> Iterator[tuple[Outcome, int]]:
+        if self._order is not None:
+            yield from self._order
+            return
+        for outcome, start, count in self._runs:
+            for index in range(start, start + count):
+                yield outcome, index

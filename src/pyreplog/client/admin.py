@@ -1,0 +1,153 @@
+"""Admin: topics made and described. A polled machine over a Transport; the runtime gives it a blocking face."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyreplog.client.calls import MS, Calls
+from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.router import backoff_ns
+from pyreplog.errors import BrokerNotAvailableError, ClusterError, OutcomeUnknownError, cluster_error
+from pyreplog.ports import Address, Clock, Random, Transport
+from pyreplog.wire import (
+    NO_ERROR,
+    RESOURCE_TOPIC,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeTopicPartitionsRequest,
+    RequestBody,
+)
+
+__all__ = ["Admin", "Answer"]
+
+
+class Answer(Pending):
+    """One question's answer: ``value`` once settled without error."""
+
+    __slots__ = ("_deadline_ns", "_retriable", "body", "failures", "peers", "value", "what")
+
+    def __init__(
+        self, owner: Owner | None, what: str, body: RequestBody, peers: Sequence[Address], *, retriable: bool, deadline_ns: int
+    ) -> None:
+        super().__init__(owner)
+        self.what = what
+        self.body = body
+        self.peers = peers
+        self.value: Any = None
+        self.failures = 0
+        self._retriable = retriable
+        self._deadline_ns = deadline_ns
+
+    def answer(self, value: Any) -> None:
+        """Settle with ``value``."""
+        self.value = value
+        self._finish()
+
+    def may_repeat(self, now_ns: int) -> bool:
+        """Whether asking again changes nothing but the time."""
+        return self._retriable and now_ns < self._deadline_ns
+
+
+class Admin:
+    """Asks the controller. One owner; ``poll`` never waits. Every method returns an :class:`Answer` at once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        *,
+        address: Address,
+        controller: Address,
+        timeout_ms: int = 10_000,
+        owner: Owner | None = None,
+    ) -> None:
+        """Listens at ``address``; asks ``controller``. An answer takes at most ``timeout_ms``."""
+        self._calls = Calls(transport, clock, address, timeout_ms)
+        self._now_ns = clock.monotonic_ns
+        self._random = random
+        self._controller = controller
+        self._timeout_ms = timeout_ms
+        self._owner = owner
+        self._waiting: list[tuple[int, Answer]] = []  # (not before, question)
+
+    def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Answer:
+        """Make a topic; the answer's value is its CreatableTopicResult. -1 for the cluster's defaults."""
+        configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
+        topic = CreatableTopic(name, partitions, replication_factor, configs=configs)
+        return self._ask(f"creation of topic {name!r}", CreateTopicsRequest([topic], self._timeout_ms), retriable=False)
+
+    def describe_topics(self, names: Sequence[str] = ()) -> Answer:
+        """Partitions, leaders, replicas, ISR, ELR of these topics (none: of all); the value is a DescribeTopicPartitionsResponse."""
+        return self._ask("description of topics", DescribeTopicPartitionsRequest(list(names)), retriable=True)
+
+    def describe_configs(self, names: Sequence[str]) -> Answer:
+        """The topics' settings; the value is a DescribeConfigsResponse."""
+        resources = [DescribeConfigsResource(RESOURCE_TOPIC, name) for name in names]
+        return self._ask("description of settings", DescribeConfigsRequest(resources), retriable=True)
+
+    def _ask(self, what: str, body: RequestBody, *, retriable: bool) -> Answer:
+        now = self._now_ns()
+        answer = Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=now + self._timeout_ms * MS)
+        self._waiting.append((now, answer))
+        return answer
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` has something to do although nothing arrives."""
+        times = [at for at, _ in self._waiting]
+        if self._calls.next_wake_ns is not None:
+            times.append(self._calls.next_wake_ns)
+        return min(times, default=None)
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """Take answers, ask what is waiting. Whether anything happened. It never waits."""
+        happened = self._calls.poll()
+        now = self._now_ns()
+        waiting, self._waiting = self._waiting, []
+        for at, answer in waiting:
+            if at > now:
+                self._waiting.append((at, answer))
+                continue
+            happened = True
+            if not self._calls.send(answer.peers[0], answer.body, lambda body, answer=answer: self._answered(answer, body)):  # type: ignore[misc]
+                self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=False)
+        return happened
+
+    def _answered(self, answer: Answer, body: Any) -> None:
+        if body is None:
+            self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=True)
+            return
+        if isinstance(body, CreateTopicsResponse):
+            result = body.topics[0]
+            if result.error_code != NO_ERROR:
+                self._refused(answer, cluster_error(result.error_code, result.error_message or repr(result.name)))
+            else:
+                answer.answer(result)
+            return
+        answer.answer(body)
+
+    def _refused(self, answer: Answer, error: ClusterError) -> None:
+        answer.fail(error)
+
+    def _again(self, answer: Answer, error: ClusterError, *, sent: bool) -> None:
+        now = self._now_ns()
+        answer.failures += 1
+        if answer.may_repeat(now):
+            self._waiting.append((now + backoff_ns(answer.failures, self._random), answer))
+        elif sent:
+            answer.fail(OutcomeUnknownError(answer.what, str(error)))
+        else:
+            answer.fail(error)
+
+    def close(self) -> None:
+        """Stop; what waits for an answer fails."""
+        self._calls.close()
+        for _, answer in self._waiting:
+            answer.fail(BrokerNotAvailableError("the client was closed"))
+        self._waiting.clear()

@@ -1,0 +1,102 @@
+"""Calls: requests of one client on their way, each with what is to be done with its answer.
+
+An answer comes once or not at all. "Not at all" (the peer is gone, or the time is up) says nothing about whether the request was
+carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from pyreplog.ports import Address, Clock, Disconnected, Received, Transport
+from pyreplog.wire import Request, RequestBody, Response
+
+__all__ = ["MS", "Calls"]
+
+MS: Final = 1_000_000
+"""Nanoseconds."""
+
+# The answer's class is that of the request; None: none came.
+Done = Callable[[Any], None]
+
+
+class _Call(NamedTuple):
+    peer: Address
+    done: Done
+    until_ns: int
+
+
+class Calls:
+    """The requests of one endpoint. One owner; ``poll`` never waits."""
+
+    def __init__(self, transport: Transport, clock: Clock, address: Address, timeout_ms: int) -> None:
+        """Listens at ``address``. ``timeout_ms``: how long an answer may take."""
+        self._transport = transport
+        self._now_ns = clock.monotonic_ns
+        self._timeout_ns = timeout_ms * MS
+        self.address = transport.listen(address)
+        self._number = 0
+        # All have the same time, so the oldest is due first.
+        self._open: dict[int, _Call] = {}
+
+    @property
+    def open_count(self) -> int:
+        """Requests without an answer so far."""
+        return len(self._open)
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the first request is given up."""
+        for call in self._open.values():
+            return call.until_ns
+        return None
+
+    def send(self, peer: Address, body: RequestBody, done: Done) -> bool:
+        """Send ``body`` to ``peer``; ``done`` gets the answer, or None, in a later :meth:`poll`. False: not sent, ``done`` is forgotten."""
+        self._number = number = self._number + 1
+        if not self._transport.send(peer, Request(self.address, number, body)):
+            return False
+        self._open[number] = _Call(peer, done, self._now_ns() + self._timeout_ns)
+        return True
+
+    def tell(self, peer: Address, body: RequestBody) -> bool:
+        """Send what is never answered."""
+        self._number += 1
+        return self._transport.send(peer, Request(self.address, self._number, body))
+
+    def poll(self) -> bool:
+        """Hand on the answers that arrived and give up what is due. Whether anything happened."""
+        happened = False
+        for event in self._transport.poll(0):
+            kind = type(event)
+            if kind is Received:
+                message = event.message  # type: ignore[union-attr]
+                if type(message) is Response:
+                    call = self._open.pop(message.correlation_id, None)
+                    if call is not None:
+                        happened = True
+                        call.done(message.body)
+            elif kind is Disconnected:
+                happened |= self._give_up([number for number, call in self._open.items() if call.peer == event.peer])
+        if self._open:
+            now = self._now_ns()
+            due: list[int] = []
+            for number, call in self._open.items():
+                if call.until_ns > now:
+                    break
+                due.append(number)
+            happened |= self._give_up(due)
+        return happened
+
+    def close(self) -> None:
+        """Stop listening; every open request ends without an answer."""
+        self._transport.close()
+        self._give_up(list(self._open))
+
+    def _give_up(self, numbers: list[int]) -> bool:
+        for number in numbers:
+            call = self._open.pop(number, None)
+            if call is not None:
+                call.done(None)
+        return bool(numbers)

@@ -1,0 +1,489 @@
+"""Consumer: reads partitions that it was told to, each from its position, from whoever leads. A polled machine over a Transport.
+
+One fetch is outstanding per node; it carries every partition led there whose records are wanted and none are buffered. What arrives is
+buffered as batches and decoded when asked for. Only records below the high watermark ever arrive.
+
+Source: Kafka's ``Fetcher``, without sessions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyreplog.client.calls import Calls
+from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.router import Router, backoff_ns
+from pyreplog.errors import CorruptError, OffsetOutOfRangeError, PyreplogError, cluster_error
+from pyreplog.ports import Address, Buffer, Clock, Random, Transport
+from pyreplog.record import Record, RecordBatch, records_of, split
+from pyreplog.values import TopicPartition
+from pyreplog.wire import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    NO_ERROR,
+    ErrorCode,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    PartitionData,
+    Records,
+)
+
+__all__ = ["Consumer", "ConsumerConfig", "OffsetAnswer"]
+
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Refusals after which to ask who leads and try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConfig:
+    """A consumer's settings. Sizes in bytes, times in ms."""
+
+    auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
+    """Where to begin without a position, or with one that is no longer there. ``none``: OffsetOutOfRangeError for the latter."""
+    fetch_max_wait_ms: int = 500
+    """How long a node may hold an empty answer."""
+    fetch_max_bytes: int = 1 << 20
+    """Per partition and fetch (one batch at least)."""
+    max_poll_records: int = 500
+    """Most records of one ``take``."""
+    request_timeout_ms: int = 10_000
+
+
+class OffsetAnswer(Pending):
+    """An offset looked up by time: ``offset`` once settled without error, -1 where no record is that late."""
+
+    __slots__ = ("offset", "partition", "timestamp", "topic")
+
+    def __init__(self, owner: Owner | None, topic: str, partition: int, timestamp: int) -> None:
+        super().__init__(owner)
+        self.topic = topic
+        self.partition = partition
+        self.timestamp = timestamp
+        self.offset = -1
+
+    def answer(self, offset: int) -> None:
+        """Settle with ``offset``."""
+        self.offset = offset
+        self._finish()
+
+
+class _Partition:
+    """One assigned partition: what has been handed out (``position``), what is buffered, and from where to go on fetching."""
+
+    __slots__ = (
+        "batches",
+        "error",
+        "failures",
+        "fetch_offset",
+        "fetching",
+        "high_watermark",
+        "paused_until_ns",
+        "position",
+        "records",
+        "resetting",
+    )
+
+    def __init__(self) -> None:
+        self.position = -1
+        self.fetch_offset = -1
+        self.batches: deque[RecordBatch] = deque()
+        self.records: deque[Record] = deque()
+        self.fetching = False
+        self.resetting = False
+        self.error: PyreplogError | None = None
+        self.failures = 0
+        self.paused_until_ns = 0
+        self.high_watermark = -1
+
+    def move(self, offset: int) -> None:
+        """Forget what is buffered and go on at ``offset``."""
+        self.position = self.fetch_offset = offset
+        self.batches.clear()
+        self.records.clear()
+        self.error = None
+
+
+class Consumer:
+    """Reads records. One owner (the runtime's face locks it); ``poll`` never waits.
+
+    For a simulation: ``Consumer(transport, clock, random, ["node-1"], address="client-2")``, ``assign([TopicPartition("orders", 0)])``,
+    then ``poll`` and ``take()``.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        bootstrap: Sequence[Address],
+        *,
+        address: Address,
+        config: ConsumerConfig | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first."""
+        self.config = ConsumerConfig() if config is None else config
+        self._now_ns = clock.monotonic_ns
+        self._random = random
+        self._owner = owner
+        self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
+        self._router = Router(self._calls, clock, random, bootstrap)
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self._fetching: dict[int, None] = {}  # nodes that hold a fetch of ours
+        self._lookups: list[OffsetAnswer] = []
+        self._retry_lookup_ns = 0
+        self._retry_ns: int | None = None
+        self._waiting: list[Pending] = []
+        self._turn = 0
+
+    # ------------------------------------------------------------------------------------------------------------------ assignment
+
+    def knows(self, topic: str) -> bool:
+        """Whether the topic's partitions are known; raises why not once the cluster said that there is no such topic."""
+        if self._router.topic(topic) is not None:
+            return True
+        refusal = self._router.refusal(topic)
+        if refusal is not None:
+            raise refusal
+        return False
+
+    def want(self, topic: str) -> None:
+        """Ask the cluster for the topic, unless it is known."""
+        if self._router.topic(topic) is None:
+            self._router.want(topic)
+
+    def partition_count(self, topic: str) -> int:
+        """REQUIRES :meth:`knows`."""
+        route = self._router.topic(topic)
+        assert route is not None, "partition_count REQUIRES knows(topic)"
+        return len(route.leaders)
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read exactly these from now on. Positions of those read before stay; new ones begin as ``auto_offset_reset`` says."""
+        kept = {TopicPartition(*entry): self._partitions.get(TopicPartition(*entry)) or _Partition() for entry in partitions}
+        self._partitions = kept
+        for entry in kept:
+            self.want(entry.topic)
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return list(self._partitions)
+
+    def seek(self, topic: str, partition: int, offset: int) -> None:
+        """Go on at ``offset`` (whether it is there shows with the next fetch)."""
+        self._state(topic, partition).move(offset)
+
+    def position(self, topic: str, partition: int) -> int:
+        """The offset of the next record to be handed out; -1: not known yet."""
+        return self._state(topic, partition).position
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The end of the partition as the last fetch saw it; -1: not known yet."""
+        return self._state(topic, partition).high_watermark
+
+    def _state(self, topic: str, partition: int) -> _Partition:
+        state = self._partitions.get(TopicPartition(topic, partition))
+        if state is None:
+            raise LookupError(f"{topic}-{partition} is not assigned to this consumer")
+        return state
+
+    # --------------------------------------------------------------------------------------------------------------------- reading
+
+    def take(self, count_max: int | None = None) -> list[Record]:
+        """Records that have arrived, in order within each partition, at most ``count_max`` (``max_poll_records``); moves the positions.
+
+        Raises what stands between a partition and its next record (CorruptError, OffsetOutOfRangeError, ...) once, when its turn comes.
+        """
+        limit = self.config.max_poll_records if count_max is None else count_max
+        taken: list[Record] = []
+        entries = list(self._partitions.items())
+        if not entries:
+            return taken
+        self._turn = (self._turn + 1) % len(entries)  # so that a busy partition does not starve the others
+        for entry, state in entries[self._turn :] + entries[: self._turn]:
+            if len(taken) >= limit:
+                break
+            if state.error is not None and not taken:
+                error, state.error = state.error, None
+                raise error
+            self._take_from(entry, state, taken, limit)
+        return taken
+
+    def _take_from(self, entry: TopicPartition, state: _Partition, taken: list[Record], limit: int) -> None:
+        while len(taken) < limit:
+            if not state.records:
+                if not state.batches:
+                    return
+                batch = state.batches.popleft()
+                batch.check_crc()
+                state.records.extend(records_of(batch, entry.topic, entry.partition, state.position))
+                if not state.records:
+                    state.position = max(state.position, batch.next_offset)
+                    continue
+            room = limit - len(taken)
+            if len(state.records) <= room:
+                taken.extend(state.records)
+                state.records.clear()
+            else:
+                taken.extend(state.records.popleft() for _ in range(room))
+            state.position = taken[-1].offset + 1
+
+    @property
+    def has_records(self) -> bool:
+        """Whether :meth:`take` would return or raise something."""
+        return any(state.records or state.batches or state.error is not None for state in self._partitions.values())
+
+    def wait_for_records(self) -> Pending:
+        """Settled as soon as :meth:`take` has something."""
+        pending = Pending(self._owner)
+        if self.has_records:
+            pending.settle()
+        else:
+            self._waiting.append(pending)
+        return pending
+
+    def forget(self, pending: Pending) -> None:
+        """Nobody waits for it any more."""
+        if pending in self._waiting:
+            self._waiting.remove(pending)
+
+    def look_up(self, topic: str, partition: int, timestamp: int) -> OffsetAnswer:
+        """Ask for the offset of the first record at or after ``timestamp`` (ms), or LATEST_TIMESTAMP, EARLIEST_TIMESTAMP."""
+        answer = OffsetAnswer(self._owner, topic, partition, timestamp)
+        self._lookups.append(answer)
+        self.want(topic)
+        return answer
+
+    # --------------------------------------------------------------------------------------------------------------------- the loop
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` has something to do although nothing arrives."""
+        times = [at for at in (self._calls.next_wake_ns, self._router.next_wake_ns, self._retry_ns) if at is not None]
+        return min(times) if times else None
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """Take answers, ask for what is wanted. Whether anything happened. It never waits."""
+        happened = self._calls.poll()
+        happened |= self._ask()
+        happened |= self._router.poll()
+        if self._waiting and self.has_records:
+            waiting, self._waiting = self._waiting, []
+            for pending in waiting:
+                pending.settle()
+        return happened
+
+    def _ask(self) -> bool:
+        now = self._now_ns()
+        self._retry_ns = None
+        asked = False
+        wanted: dict[int, dict[str, list[FetchPartition]]] = {}
+        members: dict[int, list[tuple[TopicPartition, _Partition, int]]] = {}
+        for entry, state in self._partitions.items():
+            if state.fetching or state.resetting or state.error is not None or state.batches or state.records:
+                continue
+            if state.paused_until_ns > now:
+                self._retry_ns = state.paused_until_ns if self._retry_ns is None else min(self._retry_ns, state.paused_until_ns)
+                continue
+            leader = self._leader(entry.topic, entry.partition, state)
+            if leader is None:
+                continue
+            if state.position < 0:
+                asked |= self._reset(entry, state)
+                continue
+            if leader in self._fetching:
+                continue
+            route = self._router.topic(entry.topic)
+            assert route is not None, "a known leader has a route"
+            part = FetchPartition(entry.partition, -1, state.fetch_offset, partition_max_bytes=self.config.fetch_max_bytes)
+            wanted.setdefault(leader, {}).setdefault(route.topic_id, []).append(part)
+            members.setdefault(leader, []).append((entry, state, state.fetch_offset))
+        for leader, topics in wanted.items():
+            asked |= self._fetch(leader, topics, members[leader])
+        return self._ask_offsets() or asked
+
+    def _leader(self, topic: str, partition: int, state: _Partition) -> int | None:
+        route = self._router.topic(topic)
+        if route is None:
+            refusal = self._router.refusal(topic)
+            if refusal is not None and state.error is None:
+                state.error = refusal
+            return None
+        if partition >= len(route.leaders):
+            state.error = cluster_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}")
+            return None
+        if route.leaders[partition] < 0:
+            self._router.want(topic)
+            return None
+        return route.leaders[partition]
+
+    def _fetch(self, leader: int, topics: dict[str, list[FetchPartition]], members: list[tuple[TopicPartition, _Partition, int]]) -> bool:
+        peer = self._router.address(leader)
+        body = FetchRequest(self.config.fetch_max_wait_ms, 1, [FetchTopic(topic_id, parts) for topic_id, parts in topics.items()])
+        if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(leader, members, answer)):
+            for entry, state, _ in members:
+                self._stumble(entry, state, leader)
+            return False
+        self._fetching[leader] = None
+        for _, state, _ in members:
+            state.fetching = True
+        return True
+
+    def _fetched(self, leader: int, members: list[tuple[TopicPartition, _Partition, int]], answer: FetchResponse | None) -> None:
+        del self._fetching[leader]
+        for _, state, _ in members:
+            state.fetching = False
+        if answer is None or answer.error_code != NO_ERROR:
+            for entry, state, _ in members:
+                self._stumble(entry, state, leader)
+            return
+        data: dict[tuple[str | None, int], PartitionData] = {}
+        for topic in answer.responses:
+            name = self._router.name_of(topic.topic_id)
+            for part in topic.partitions:
+                data[name, part.partition_index] = part
+        for entry, state, offset in members:
+            found = data.get((entry.topic, entry.partition))
+            # Not in the answer: nothing new. Another position since: not what is wanted any more.
+            if found is not None and state.fetch_offset == offset and self._partitions.get(entry) is state:
+                self._take_in(entry, state, found, leader)
+
+    def _take_in(self, entry: TopicPartition, state: _Partition, data: PartitionData, leader: int) -> None:
+        code = data.error_code
+        if code in _PASSING:
+            self._stumble(entry, state, leader)
+        elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(entry, state, data)
+        elif code != NO_ERROR:
+            state.error = cluster_error(code, str(entry))
+        else:
+            state.failures = 0
+            state.high_watermark = data.high_watermark
+            try:
+                for part in _parts(data.records):  # type: ignore[arg-type]
+                    for batch in split(part):
+                        if batch.next_offset > state.position:
+                            state.batches.append(batch)
+                            state.fetch_offset = batch.next_offset
+            except CorruptError as error:
+                state.error = error
+
+    def _out_of_range(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
+        if self.config.auto_offset_reset == "none":
+            state.error = OffsetOutOfRangeError(state.position, data.log_start_offset, data.high_watermark, log=str(entry))
+            state.paused_until_ns = self._now_ns() + backoff_ns(3, self._random)
+        else:
+            state.move(-1)
+
+    def _stumble(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
+        state.failures += 1
+        state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
+        self._router.misled(entry.topic, entry.partition, leader)
+        if self._retry_ns is None or state.paused_until_ns < self._retry_ns:
+            self._retry_ns = state.paused_until_ns
+
+    # --------------------------------------------------------------------------------------------------------------------- offsets
+
+    def _reset(self, entry: TopicPartition, state: _Partition) -> bool:
+        """Find out where to begin."""
+        timestamp = LATEST_TIMESTAMP if self.config.auto_offset_reset == "latest" else EARLIEST_TIMESTAMP
+        answer = self.look_up(entry.topic, entry.partition, timestamp)
+        state.resetting = True
+
+        def found() -> None:
+            state.resetting = False
+            if answer.error is not None and isinstance(answer.error, PyreplogError):
+                state.error = answer.error
+            elif state.position < 0:
+                state.move(answer.offset)
+
+        answer.add_waiter(found)
+        return True
+
+    def _ask_offsets(self) -> bool:
+        asked = False
+        now = self._now_ns()
+        for answer in list(self._lookups):
+            if self._retry_lookup_ns > now:
+                self._retry_ns = self._retry_lookup_ns if self._retry_ns is None else min(self._retry_ns, self._retry_lookup_ns)
+                break
+            route = self._router.topic(answer.topic)
+            refusal = self._router.refusal(answer.topic)
+            if route is None and refusal is not None:
+                self._lookups.remove(answer)
+                answer.fail(refusal)
+            elif route is not None and answer.partition >= len(route.leaders):
+                self._lookups.remove(answer)
+                answer.fail(cluster_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{answer.topic}-{answer.partition}"))
+            elif route is not None and route.leaders[answer.partition] < 0:
+                self._router.want(answer.topic)
+            elif route is not None:
+                asked |= self._ask_offset(answer, route.leaders[answer.partition])
+        return asked
+
+    def _ask_offset(self, answer: OffsetAnswer, leader: int) -> bool:
+        def answered(response: ListOffsetsResponse | None) -> None:
+            if response is not None:
+                result = response.topics[0].partitions[0]
+                if result.error_code == NO_ERROR:
+                    answer.answer(result.offset)
+                    return
+                if result.error_code not in _PASSING:
+                    answer.fail(cluster_error(result.error_code, f"{answer.topic}-{answer.partition}"))
+                    return
+            again()
+
+        def again() -> None:
+            self._router.misled(answer.topic, answer.partition, leader)
+            self._retry_lookup_ns = self._now_ns() + backoff_ns(2, self._random)
+            self._lookups.append(answer)
+
+        self._lookups.remove(answer)
+        peer = self._router.address(leader)
+        body = ListOffsetsRequest([ListOffsetsTopic(answer.topic, [ListOffsetsPartition(answer.partition, answer.timestamp)])])
+        if peer is None or not self._calls.send(peer, body, answered):
+            again()
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop reading. Unanswered look-ups fail."""
+        self._calls.close()
+        for answer in self._lookups:
+            answer.fail(cluster_error(ErrorCode.BROKER_NOT_AVAILABLE, "the consumer was closed"))
+        self._lookups.clear()
+        for pending in self._waiting:
+            pending.settle()
+        self._waiting.clear()
+
+
+def _parts(records: Records | None) -> Iterator[Buffer]:
+    if records is None:
+        return
+    parts = getattr(records, "parts", None)
+    if parts is None:
+        yield records  # type: ignore[misc]
+    else:
+        yield from parts()

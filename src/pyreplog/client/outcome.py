@@ -1,0 +1,129 @@
+"""Outcome: what an Ack belongs to, one batch on its way. Once per batch, shared by every handle on its records.
+
+It has no thread of its own: its owner (an open log, or the driver of a cluster) waits for it and settles it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
+
+__all__ = ["Outcome", "Owner", "Pending"]
+
+
+class Owner(Protocol):
+    """Who brings pending things about, and can therefore wait for one."""
+
+    def wait_for(self, pending: Pending, timeout: float | None) -> None:
+        """Block until ``pending`` is settled; TimeoutError when ``timeout`` seconds pass first."""
+        ...
+
+    def future_of(self, pending: Pending) -> Any:
+        """An awaitable of the running event loop that ends when ``pending`` is settled."""
+        ...
+
+
+class Pending:
+    """Something that is settled once, by one thread, and may be waited for by any: its state, and who is to be told.
+
+    Needs no lock: a waiter that registers while it is being settled finds ``settled`` true afterwards, or is called; never
+    both, never neither.
+    """
+
+    __slots__ = ("_owner", "_waiters", "error", "settled")
+
+    def __init__(self, owner: Owner | None = None) -> None:
+        self._owner = owner
+        self._waiters: list[Callable[[], None]] = []
+        self.error: BaseException | None = None
+        #: Written last: whoever sees it true sees the rest.
+        self.settled = False
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until settled; TimeoutError when ``timeout`` seconds pass first."""
+        if not self.settled:
+            assert self._owner is not None, "nobody brings this about"
+            self._owner.wait_for(self, timeout)
+
+    def future(self) -> Any:
+        """An awaitable of the running event loop that ends when settled."""
+        assert self._owner is not None, "nobody brings this about"
+        return self._owner.future_of(self)
+
+    def add_waiter(self, release: Callable[[], None]) -> bool:
+        """Have ``release`` called once, from whichever thread settles this. False: it is settled, and ``release`` will not be called."""
+        self._waiters.append(release)
+        if self.settled:
+            try:
+                self._waiters.remove(release)
+            except ValueError:  # it was called just now
+                return True
+            return False
+        return True
+
+    def remove_waiter(self, release: Callable[[], None]) -> None:
+        """Forget a waiter that gave up. Unknown ones are fine."""
+        try:
+            self._waiters.remove(release)
+        except ValueError:
+            pass
+
+    def settle(self) -> None:
+        """Settle, with nothing more to say."""
+        self._finish()
+
+    def fail(self, error: BaseException) -> None:
+        """Settle with ``error``."""
+        self.error = error
+        self._finish()
+
+    def _finish(self) -> None:
+        assert not self.settled, "settled once"
+        self.settled = True
+        waiters = self._waiters
+        while waiters:
+            try:
+                release = waiters.pop(0)
+            except IndexError:  # it gave up just now
+                break
+            release()
+
+
+class Outcome(Pending):
+    """The fate of one batch: a range of offsets or an error, for ever."""
+
+    __slots__ = ("base_offset", "leader_epoch", "partition", "timestamps", "topic")
+
+    def __init__(self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int] | int = -1) -> None:
+        self._owner = owner
+        self._waiters = []
+        self.error = None
+        self.settled = False
+        self.topic = topic
+        self.partition = partition
+        self.base_offset = NO_OFFSET
+        self.leader_epoch = NO_EPOCH
+        #: Of each record in ms, or one number where all share it. Replaced by the leader's where it sets them.
+        self.timestamps = timestamps
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Where the ``index``-th record of the batch is. REQUIRES settled without error."""
+        stamps = self.timestamps
+        return RecordMetadata(
+            self.topic,
+            self.partition,
+            self.base_offset + index if self.base_offset >= 0 else NO_OFFSET,
+            stamps if isinstance(stamps, int) else stamps[index],
+            self.leader_epoch,
+        )
+
+    def succeed(self, base_offset: int, leader_epoch: int, append_timestamp: int = -1) -> None:
+        """Settle with the first record's offset (-1: not told, acks 0); ``append_timestamp`` (ms) replaces the records' where the leader
+        set it."""
+        self.base_offset = base_offset
+        self.leader_epoch = leader_epoch
+        if append_timestamp >= 0:
+            self.timestamps = append_timestamp
+        self._finish()

@@ -1,0 +1,492 @@
+"""Producer: sends records to the leaders of their partitions. A polled machine over a Transport; the runtime gives it a blocking face.
+
+* Records gather while batches are on their way (no lingering otherwise), so batches grow with the load.
+* A refusal that proves that nothing was appended is retried, with growing pauses, until the delivery timeout.
+* What may have been appended is never sent again: its outcome is unknown, and said to be.
+* Per partition the log has the records in the order of ``send``. So when a batch was refused and a later one, already on its way, was
+  not, the refused one fails with its refusal: the caller decides. ``max_in_flight=1`` rules that out, and is
+  what a transport that reorders messages needs.
+
+Source: Kafka's ``Sender`` and ``RecordAccumulator``, and ``BuiltInPartitioner`` for records without key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyreplog.client.accumulator import Batch, Headers, Ledger, PartitionQueue
+from pyreplog.client.acks import Acks, Run
+from pyreplog.client.calls import Calls
+from pyreplog.client.outcome import Outcome, Owner
+from pyreplog.client.router import Router, TopicRoute, backoff_ns
+from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, RequestTimedOutError, UnknownTopicError, cluster_error
+from pyreplog.ports import Address, Buffer, Clock, Random, Transport
+from pyreplog.record import Ack, partition_for_key, stamp
+from pyreplog.wire import (
+    NO_ERROR,
+    ErrorCode,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+
+__all__ = ["ACKS", "Producer", "ProducerConfig"]
+
+ACKS: Final = {"all": -1, -1: -1, 1: 1, 0: 0}
+"""What a caller may say, and Kafka's number for it."""
+KEYS_REMEMBERED_MAX: Final = 16384
+"""Keys whose partition is remembered per topic: hashing one in Python costs more than the rest of a send."""
+
+_NOT_APPENDED: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Refusals that prove that nothing was appended and may pass: sent again."""
+_UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
+"""Answers that prove nothing."""
+_MISLED: Final = _NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
+"""Refusals after which somebody else may lead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerConfig:
+    """A producer's settings. Sizes in bytes, times in ms."""
+
+    acks: int = -1
+    """-1: every in-sync replica has it; 1: the leader has it; 0: nobody says."""
+    batch_size_max: int = 256 << 10
+    """A batch is closed before it would grow beyond this."""
+    record_size_max: int = 1048588
+    """Largest batch of a single record."""
+    buffer_size_max: int = 32 << 20
+    """With more than this not acknowledged, ``send`` waits (the face does; the machine only counts)."""
+    max_in_flight: int = 5
+    """Requests on their way per node."""
+    request_timeout_ms: int = 10_000
+    """An answer takes at most this long; then the outcome is unknown."""
+    delivery_timeout_ms: int = 30_000
+    """A record that could not be sent for this long fails."""
+
+
+class _TopicState:
+    """One topic as the producer sees it: its queues, and which partition records without key go to now."""
+
+    __slots__ = ("keys", "queues", "sticky", "sticky_sealed")
+
+    def __init__(self) -> None:
+        self.queues: list[PartitionQueue] = []
+        self.keys: dict[bytes, int] = {}
+        self.sticky = -1
+        self.sticky_sealed = -1
+
+
+class Producer:
+    """Sends records. One owner (the runtime's faces lock it); ``poll`` never waits.
+
+    For a simulation: ``Producer(transport, clock, random, ["node-1"], address="client-1", config=ProducerConfig(max_in_flight=1))``,
+    then ``want(topic)``, ``poll`` until ``knows(topic)``, ``send``, and look at ``ack.done()``.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        bootstrap: Sequence[Address],
+        *,
+        address: Address,
+        config: ProducerConfig | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first. ``owner`` waits for acks; None where nobody does."""
+        self.config = ProducerConfig() if config is None else config
+        self._clock = clock
+        self._now_ns = clock.monotonic_ns
+        self._random = random
+        self._owner = owner
+        self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
+        self._router = Router(self._calls, clock, random, bootstrap)
+        self._topics: dict[str, _TopicState] = {}
+        self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work, or with refusals to see to
+        self._in_flight: dict[int, int] = {}  # requests by node
+        self._ledger = Ledger()
+        self._retry_ns: int | None = None
+        self._closed = False
+
+    # ---------------------------------------------------------------------------------------------------------------------- topics
+
+    def knows(self, topic: str) -> bool:
+        """Whether records can be sent to the topic; raises why not once the cluster said that there is no such topic."""
+        if self._router.topic(topic) is not None:
+            return True
+        refusal = self._router.refusal(topic)
+        if refusal is not None:
+            raise refusal
+        return False
+
+    def want(self, topic: str) -> None:
+        """Ask the cluster for the topic, unless it is known."""
+        if self._router.topic(topic) is None:
+            self._router.want(topic)
+
+    def partition_count(self, topic: str) -> int:
+        """REQUIRES :meth:`knows`."""
+        return len(self._route(topic).leaders)
+
+    # --------------------------------------------------------------------------------------------------------------------- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> Ack:
+        """Queue one record. REQUIRES :meth:`knows`.
+
+        A record goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else with others without key to a partition
+        that changes with every batch. ``timestamp`` in ms (default: now).
+        """
+        state = self._state(topic)
+        if partition is None:
+            partition = self._sticky(topic, state) if key is None else self._keyed(state, key)
+        queue = self._queue(state, topic, partition)
+        outcome, index = queue.append(value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns)
+        self._active[topic, partition] = queue
+        return Ack(outcome, index)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Sequence[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        partition: int | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+    ) -> Acks:
+        """Queue many records, each as :meth:`send` would; ``keys``, ``headers``, ``timestamps``, where given, are as long as ``values``.
+        REQUIRES :meth:`knows`. What was queued before a value that is refused stays queued."""
+        for name, given in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+            if given is not None and len(given) != len(values):
+                raise ValueError(f"{len(values)} values but {len(given)} {name}")
+        state = self._state(topic)
+        stamp_ms = self._clock.wall_ms()
+        if keys is not None and partition is None:
+            return self._spread(topic, state, values, keys, headers, timestamps, stamp_ms)
+        runs: list[Run] = []
+        taken = 0
+        while taken < len(values):
+            number = partition if partition is not None else self._sticky(topic, state)
+            queue = self._queue(state, topic, number)
+            run, taken = queue.extend(values, keys, headers, timestamps, stamp_ms, taken, self._now_ns())
+            self._active[topic, number] = queue
+            runs.append(run)
+        return Acks(runs)
+
+    def _spread(
+        self,
+        topic: str,
+        state: _TopicState,
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None],
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int] | None,
+        stamp_ms: int,
+    ) -> Acks:
+        """Group by partition, fill each one's batches, and remember where each record went."""
+        groups: dict[int, list[int]] = {}
+        for index, key in enumerate(keys):
+            number = self._sticky(topic, state) if key is None else self._keyed(state, key)
+            group = groups.get(number)
+            if group is None:
+                groups[number] = [index]
+            else:
+                group.append(index)
+        order: list[tuple[Outcome, int]] = [None] * len(values)  # type: ignore[list-item]
+        runs: list[Run] = []
+        for number, indexes in groups.items():
+            queue = self._queue(state, topic, number)
+            part = [values[index] for index in indexes]
+            part_keys = [keys[index] for index in indexes]
+            part_headers = None if headers is None else [headers[index] for index in indexes]
+            part_stamps = None if timestamps is None else [timestamps[index] for index in indexes]
+            taken = 0
+            while taken < len(part):
+                before = taken
+                run, taken = queue.extend(part, part_keys, part_headers, part_stamps, stamp_ms, taken, self._now_ns())
+                outcome, first, _ = run
+                for place in range(before, taken):
+                    order[indexes[place]] = (outcome, first + place - before)
+                runs.append(run)
+            self._active[topic, number] = queue
+        return Acks(runs, order)
+
+    def _route(self, topic: str) -> TopicRoute:
+        route = self._router.topic(topic)
+        assert route is not None, "send REQUIRES knows(topic)"
+        return route
+
+    def _state(self, topic: str) -> _TopicState:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+        state = self._topics.get(topic)
+        if state is None:
+            state = self._topics[topic] = _TopicState()
+        count = self.partition_count(topic)
+        if len(state.queues) != count:
+            state.keys.clear()
+            config = self.config
+            state.queues.extend(
+                PartitionQueue(
+                    self._owner, self._ledger, topic, number, config.batch_size_max, config.record_size_max, config.delivery_timeout_ms
+                )
+                for number in range(len(state.queues), count)
+            )
+        return state
+
+    def _queue(self, state: _TopicState, topic: str, partition: int) -> PartitionQueue:
+        if not 0 <= partition < len(state.queues):
+            raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {partition!r}")
+        return state.queues[partition]
+
+    def _keyed(self, state: _TopicState, key: Buffer) -> int:
+        if type(key) is bytes:
+            number = state.keys.get(key)
+            if number is None:
+                if len(state.keys) >= KEYS_REMEMBERED_MAX:
+                    state.keys.clear()
+                number = state.keys[key] = partition_for_key(key, len(state.queues))
+            return number
+        if isinstance(key, str):
+            raise TypeError("key is a str; encode it first, e.g. key.encode()")
+        return partition_for_key(key, len(state.queues))
+
+    def _sticky(self, topic: str, state: _TopicState) -> int:
+        number = state.sticky
+        if number >= 0:
+            queue = state.queues[number]
+            if queue.sealed_count == state.sticky_sealed:
+                return number
+        leaders = self._route(topic).leaders
+        led = [index for index, leader in enumerate(leaders) if leader >= 0 and index != number] or [
+            index for index in range(len(leaders)) if index != number
+        ]
+        number = state.sticky = led[int(self._random.random() * len(led))] if led else 0
+        state.sticky_sealed = state.queues[number].sealed_count
+        return number
+
+    # --------------------------------------------------------------------------------------------------------------------- the loop
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` has something to do although nothing arrives."""
+        times = [at for at in (self._calls.next_wake_ns, self._router.next_wake_ns, self._retry_ns) if at is not None]
+        return min(times) if times else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was sent is settled."""
+        return not self._ledger.outcomes()
+
+    @property
+    def buffered_size(self) -> int:
+        """Bytes of sealed batches that are not settled."""
+        return self._ledger.size
+
+    def unsettled(self) -> list[Outcome]:
+        """The batches that are not settled, those begun first in front."""
+        return self._ledger.outcomes()
+
+    def abandon(self, error: PyreplogError) -> None:
+        """Settle everything with ``error``: this machine was interrupted half-way and is used no more."""
+        self._closed = True
+        for outcome in self.unsettled():
+            outcome.fail(error)
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """Take answers, send what can be sent. Whether anything happened. ``timeout_ns`` is there for symmetry; it never waits."""
+        happened = self._calls.poll()
+        while self._active and self._send_ready():
+            happened = True
+        return self._router.poll() or happened
+
+    def _send_ready(self) -> bool:
+        now = self._now_ns()
+        requests: dict[int, list[tuple[PartitionQueue, Batch]]] = {}
+        retry: int | None = None
+        for key, queue in list(self._active.items()):
+            if queue.refused:
+                for overtaken in queue.settle_refused():
+                    assert overtaken.error is not None, "a refused batch keeps its refusal"
+                    self._fail(overtaken, overtaken.error)
+                if queue.in_flight:
+                    continue
+            if not queue.has_work:
+                del self._active[key]
+                continue
+            node = self._ready_node(queue, now)
+            if node < 0:
+                at = self._expire(queue, now)
+                if at is not None:
+                    retry = at if retry is None else min(retry, at)
+                if not queue.has_work:
+                    del self._active[key]
+                continue
+            if self._in_flight.get(node, 0) >= self.config.max_in_flight:
+                continue
+            batch = queue.take()
+            if batch is not None:
+                requests.setdefault(node, []).append((queue, batch))
+        self._retry_ns = retry
+        for node, entries in requests.items():
+            self._send_request(node, entries)
+        return bool(requests)
+
+    def _ready_node(self, queue: PartitionQueue, now: int) -> int:
+        """The node to send to; -1: not now."""
+        if queue.paused_until_ns > now:
+            return -1
+        route = self._route(queue.topic)
+        node = route.leaders[queue.partition]
+        if node < 0:
+            self._router.want(queue.topic)
+        return node
+
+    def _expire(self, queue: PartitionQueue, now: int) -> int | None:
+        """Fail what waited too long; when to look again."""
+        while (until := queue.deadline_ns) is not None and until <= now:
+            late = queue.take()
+            if late is None:
+                break
+            error = late.error or RequestTimedOutError(f"{queue.topic}-{queue.partition} had no leader in time; nothing was sent")
+            self._fail(late, error)
+        refusal = self._router.refusal(queue.topic)
+        if refusal is not None:
+            for batch in queue.drain():
+                self._fail(batch, refusal)
+            return None
+        if until is None:
+            return None
+        return min(until, queue.paused_until_ns) if queue.paused_until_ns > now else until
+
+    def _send_request(self, node: int, entries: list[tuple[PartitionQueue, Batch]]) -> None:
+        topics: dict[str, list[PartitionProduceData]] = {}
+        for queue, batch in entries:
+            assert batch.data is not None, "a batch is sent by one request at a time"
+            data = PartitionProduceData(queue.partition, batch.data)
+            topics.setdefault(self._route(queue.topic).topic_id, []).append(data)
+        body = ProduceRequest(
+            self.config.acks, self.config.request_timeout_ms, [TopicProduceData(topic_id, parts) for topic_id, parts in topics.items()]
+        )
+        peer = self._router.address(node)
+        if self.config.acks == 0:
+            sent = peer is not None and self._calls.tell(peer, body)
+        else:
+            sent = peer is not None and self._calls.send(peer, body, lambda answer: self._answered(node, entries, answer))
+        if not sent:
+            for queue, batch in entries:
+                self._refuse(queue, batch, ErrorCode.LEADER_NOT_AVAILABLE, node)
+            return
+        for _, batch in entries:
+            if self.config.acks == 0:
+                self._ledger.close(batch.outcome)
+                batch.data = None
+                batch.outcome.succeed(-1, -1)
+        if self.config.acks != 0:
+            self._in_flight[node] = self._in_flight.get(node, 0) + 1
+            for queue, _ in entries:
+                queue.in_flight += 1
+
+    # --------------------------------------------------------------------------------------------------------------------- answers
+
+    def _answered(self, node: int, entries: list[tuple[PartitionQueue, Batch]], answer: ProduceResponse | None) -> None:
+        self._in_flight[node] -= 1
+        results: dict[tuple[str, int], PartitionProduceResponse] = {}
+        if answer is not None:
+            for topic in answer.responses:
+                for partition in topic.partition_responses:
+                    results[topic.topic_id, partition.index] = partition
+        for queue, batch in entries:
+            queue.in_flight -= 1
+            route = self._route(queue.topic)
+            result = results.get((route.topic_id, queue.partition))
+            if result is not None and result.error_code == NO_ERROR:
+                queue.passed = max(queue.passed, batch.sequence)
+                batch.data = None
+                self._ledger.close(batch.outcome)
+                batch.outcome.succeed(result.base_offset, route.epochs[queue.partition], result.log_append_time_ms)
+            else:
+                self._not_done(queue, batch, node, result)
+            if queue.refused or queue.has_work:
+                self._active[queue.topic, queue.partition] = queue
+
+    def _not_done(self, queue: PartitionQueue, batch: Batch, node: int, result: PartitionProduceResponse | None) -> None:
+        code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code
+        details = "" if result is None else result.error_message or ""
+        if code in _NOT_APPENDED:
+            self._refuse(queue, batch, code, node, details)
+            return
+        if code in _UNKNOWN:
+            queue.passed = max(queue.passed, batch.sequence)
+            tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
+            reason = "the node gave no answer" if result is None else str(cluster_error(code, details))
+            self._fail(batch, OutcomeUnknownError(tried, reason))
+            if result is None:
+                self._router.misled(queue.topic, queue.partition, node)
+        else:
+            self._fail(batch, cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}"))
+
+    def _refuse(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str = "") -> None:
+        """Proven not appended: keep the batch, to be sent again after a pause."""
+        now = self._now_ns()
+        batch.failures += 1
+        batch.error = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
+        if code in _MISLED:
+            self._router.misled(queue.topic, queue.partition, node)
+        if now >= batch.deadline_ns:
+            self._fail(batch, batch.error)
+            return
+        assert batch.data is not None
+        stamp(batch.data, 0, -1)  # the leader may have written its own numbers before it refused
+        queue.refused.append(batch)
+        queue.paused_until_ns = now + backoff_ns(batch.failures, self._random)
+        self._active[queue.topic, queue.partition] = queue
+        if self._retry_ns is None or queue.paused_until_ns < self._retry_ns:
+            self._retry_ns = queue.paused_until_ns
+
+    def _fail(self, batch: Batch, error: BaseException) -> None:
+        batch.data = None
+        self._ledger.close(batch.outcome)
+        batch.outcome.fail(error)
+
+    # --------------------------------------------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Give up what is not settled: unsent records fail as closed, those on their way have an unknown outcome."""
+        if self._closed:
+            return
+        self._closed = True
+        for queue in list(self._active.values()):
+            for batch in queue.drain():
+                self._fail(batch, ClosedError("the producer was closed before this was sent; nothing was appended"))
+        self._calls.close()
+        for queue in list(self._active.values()):
+            for batch in queue.drain():
+                self._fail(batch, batch.error or ClosedError("the producer was closed; nothing was appended"))
+        self._active.clear()

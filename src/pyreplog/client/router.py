@@ -1,0 +1,171 @@
+"""Router: which node leads what, as far as this client has heard. Asks again when told that it is wrong, with growing pauses.
+
+It never guesses: a partition without a known leader is simply not sent to yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyreplog.client.calls import MS, Calls
+from pyreplog.errors import ClusterError, cluster_error
+from pyreplog.ports import Address, Clock, Random
+from pyreplog.wire import NO_ERROR, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+
+__all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "backoff_ns"]
+
+BACKOFF_MS: Final = 20
+"""Pause after the first failure; doubles up to :data:`BACKOFF_MAX_MS`, give or take a fifth."""
+BACKOFF_MAX_MS: Final = 1000
+
+
+def backoff_ns(failures: int, random: Random) -> int:
+    """The pause after that many failures in a row (at least one)."""
+    pause = min(BACKOFF_MS << min(failures - 1, 10), BACKOFF_MAX_MS) * MS
+    return int(pause * (0.8 + 0.4 * random.random()))
+
+
+@dataclass(slots=True)
+class TopicRoute:
+    """One topic: its id, and each partition's leader (-1: none known) and leader epoch, by partition number."""
+
+    name: str
+    topic_id: str
+    leaders: list[int] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+
+
+class Router:
+    """The metadata that one client needs. One owner.
+
+    ``bootstrap``: addresses to ask; each is tried in turn, then the nodes that were heard of.
+    """
+
+    def __init__(self, calls: Calls, clock: Clock, random: Random, bootstrap: Sequence[Address]) -> None:
+        self._calls = calls
+        self._now_ns = clock.monotonic_ns
+        self._random = random
+        self._bootstrap = list(bootstrap)
+        self._addresses: dict[int, Address] = {}
+        self._topics: dict[str, TopicRoute] = {}
+        self._names: dict[str, str] = {}  # topic id -> name
+        self._unknown: dict[str, ClusterError] = {}
+        self._wanted: dict[str, None] = {}
+        self._asking: list[str] | None = None
+        self._next_peer = 0
+        self._failures = 0
+        self._retry_ns: int | None = None
+        self.version = 0
+        """Rises with every answer."""
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` wants to ask again."""
+        return self._retry_ns if self._wanted and self._asking is None else None
+
+    def topic(self, name: str) -> TopicRoute | None:
+        """What is known of the topic; None: nothing yet (:meth:`want` it), or it does not exist (:meth:`refusal`)."""
+        return self._topics.get(name)
+
+    def name_of(self, topic_id: str) -> str | None:
+        """The topic's name."""
+        return self._names.get(topic_id)
+
+    def refusal(self, name: str) -> ClusterError | None:
+        """Why the last answer had no such topic."""
+        return self._unknown.get(name)
+
+    def address(self, node_id: int) -> Address | None:
+        """Where a node can be reached."""
+        return self._addresses.get(node_id)
+
+    def want(self, name: str) -> None:
+        """Ask for the topic, now or after the current pause."""
+        self._unknown.pop(name, None)
+        if self._asking is None or name not in self._asking:
+            self._wanted.setdefault(name)
+
+    def misled(self, name: str, partition: int, leader: int) -> None:
+        """The ``leader`` we knew does not lead, or does not answer: forget it and ask."""
+        route = self._topics.get(name)
+        if route is not None and partition < len(route.leaders) and route.leaders[partition] == leader:
+            route.leaders[partition] = -1
+            self._next_peer += 1  # whoever told us so may lag
+        self.want(name)
+
+    def poll(self) -> bool:
+        """Ask for what is wanted. Whether a request went out."""
+        if not self._wanted or self._asking is not None:
+            return False
+        now = self._now_ns()
+        if self._retry_ns is not None and now < self._retry_ns:
+            return False
+        peers = dict.fromkeys([*self._addresses.values(), *self._bootstrap])
+        for _ in peers:
+            peer = list(peers)[self._next_peer % len(peers)]
+            names = list(self._wanted)
+            if self._calls.send(peer, MetadataRequest([MetadataRequestTopic(name=name) for name in names]), self._answered):
+                self._asking = names
+                self._wanted.clear()
+                self._retry_ns = None
+                return True
+            self._next_peer += 1
+        self._pause()
+        return False
+
+    def _answered(self, answer: MetadataResponse | None) -> None:
+        asked, self._asking = self._asking or [], None
+        if answer is None:
+            self._next_peer += 1
+            for name in asked:
+                self._wanted.setdefault(name)
+            self._pause()
+            return
+        self.version += 1
+        for broker in answer.brokers:
+            self._addresses[broker.node_id] = broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
+        leaderless = False
+        for topic in answer.topics:
+            leaderless |= self._take(topic)
+        if leaderless:
+            # Somebody else may know more, a little later.
+            self._next_peer += 1
+            self._pause()
+        else:
+            self._failures = 0
+            self._retry_ns = None
+
+    def _take(self, topic: MetadataResponseTopic) -> bool:
+        name = topic.name
+        if name is None:
+            return False
+        if topic.error_code != NO_ERROR:
+            self._unknown[name] = cluster_error(topic.error_code, repr(name))
+            return False
+        route = self._topics.get(name)
+        if route is None or route.topic_id != topic.topic_id:
+            route = self._topics[name] = TopicRoute(name, topic.topic_id)
+            self._names[topic.topic_id] = name
+        leaderless = False
+        for partition in sorted(topic.partitions, key=lambda entry: entry.partition_index):
+            index = partition.partition_index
+            while len(route.leaders) <= index:
+                route.leaders.append(-1)
+                route.epochs.append(-1)
+            if partition.leader_epoch < route.epochs[index]:
+                # An older picture, from a node that lags.
+                leaderless |= route.leaders[index] < 0
+                continue
+            # The leader that just refused, named again in the same epoch, is what we know to be wrong only for a moment: take it.
+            route.leaders[index] = partition.leader_id
+            route.epochs[index] = partition.leader_epoch
+            leaderless |= partition.leader_id < 0
+        if leaderless:
+            self._wanted.setdefault(name)
+        return leaderless
+
+    def _pause(self) -> None:
+        self._failures += 1
+        self._retry_ns = self._now_ns() + backoff_ns(self._failures, self._random)

@@ -1,0 +1,12 @@
+"""Joins disks, threads, nodes and clients into what users hold in their hands. The only home of threads and asyncio."""
+
+from __future__ import annotations
+
+from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
+from pyreplog.runtime.cluster import Cluster
+from pyreplog.runtime.consumer import Consumer
+from pyreplog.runtime.log import Log, open_log
+from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.producer import Producer
+
+__all__ = ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "PartitionDescription", "Producer", "TopicDescription", "open_log"]

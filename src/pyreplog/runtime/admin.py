@@ -1,0 +1,134 @@
+"""Admin: the blocking face of :class:`pyreplog.client.Admin`. Thread-safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyreplog.client import Admin as Machine
+from pyreplog.client import Answer
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError, cluster_error
+from pyreplog.log import check_topic
+from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.wire import NO_ERROR, DescribeConfigsResponse, DescribeTopicPartitionsResponse, DescribeTopicPartitionsTopic
+
+CONFIG_OF_TOPIC = 1
+"""Kafka's number for a setting that was made on the topic."""
+
+__all__ = ["Admin", "PartitionDescription", "TopicDescription"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition as the controller knows it. Nodes by number; ``leader`` -1: none now."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    """The in-sync set."""
+    elr: tuple[int, ...]
+    """Eligible leaders that left the in-sync set."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """One topic: its partitions, and the settings that differ from the defaults, by Kafka's keys."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionDescription, ...]
+    config: Mapping[str, str]
+
+
+class Admin:
+    """Makes and describes topics. It is ``cluster.admin``."""
+
+    def __init__(self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], settle: Callable[[str], None], node_count: int) -> None:
+        """Made by the cluster. ``settle`` waits until every node knows a new topic."""
+        self._driver = driver
+        self._make = make
+        self._settle = settle
+        self._node_count = node_count
+        self._machine, self._seat = make()
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, config: Mapping[str, object] | None = None
+    ) -> TopicDescription:
+        """Make a topic and return when it can be used.
+
+        ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys; ``min.insync.replicas`` is a majority of
+        the replicas unless given. Raises TopicExistsError, InvalidTopicError, ConfigError.
+        """
+        check_topic(name)
+        for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
+            if number is not None and (type(number) is not int or number < 1):
+                raise ConfigError(f"{what} is {number!r}; it must be a whole number from 1")
+        if replication_factor is None:
+            replication_factor = min(3, self._node_count)
+        settings = dict(config or {})
+        LogConfig.from_mapping(settings)
+        texts = {key: str(value) for key, value in settings.items()}
+        self._answer(lambda: self._machine.create_topic(name, partitions, replication_factor, texts))
+        self._settle(name)
+        return self.describe(name)
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        answer: DescribeTopicPartitionsResponse = self._answer(self._machine.describe_topics)
+        return sorted(topic.name for topic in answer.topics if topic.name is not None)
+
+    def describe(self, name: str) -> TopicDescription:
+        """One topic's partitions and settings. Raises UnknownTopicError."""
+        answer: DescribeTopicPartitionsResponse = self._answer(lambda: self._machine.describe_topics([name]))
+        topic = answer.topics[0]
+        if topic.error_code != NO_ERROR:
+            raise cluster_error(topic.error_code, repr(name))
+        configs: DescribeConfigsResponse = self._answer(lambda: self._machine.describe_configs([name]))
+        return _description(topic, configs)
+
+    def _answer(self, ask: Callable[[], Answer]) -> Any:
+        with self._seat.lock:
+            answer = ask()
+        self._driver.enter(self._seat)
+        self._driver.wait_for(answer, None)
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    def interrupted(self, error: Exception | None) -> None:
+        """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever drives."""
+        self._machine.close()
+        self._machine, self._seat = self._make()
+
+    def close(self) -> None:
+        """End. Called by the cluster, when nobody drives."""
+        self._machine.close()
+
+
+def _description(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
+    assert topic.name is not None, "a topic that was asked for by name has one"
+    return TopicDescription(
+        topic.name,
+        topic.topic_id,
+        tuple(
+            PartitionDescription(
+                entry.partition_index,
+                entry.leader_id,
+                entry.leader_epoch,
+                tuple(entry.replica_nodes),
+                tuple(entry.isr_nodes),
+                tuple(entry.eligible_leader_replicas or ()),
+            )
+            for entry in topic.partitions
+        ),
+        {
+            entry.name: entry.value
+            for result in configs.results
+            for entry in result.configs
+            if entry.config_source == CONFIG_OF_TOPIC and entry.value is not None
+        },
+    )

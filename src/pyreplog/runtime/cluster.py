@@ -1,0 +1,390 @@
+"""Cluster: three nodes (or any number), a controller and their clients in this process, on real files.
+
+Everything is under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, ``replog.controller`` is the controller's state. Opening the
+same folder again goes on from what is there, however the last process ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Final, Literal
+
+from pyreplog.arrow import TOPIC_COLUMNS, Scan
+from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig
+from pyreplog.client import Admin as AdminMachine
+from pyreplog.client import Consumer as ConsumerMachine
+from pyreplog.client import Producer as ProducerMachine
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClosedError, ConfigError, ForkedError, LockedError, PyreplogError, UnknownTopicError
+from pyreplog.log import open_readers
+from pyreplog.ports import Address, Clock, Disk, Lock
+from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint
+from pyreplog.runtime.admin import Admin
+from pyreplog.runtime.consumer import Consumer, Subject
+from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.exits import forget, remember
+from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.producer import Producer
+from pyreplog.system import SystemClock, SystemDisk
+
+__all__ = ["Cluster"]
+
+START_TIMEOUT_S: Final = 30.0
+NODES_MAX: Final = 100
+LOCK_NAME: Final = "replog.controller.lock"
+_PRODUCER: Final = ProducerConfig()
+_CONSUMER: Final = ConsumerConfig()
+
+_log = logging.getLogger("pyreplog")
+
+
+class Cluster:
+    """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
+
+    ``nodes``: how many; None: as many as the folder has, 3 in a new one. More than before adds nodes. ``config``: every node's
+    settings. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+
+    Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: int | None = None,
+        *,
+        config: NodeConfig | None = None,
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Start, or go on from what is there; every node that can serve does when this returns."""
+        self._path = os.fspath(path).rstrip("/") or "/"
+        self._config = NodeConfig() if config is None else config
+        self._clock = SystemClock() if clock is None else clock
+        self._make_disk: Callable[[str], Disk] = (lambda name: SystemDisk()) if disk is None else disk
+        self._random = Random(SystemRandom().getrandbits(64))
+        self._driver = Driver(self._clock, self._path)
+        self._trusted: dict[Address, None] = {}
+        self._producers: dict[Producer, None] = {}
+        self._consumers: dict[Consumer, None] = {}
+        self._client_count = 0
+        self._closed = False
+        self._controller_disk = self._make_disk("controller")
+        count = _node_count(self._controller_disk, self._path, nodes)
+        self._controller_disk.make_directory(self._path)
+        self._lock: Lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
+        self._nodes: list[ClusterNode] = []
+        try:
+            self._authority, self._authority_seat = self._start_controller()
+            self._start_nodes(count)
+            self._admin = Admin(self._driver, self._make_admin, self._settle, count)
+        except BaseException:
+            self._end(clean=False)
+            raise
+        self._driver.start()
+        remember(self)
+
+    # ----------------------------------------------------------------------------------------------------------------------- start
+
+    def _start_controller(self) -> tuple[AuthorityEndpoint, Seat]:
+        authority = Authority.open(self._controller_disk, self._path, self._config, self._random, now_ns=self._clock.monotonic_ns())
+        transport = self._driver.network.endpoint()
+        endpoint = AuthorityEndpoint(authority, transport, self._clock)
+        return endpoint, self._driver.add(endpoint, transport, self._controller_interrupted)
+
+    def _start_nodes(self, count: int) -> None:
+        for number in range(1, count + 1):
+            node = ClusterNode(
+                number,
+                f"{self._path}/node-{number}",
+                driver=self._driver,
+                make_disk=self._make_disk,
+                clock=self._clock,
+                config=self._config,
+                cluster_id=self._authority.authority.cluster_id,
+                trusted=self._trusted,
+                fence=self._fence,
+            )
+            self._nodes.append(node)
+            try:
+                node.start()
+            except (LockedError, ConfigError):
+                raise
+            except PyreplogError as error:
+                # One damaged copy must not keep the others from serving.
+                _log.error("node %d cannot start: %s", number, error)
+                node._failure = error  # noqa: SLF001  (the cluster makes its nodes)
+        if not any(node.alive for node in self._nodes):
+            raise self._nodes[0].failure or ClosedError("no node started")
+        self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S, "start of the nodes")
+        if not any(node.ready for node in self._nodes):
+            raise self._nodes[0].failure or ClosedError("no node started")
+
+    def _fence(self, node_id: int) -> None:
+        """Tell the controller that a node died. REQUIRES that no other machine moves."""
+        try:
+            self._authority.fence(node_id)
+        except PyreplogError as error:
+            _log.error("the controller cannot take note of the end of node %d: %s", node_id, error)
+
+    def _controller_interrupted(self, error: Exception | None) -> None:
+        """Its turn was cut short, or its disk failed: what is in its file is true. Called by whoever drives."""
+        self._authority.close()
+        try:
+            self._authority, self._authority_seat = self._start_controller()
+        except PyreplogError:
+            _log.exception("the controller cannot go on; no topic can be made and no leader elected")
+
+    # --------------------------------------------------------------------------------------------------------------------- clients
+
+    def _address(self, kind: str) -> Address:
+        self._client_count += 1
+        return f"{kind}-{self._client_count}"
+
+    def _bootstrap(self) -> list[Address]:
+        return [f"node-{node.node_id}" for node in self._nodes]
+
+    def _make_admin(self) -> tuple[AdminMachine, Seat]:
+        transport = self._driver.network.endpoint()
+        machine = AdminMachine(
+            transport, self._clock, self._random, address=self._address("admin"), controller=CONTROLLER_ADDRESS, owner=self._driver
+        )
+        return machine, self._driver.add(machine, transport, lambda error: self._admin.interrupted(error))
+
+    def _settle(self, topic: str) -> None:
+        """Until every node that serves knows the topic, with leaders."""
+        self._driver.wait_until(
+            lambda: all(node.knows(topic) for node in self._nodes if node.ready), START_TIMEOUT_S, f"news of topic {topic!r} everywhere"
+        )
+
+    @property
+    def admin(self) -> Admin:
+        """Topics: ``create_topic``, ``topics``, ``describe``."""
+        self._check()
+        return self._admin
+
+    def producer(
+        self,
+        acks: Literal["all", -1, 1, 0] = "all",
+        *,
+        batch_size_max: int = _PRODUCER.batch_size_max,
+        max_in_flight: int = _PRODUCER.max_in_flight,
+        request_timeout_ms: int = _PRODUCER.request_timeout_ms,
+        delivery_timeout_ms: int = _PRODUCER.delivery_timeout_ms,
+    ) -> Producer:
+        """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0: nobody says.
+
+        ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
+        before the outcome counts as unknown; ``max_in_flight``: requests on their way per node.
+        """
+        self._check()
+        if acks not in ACKS:
+            raise ConfigError(f"acks is {acks!r}; it must be 'all', 1 or 0")
+        config = ProducerConfig(
+            acks=ACKS[acks],
+            batch_size_max=batch_size_max,
+            max_in_flight=max_in_flight,
+            request_timeout_ms=request_timeout_ms,
+            delivery_timeout_ms=delivery_timeout_ms,
+        )
+        producer: Producer
+
+        def make() -> tuple[ProducerMachine, Seat]:
+            transport = self._driver.network.endpoint()
+            address = self._address("producer")
+            self._trusted[address] = None  # its batches are made by our own encoder, in this process
+            machine = ProducerMachine(
+                transport, self._clock, self._random, self._bootstrap(), address=address, config=config, owner=self._driver
+            )
+            return machine, self._driver.add(machine, transport, lambda error: producer.interrupted(error))
+
+        producer = Producer(self._driver, make, self._producer_closed)
+        self._producers[producer] = None
+        return producer
+
+    def _producer_closed(self, producer: Producer, seat: Seat) -> None:
+        self._producers.pop(producer, None)
+        with self._driver.exclusive():
+            self._driver.remove(seat)
+            assert isinstance(seat.machine, ProducerMachine), "the seat of a producer"
+            seat.machine.close()
+
+    def consumer(
+        self,
+        topics: Subject,
+        *,
+        auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest",
+        max_poll_records: int = _CONSUMER.max_poll_records,
+        fetch_max_bytes: int = _CONSUMER.fetch_max_bytes,
+    ) -> Consumer:
+        """Something that reads: a topic (all its partitions), several, or (topic, partition) pairs.
+
+        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there.
+        """
+        self._check()
+        if auto_offset_reset not in ("earliest", "latest", "none"):
+            raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
+        config = ConsumerConfig(
+            auto_offset_reset=auto_offset_reset, max_poll_records=max_poll_records, fetch_max_bytes=fetch_max_bytes
+        )
+        consumer: Consumer
+
+        def make() -> tuple[ConsumerMachine, Seat]:
+            transport = self._driver.network.endpoint()
+            machine = ConsumerMachine(
+                transport,
+                self._clock,
+                self._random,
+                self._bootstrap(),
+                address=self._address("consumer"),
+                config=config,
+                owner=self._driver,
+            )
+            return machine, self._driver.add(machine, transport, lambda error: consumer.interrupted(error))
+
+        consumer = Consumer(self._driver, make, self._consumer_closed, topics)
+        self._consumers[consumer] = None
+        return consumer
+
+    def _consumer_closed(self, consumer: Consumer, seat: Seat) -> None:
+        self._consumers.pop(consumer, None)
+        with self._driver.exclusive():
+            self._driver.remove(seat)
+            assert isinstance(seat.machine, ConsumerMachine), "the seat of a consumer"
+            seat.machine.close()
+
+    def scan(
+        self,
+        topic: str,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> Scan:
+        """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow, Polars, DuckDB or pandas.
+
+        ``start`` and ``end`` are offsets of each partition; timestamps are ms since 1970 or aware datetimes, the end exclusive. It reads the
+        nodes' files beside the cluster, and disturbs nobody.
+        """
+        self._check()
+        readers = open_readers(self._controller_disk, self._path, topic)
+        if not readers:
+            raise UnknownTopicError(repr(topic))
+        sources = [(key.partition, reader) for key, reader in sorted(readers.items())]
+        return Scan(
+            sources,
+            name=f"topic {topic!r}",
+            columns=columns,
+            default_columns=TOPIC_COLUMNS,
+            start=start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+        )
+
+    # ----------------------------------------------------------------------------------------------------------------------- nodes
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._path
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """The nodes, in the order of their numbers: ``nodes[0]`` is node 1."""
+        return tuple(self._nodes)
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, as in every node's ``meta.properties``."""
+        return self._authority.authority.cluster_id
+
+    def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
+        """The node that leads the partition now, as the controller has it; None while nobody does. Raises UnknownTopicError."""
+        self._check()
+        with self._driver.exclusive():
+            image = self._authority.authority.image
+            found = image.topics.get(image.topic_ids.get(topic, ""))
+            entry = None if found is None else found.partitions.get(partition)
+        if entry is None:
+            raise UnknownTopicError(f"{topic}-{partition}")
+        return next((node for node in self._nodes if node.node_id == entry.leader), None)
+
+    # --------------------------------------------------------------------------------------------------------------------- the end
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Send what producers still hold (up to ``timeout`` seconds), end every node in order, release the folder. Twice is harmless."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            for producer in list(self._producers):
+                try:
+                    producer.close(timeout)
+                except TimeoutError:
+                    _log.warning("closing the cluster with records that nobody acknowledged")
+            for consumer in list(self._consumers):
+                consumer.close()
+        finally:
+            self._end(clean=True)
+            forget(self)
+
+    def _end(self, *, clean: bool) -> None:
+        self._driver.stop()
+        failure: PyreplogError | None = None
+        for node in self._nodes:
+            try:
+                node.close()
+            except PyreplogError as error:
+                failure = error
+        if hasattr(self, "_authority"):
+            self._authority.close()
+        self._lock.release()
+        close = getattr(self._controller_disk, "close", None)
+        if close is not None:
+            close()
+        if failure is not None and clean:
+            raise failure
+
+    def forked(self) -> None:
+        """In the child of a fork: this object is the parent's."""
+        self._closed = True
+        self._driver.forked(ForkedError("the cluster was opened by the parent process; open it again after fork(), elsewhere"))
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the cluster {self._path!r} is closed")
+
+    def __enter__(self) -> Cluster:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.Cluster {self._path!r}, {len(self._nodes)} nodes{', closed' if self._closed else ''}>"
+
+
+def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
+    """How many nodes to run."""
+    stat = disk.stat(path)
+    if stat is not None and not stat.is_directory:
+        raise ConfigError(f"{path} is a file; a cluster is a folder")
+    names = disk.list(path) if stat is not None else ()
+    if "meta.properties" in names:
+        raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
+    known = max((int(name[5:]) for name in names if name.startswith("node-") and name[5:].isdigit()), default=0)
+    if nodes is None:
+        return known or 3
+    if type(nodes) is not int or not 1 <= nodes <= NODES_MAX:
+        raise ConfigError(f"nodes is {nodes!r}; it must be a whole number from 1 to {NODES_MAX}")
+    if nodes < known:
+        raise ConfigError(f"{path} has {known} nodes, of which partitions may be on any: nodes={nodes} would leave some out")
+    return nodes

@@ -1,0 +1,199 @@
+"""Consumer: the blocking face of :class:`pyreplog.client.Consumer`. Thread-safe, though positions make most sense in one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from types import TracebackType
+
+from pyreplog.arrow import timestamp_ms
+from pyreplog.client import Consumer as Machine
+from pyreplog.errors import ClosedError
+from pyreplog.record import Record
+from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.values import TopicPartition
+from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+__all__ = ["Consumer", "Subject"]
+
+ANSWER_TIMEOUT_S = 10.0
+Subject = str | Sequence[str | tuple[str, int]]
+"""A topic, or several, or (topic, partition) pairs."""
+
+
+class Consumer:
+    """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``; use it in ``with``, or call ``close``.
+
+    Records come in order within each partition, and only once they are below the high watermark. Iterating over the consumer
+    never ends (it waits for more); ``until_end()`` stops at the end as it is now.
+    """
+
+    def __init__(
+        self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], on_close: Callable[[Consumer, Seat], None], subject: Subject
+    ) -> None:
+        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
+        self._driver = driver
+        self._make = make
+        self._on_close = on_close
+        self._machine, self._seat = make()
+        self._closed = False
+        try:
+            self.assign(subject)
+        except BaseException:
+            self.close()
+            raise
+
+    # ------------------------------------------------------------------------------------------------------------------ assignment
+
+    def assign(self, subject: Subject) -> None:
+        """Read these from now on: a topic (all its partitions), several, or (topic, partition) pairs. Positions kept before stay."""
+        self._check()
+        entries = [subject] if isinstance(subject, str) else list(subject)
+        partitions: list[TopicPartition] = []
+        for entry in entries:
+            if isinstance(entry, str):
+                partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry))]
+            else:
+                partitions.append(TopicPartition(*entry))
+        with self._seat.lock:
+            self._machine.assign(partitions)
+        self._driver.enter(self._seat)
+
+    def _partition_count(self, topic: str) -> int:
+        with self._seat.lock:
+            self._machine.want(topic)
+        self._driver.enter(self._seat)
+        self._driver.wait_until(lambda: self._machine.knows(topic), ANSWER_TIMEOUT_S, f"news of topic {topic!r}")
+        return self._machine.partition_count(topic)
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return self._machine.assignment
+
+    # --------------------------------------------------------------------------------------------------------------------- reading
+
+    def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
+        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
+
+        At most ``count_max`` (default 500). Moves the positions behind what it returns.
+        """
+        self._check()
+        seat = self._seat
+        with seat.lock:
+            records = self._machine.take(count_max)
+            pending = None if records else self._machine.wait_for_records()
+        self._driver.enter(seat)
+        if pending is None:
+            return records
+        try:
+            self._driver.wait_for(pending, timeout)
+        except TimeoutError:
+            with seat.lock:
+                self._machine.forget(pending)
+        self._check()
+        with self._seat.lock:
+            return self._machine.take(count_max)
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records for ever, waiting for more at the end."""
+        while True:
+            yield from self.poll(None)
+
+    def until_end(self) -> Iterator[Record]:
+        """Records up to the ends of the partitions as they are now."""
+        ends = {entry: self.end_offset(*entry) for entry in self.assignment}
+        left = {entry: end for entry, end in ends.items() if self.position(*entry) < end}
+        while left:
+            for record in self.poll(None):
+                entry = TopicPartition(record.topic, record.partition)
+                end = ends.get(entry)
+                if end is None or record.offset < end:
+                    yield record
+                if end is not None and record.offset >= end - 1:
+                    left.pop(entry, None)
+            left = {entry: end for entry, end in left.items() if self.position(*entry) < end}
+
+    # ------------------------------------------------------------------------------------------------------------------- positions
+
+    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+        self._check()
+        if (offset is None) == (timestamp is None):
+            raise TypeError("seek takes an offset or a timestamp")
+        if offset is None:
+            offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"))
+            if offset < 0:
+                offset = self.end_offset(topic, partition)
+        with self._seat.lock:
+            self._machine.seek(topic, partition, offset)
+        self._driver.enter(self._seat)
+        return offset
+
+    def seek_to_beginning(self) -> None:
+        """Go on at the first record of every partition."""
+        for topic, partition in self.assignment:
+            self.seek(topic, partition, self.start_offset(topic, partition))
+
+    def seek_to_end(self) -> None:
+        """Go on behind the last record of every partition."""
+        for topic, partition in self.assignment:
+            self.seek(topic, partition, self.end_offset(topic, partition))
+
+    def position(self, topic: str, partition: int) -> int:
+        """The offset of the next record that ``poll`` returns. Waits until it is known."""
+        self._check()
+        self._driver.enter(self._seat)
+        if self._machine.position(topic, partition) < 0:
+            self._driver.wait_until(
+                lambda: self._machine.position(topic, partition) >= 0, ANSWER_TIMEOUT_S, f"position in {topic}-{partition}"
+            )
+        return self._machine.position(topic, partition)
+
+    def start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that is there."""
+        return self._look_up(topic, partition, EARLIEST_TIMESTAMP)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        """The high watermark: the offset behind the last record that may be read."""
+        return self._look_up(topic, partition, LATEST_TIMESTAMP)
+
+    def _look_up(self, topic: str, partition: int, timestamp: int) -> int:
+        self._check()
+        with self._seat.lock:
+            answer = self._machine.look_up(topic, partition, timestamp)
+        self._driver.enter(self._seat)
+        self._driver.wait_for(answer, ANSWER_TIMEOUT_S)
+        if answer.error is not None:
+            raise answer.error
+        return answer.offset
+
+    # --------------------------------------------------------------------------------------------------------------------- the end
+
+    def interrupted(self, error: Exception | None) -> None:
+        """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Called by whoever drives."""
+        positions = {entry: self._machine.position(*entry) for entry in self._machine.assignment}
+        if self._closed:
+            return
+        self._machine, self._seat = self._make()
+        self._machine.assign(list(positions))
+        for (topic, partition), offset in positions.items():
+            if offset >= 0:
+                self._machine.seek(topic, partition, offset)
+
+    def close(self) -> None:
+        """End. Twice is harmless."""
+        if not self._closed:
+            self._closed = True
+            self._on_close(self, self._seat)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
+    def __enter__(self) -> Consumer:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,320 @@
+"""Driver: who runs the loop, and who waits. One per cluster in this process.
+
+The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive and polls whichever
+machine has news, until its own answer is there; every other waiter is released the moment its answer comes; then the drive goes to the
+next one that still waits. When nobody waits, one parked background thread drives for timers, heartbeats and whatever was sent without
+waiting. So a replicated append in one process costs no thread switch, and nothing depends on somebody calling ``poll``.
+
+What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
+waits, so neither lock is held long, except by a driver that sleeps because there is nothing to do: it holds no machine's lock then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pyreplog.client import Pending
+from pyreplog.config import INT64_MAX
+from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.ports import Clock
+from pyreplog.runtime.background import Background, release
+from pyreplog.system import LocalNetwork, LocalTransport
+
+__all__ = ["Driver", "Machine", "Seat"]
+
+TIMER_CHECK: Final = 64
+"""Polls between two looks at the clock while there is always something to do."""
+CONDITION_CHECK_S: Final = 0.0005
+IDLE_S: Final = 1.0
+"""The background thread looks after this long although somebody else drives."""
+
+_log = logging.getLogger("pyreplog")
+
+
+class Machine(Protocol):
+    """What can be driven."""
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When to poll although nothing arrived."""
+        ...
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """Do what there is to do, without waiting."""
+        ...
+
+
+class Seat:
+    """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a signal handler cut short
+    (error None): the machine's state is then worth nothing."""
+
+    __slots__ = ("busy", "failed", "lock", "machine", "transport", "wake_ns")
+
+    def __init__(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None]) -> None:
+        self.machine = machine
+        self.transport = transport
+        self.failed = failed
+        self.lock = threading.Lock()
+        self.wake_ns = INT64_MAX
+        self.busy = False
+
+
+class Driver:
+    """Drives the machines of one process. ``wait_for``, ``future_of``, ``enter`` and ``notify`` from any thread."""
+
+    def __init__(self, clock: Clock, name: str) -> None:
+        self.network = LocalNetwork(self.notify)
+        self._now_ns = clock.monotonic_ns
+        self._seats: dict[LocalTransport, Seat] = {}
+        self._drive = threading.Lock()
+        self._wake = threading.Lock()  # a semaphore: free while there is something to wake up for
+        self._wake.acquire()
+        self._parked = False
+        self._waiting: deque[threading.Lock] = deque()
+        self._exclusive_wanted = False
+        self._exclusive_guard = threading.Lock()
+        self._due_ns = INT64_MAX
+        self._background = Background(f"pyreplog {name}", self._work)
+        self._background_until_ns = INT64_MAX
+        self._refusal: PyreplogError | None = None
+
+    # -------------------------------------------------------------------------------------------------------------------- machines
+
+    def add(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None]) -> Seat:
+        """Drive ``machine`` from now on. REQUIRES :meth:`exclusive`, or that nobody drives yet."""
+        seat = self._seats[transport] = Seat(machine, transport, failed)
+        self.network.enter(transport)
+        return seat
+
+    def remove(self, seat: Seat) -> None:
+        """Drive it no more. REQUIRES :meth:`exclusive`."""
+        self._seats.pop(seat.transport, None)
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """While inside, no machine moves: for taking one away, adding one, or looking at several at once."""
+        with self._exclusive_guard:
+            self._exclusive_wanted = True
+            try:
+                if self._parked:
+                    release(self._wake)
+                with self._drive:
+                    self._exclusive_wanted = False
+                    yield
+            finally:
+                self._exclusive_wanted = False
+                self._pass_on()
+
+    # --------------------------------------------------------------------------------------------------------------------- waiting
+
+    def wait_for(self, pending: Pending, timeout: float | None) -> None:
+        """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
+        deadline_ns = INT64_MAX if timeout is None else self._now_ns() + int(timeout * 1e9)
+        while not pending.settled:
+            if self._refusal is not None:
+                raise self._refusal
+            if not self._exclusive_wanted and self._drive.acquire(blocking=False):
+                try:
+                    self._run(pending, deadline_ns)
+                finally:
+                    self._drive.release()
+                    self._pass_on()
+            else:
+                self._wait_turn(pending, deadline_ns)
+            if not pending.settled and self._now_ns() >= deadline_ns:
+                raise TimeoutError(f"not settled after {timeout} s; it goes on in the background")
+
+    def wait_until(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
+        """Return when ``condition()`` holds, asked while no machine moves; for what happens rarely. TimeoutError names ``what``."""
+        deadline_ns = self._now_ns() + int(timeout * 1e9)
+        while True:
+            with self.exclusive():
+                if condition():
+                    return
+            if self._now_ns() >= deadline_ns:
+                raise TimeoutError(f"{what}: not so after {timeout} s")
+            try:
+                self.wait_for(Pending(self), CONDITION_CHECK_S)
+            except TimeoutError:
+                pass
+
+    def _wait_turn(self, pending: Pending, deadline_ns: int) -> None:
+        """Sleep until ``pending`` is settled, the drive is handed over, or the time is up."""
+        turn = threading.Lock()
+        turn.acquire()
+        wake = partial(release, turn)
+        if not pending.add_waiter(wake):
+            return
+        self._waiting.append(turn)
+        try:
+            if self._drive.locked() or self._exclusive_wanted:
+                turn.acquire(timeout=-1 if deadline_ns == INT64_MAX else max(deadline_ns - self._now_ns(), 0) / 1e9)
+        finally:
+            pending.remove_waiter(wake)
+            try:
+                self._waiting.remove(turn)
+            except ValueError:  # handed the drive
+                pass
+            if pending.settled:
+                self._pass_on()  # the drive may have been handed to one that needs it no more
+
+    def _pass_on(self) -> None:
+        """Whoever is done with the drive sees to it that somebody takes it who needs it."""
+        if self._drive.locked() or self._exclusive_wanted:
+            return
+        if self._waiting:
+            try:
+                release(self._waiting.popleft())
+            except IndexError:  # it gave up just now
+                pass
+        elif self.network.ready or self._due_ns < self._background_until_ns:
+            self._background.arm()
+
+    def future_of(self, pending: Pending) -> Any:
+        """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def tell() -> None:
+            try:
+                loop.call_soon_threadsafe(finish)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                pass
+
+        if self._refusal is not None:
+            raise self._refusal
+        if not pending.add_waiter(tell):
+            future.set_result(None)
+        elif not self._drive.locked():
+            self._background.wake()
+        return future
+
+    # --------------------------------------------------------------------------------------------------------------------- waking
+
+    def enter(self, seat: Seat) -> None:
+        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives."""
+        self.network.enter(seat.transport)
+        if self._parked:
+            release(self._wake)
+        elif not self._drive.locked():
+            self._background.arm()
+
+    def notify(self) -> None:
+        """Any thread: something that was waited for is there (a sync ended)."""
+        if self._parked:
+            release(self._wake)
+        elif not self._drive.locked():
+            self._background.wake()
+
+    # --------------------------------------------------------------------------------------------------------------------- the loop
+
+    def _run(self, pending: Pending | None, deadline_ns: int) -> None:
+        """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the drive)."""
+        ready = self.network.ready
+        seats = self._seats
+        count = 0
+        while pending is None or not pending.settled:
+            if self._exclusive_wanted or (pending is None and self._waiting):
+                return
+            count += 1
+            if ready and count % TIMER_CHECK:
+                transport = ready.popleft()
+                transport.is_ready = False
+                seat = seats.get(transport)
+                if seat is not None:
+                    self._poll(seat)
+                continue
+            now = self._now_ns()
+            if now >= self._due_ns:
+                self._poll_due(now)
+            elif ready:
+                continue
+            elif pending is None or now >= deadline_ns:
+                return
+            else:
+                self._park(min(self._due_ns, deadline_ns) - now)
+
+    def _park(self, pause_ns: int) -> None:
+        self._parked = True
+        try:
+            if not self.network.ready and not self._exclusive_wanted:  # looked at again: who came before saw nobody parked
+                self._wake.acquire(timeout=min(pause_ns / 1e9, threading.TIMEOUT_MAX))
+        finally:
+            self._parked = False
+
+    def _poll(self, seat: Seat) -> None:
+        if seat.busy:
+            self._fail(seat, None)
+            return
+        seat.busy = True
+        try:
+            with seat.lock:
+                seat.machine.poll(0)
+                wake_ns = seat.machine.next_wake_ns
+        except Exception as error:  # a bug, or a disk: one machine ends, the others go on
+            self._fail(seat, error)
+            return
+        seat.busy = False
+        seat.wake_ns = INT64_MAX if wake_ns is None else wake_ns
+        if seat.wake_ns < self._due_ns:
+            self._due_ns = seat.wake_ns
+
+    def _poll_due(self, now: int) -> None:
+        for seat in list(self._seats.values()):
+            if seat.wake_ns <= now:
+                self._poll(seat)
+        self._due_ns = min((seat.wake_ns for seat in self._seats.values()), default=INT64_MAX)
+
+    def _fail(self, seat: Seat, error: Exception | None) -> None:
+        if error is None:
+            _log.warning("%s was interrupted half-way; it starts again", seat.transport.address)
+        else:
+            _log.error("%s failed", seat.transport.address, exc_info=error)
+        self._seats.pop(seat.transport, None)
+        seat.busy = False
+        seat.failed(error)
+
+    def _work(self) -> float | None:
+        """The background thread's turn: the seconds until its next one."""
+        if self._exclusive_wanted or not self._drive.acquire(blocking=False):
+            self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
+            return IDLE_S
+        try:
+            self._run(None, INT64_MAX)
+            due_ns = self._background_until_ns = self._due_ns
+        finally:
+            self._drive.release()
+            self._pass_on()
+        return IDLE_S if due_ns == INT64_MAX else max(due_ns - self._now_ns(), 0) / 1e9
+
+    # --------------------------------------------------------------------------------------------------------------------- the end
+
+    def start(self) -> None:
+        """Let the background thread take part."""
+        self._background.start()
+
+    def stop(self) -> None:
+        """Nobody drives any more; whoever waits gets ClosedError. Afterwards the caller owns the machines."""
+        self._refusal = ClosedError("the cluster is closed")
+        self._background.stop()
+        with self.exclusive():
+            self._seats.clear()
+        while self._waiting:
+            self._pass_on()
+
+    def forked(self, error: PyreplogError) -> None:
+        """In the child of a fork: nothing may be waited for here."""
+        self._refusal = error
+        self._seats.clear()
+        self._drive = threading.Lock()

@@ -1,0 +1,61 @@
+"""What happens to open objects when the interpreter exits, and in the child of a fork."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+from typing import Protocol
+
+__all__ = ["Closeable", "forget", "remember"]
+
+_log = logging.getLogger("pyreplog")
+
+
+class Closeable(Protocol):
+    """Something open that owns files and a thread."""
+
+    def close(self) -> None:
+        """End it in order."""
+        ...
+
+    def forked(self) -> None:
+        """In the child of a fork: refuse everything from now on, and touch nothing."""
+        ...
+
+
+_open: dict[int, Closeable] = {}
+_next = 0
+
+
+def remember(item: Closeable) -> None:
+    """Close ``item`` at exit unless it is forgotten before."""
+    global _next
+    _next += 1
+    _open[_next] = item
+
+
+def forget(item: Closeable) -> None:
+    """``item`` is closed. Unknown ones are fine."""
+    for number, known in list(_open.items()):
+        if known is item:
+            del _open[number]
+
+
+def _at_exit() -> None:
+    for item in reversed(list(_open.values())):
+        try:
+            item.close()
+        except Exception:
+            _log.exception("closing at exit")
+    _open.clear()
+
+
+def _in_child() -> None:
+    for item in list(_open.values()):
+        item.forked()
+    _open.clear()
+
+
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,331 @@
+"""open_log: one durable log in a folder, and ``Log``, its face.
+
+The folder is a Kafka log root with one partition in it. A log opened for writing belongs to one process; readers need no lock and may
+come and go while it is written. Everything here is thread-safe, except that one thread at a time iterates over the log itself
+(``read`` has no position, so any number may).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Literal
+
+from pyreplog.arrow import Scan, timestamp_ms
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, StorageError
+from pyreplog.ports import Buffer, Clock, Disk
+from pyreplog.record import Ack, Record
+from pyreplog.runtime.exits import forget, remember
+from pyreplog.runtime.opening import open_for_reading, open_for_writing
+from pyreplog.runtime.views import LogView, ReaderView, WriterView, records
+from pyreplog.runtime.writer import Headers, LogWriter
+from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.values import LogStats
+
+__all__ = ["Log", "open_log"]
+
+logging.getLogger("pyreplog").addHandler(logging.NullHandler())  # silent unless the application configures logging
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    mode: Literal["a", "r"] = "a",
+    *,
+    topic: str | None = None,
+    partition: int = 0,
+    durability: Literal["sync", "os"] | None = None,
+    config: Mapping[str, object] | None = None,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Log:
+    """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read only.
+
+    ``topic``: default the folder's name, or the only topic that is there. ``durability``: ``"sync"`` (default for a new log: an append is on
+    stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
+    the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored when the log is made.
+    ``disk`` and ``clock`` replace the machine's own, for tests.
+
+    Raises LockedError (with the holder) when somebody else writes it, ConfigError where settings contradict what is stored, StorageError where
+    the disk refuses or, for ``"r"``, nothing is there, CorruptLogError where acknowledged records can no longer be read.
+    """
+    folder = _folder(path)
+    disk = SystemDisk() if disk is None else disk
+    clock = SystemClock() if clock is None else clock
+    if mode == "r":
+        if durability is not None or config is not None:
+            raise ConfigError("durability and config belong to mode='a': a reader takes the log as it is")
+        return Log(folder, ReaderView(open_for_reading(disk, folder, topic, partition)), None)
+    if mode != "a":
+        raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
+    writer = open_for_writing(disk, clock, folder, topic, partition, durability, config)
+    return Log(folder, WriterView(writer), writer)
+
+
+def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"values is one {type(values).__name__}; append_many takes a list of them, append takes one")
+    return list(values)
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
+    if not text:
+        raise ConfigError("path is empty; it must name a folder")
+    if "\0" in text:
+        raise ConfigError("path holds a null character")
+    return text.rstrip("/") or "/"
+
+
+class Log:
+    """One partition, opened by :func:`open_log`. Use it in ``with``, or call ``close``.
+
+    Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop began.
+    """
+
+    def __init__(self, path: str, view: LogView, writer: LogWriter | None) -> None:
+        """Made by :func:`open_log`."""
+        self._path = path
+        self._view = view
+        self._writer = writer
+        self._closed = False
+        self._position = view.start_offset
+        if writer is not None:
+            self.append_nowait = writer.append_nowait  # type: ignore[method-assign]  # the same face, one call less per record
+            remember(writer)
+
+    # ------------------------------------------------------------------------------------------------------------------ appending
+
+    def append(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> int:
+        """Append one record and return its offset, once it is as safe as the log's durability says.
+
+        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970 (default: now). Threads that wait share one sync.
+        Raises TypeError for a ``str``, MessageTooLargeError above max.message.bytes, StorageError where the disk refuses.
+        """
+        return self._writing().append(value, key, headers, timestamp)
+
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+    ) -> range:
+        """Append many records as one batch (several in order above max.message.bytes) and return the range of their offsets.
+
+        ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value that is refused leaves nothing behind.
+        """
+        if not isinstance(values, (list, tuple)):
+            values = _listed(values)
+        return self._writing().append_many(values, keys, headers, timestamps)
+
+    def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
+        """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await ack``, ``ack.offset``.
+
+        Records gather into batches, which are written when full, when anyone waits, or about a millisecond later. Waits
+        itself only where very much is waiting for the disk.
+        """
+        return self._writing().append_nowait(value, key=key, headers=headers, timestamp=timestamp)
+
+    def flush(self) -> None:
+        """Write what was gathered and make everything appended so far durable, under durability ``"os"`` too."""
+        self._writing().flush()
+
+    # -------------------------------------------------------------------------------------------------------------------- reading
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records from ``position`` to the end as it is now; ``position`` moves along."""
+        self._check()
+        self._view.refresh()
+        end = self._view.end_offset
+        for record in records(self._view, self._position, end):
+            self._position = record.offset + 1
+            yield record
+        self._position = max(self._position, end)
+
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> Iterator[Record]:
+        """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a timestamp in the range, if one is given.
+
+        Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record without timestamp is in no range.
+        Raises OffsetOutOfRangeError at once where ``start`` is not in the log; the end itself is fine and reads nothing.
+        """
+        self._check()
+        self._view.refresh()
+        first, last = self._view.start_offset, self._view.end_offset
+        start = first if start is None else start
+        end = last if end is None else min(end, last)
+        if not first <= start <= last:
+            raise OffsetOutOfRangeError(start, first, last, log=str(self))
+        low = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
+        high = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
+        if low is None and high is None:
+            return records(self._view, start, end)
+        return self._in_time(start, end, low, high)
+
+    def _in_time(self, start: int, end: int, low: int | None, high: int | None) -> Iterator[Record]:
+        if low is not None:
+            found = self._view.find_timestamp(low)
+            if found is None:
+                return
+            start = max(start, found[0])
+        for record in records(self._view, start, end):
+            timestamp = record.timestamp
+            if timestamp >= 0 and (low is None or timestamp >= low) and (high is None or timestamp < high):
+                yield record
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> Scan:
+        """The same ranges as :meth:`read` as Arrow columns: give it to pyarrow, Polars, DuckDB or pandas (``pl.DataFrame(log.scan())``)."""
+        self._check()
+        self._view.refresh()
+        return Scan(
+            [(self._view.partition, self._view)],
+            name=f"the log {self._path}",
+            columns=columns,
+            start=start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+        )
+
+    def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
+        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the end if there is none); returns it."""
+        self._check()
+        self._view.refresh()
+        first, last = self._view.start_offset, self._view.end_offset
+        if (offset is None) == (timestamp is None):
+            raise TypeError("seek takes an offset or a timestamp")
+        if offset is None:
+            found = self._view.find_timestamp(timestamp_ms(timestamp, "timestamp"))
+            offset = last if found is None else max(found[0], first)
+        elif not first <= offset <= last:
+            raise OffsetOutOfRangeError(offset, first, last, log=str(self))
+        self._position = offset
+        return offset
+
+    # ---------------------------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._path
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._view.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self._view.partition
+
+    @property
+    def mode(self) -> Literal["a", "r"]:
+        """``"a"`` or ``"r"``."""
+        return "r" if self._writer is None else "a"
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    @property
+    def position(self) -> int:
+        """The offset at which iterating goes on."""
+        return self._position
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is there."""
+        self._check()
+        self._view.refresh()
+        return self._view.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record gets. For a reader: the end of what it may see."""
+        self._check()
+        self._view.refresh()
+        return self._view.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``."""
+        self._check()
+        self._view.refresh()
+        return self._view.end_offset
+
+    @property
+    def durability(self) -> str:
+        """``"sync"`` or ``"os"``."""
+        return self._writing().log.config.durability
+
+    @property
+    def config(self) -> LogConfig:
+        """The log's settings."""
+        return self._writing().log.config
+
+    def stats(self) -> LogStats:
+        """What the log holds and did since it was opened."""
+        self._check()
+        return self._view.stats()
+
+    # -------------------------------------------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Write and sync everything and release the folder. Twice is harmless. Raises what failed, having closed all the same."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            self._view.close()
+        finally:
+            if self._writer is not None:
+                forget(self._writer)
+
+    def __enter__(self) -> Log:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.Log {self._path!r} topic {self._view.topic!r} mode {self.mode!r}{' closed' if self._closed else ''}>"
+
+    def __del__(self) -> None:
+        # No input or output here: it would happen at any moment in any thread. The process's exit closes what is left.
+        if getattr(self, "_closed", True) or self._writer is None or self._writer.closed:
+            return
+        warnings.warn(f"unclosed log {self!r}; it stays open until the process ends", ResourceWarning, source=self, stacklevel=2)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the log {self._path!r} is closed")
+
+    def _writing(self) -> LogWriter:
+        if self._writer is None:
+            raise ClosedError(f"the log {self._path!r} was opened with mode='r': open it with mode='a' to write")
+        return self._writer

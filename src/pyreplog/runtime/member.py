@@ -1,0 +1,208 @@
+"""ClusterNode: one node of a cluster in this process, as a user sees it: it can be killed, and started again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container
+from random import Random, SystemRandom
+
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.log import LogRoot
+from pyreplog.node import Node
+from pyreplog.ports import Address, Clock, Disk
+from pyreplog.quorum import CONTROLLER_ADDRESS
+from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.values import TopicPartition
+
+__all__ = ["ClusterNode"]
+
+_log = logging.getLogger("pyreplog")
+
+
+class ClusterNode:
+    """One node. ``kill`` is as a process dies: nothing is flushed, nobody is answered; ``restart`` starts it from its folder."""
+
+    def __init__(
+        self,
+        node_id: int,
+        path: str,
+        *,
+        driver: Driver,
+        make_disk: Callable[[str], Disk],
+        clock: Clock,
+        config: NodeConfig,
+        cluster_id: str,
+        trusted: Container[Address],
+        fence: Callable[[int], None],
+    ) -> None:
+        """Made by the cluster. ``fence`` tells the controller that the node died."""
+        self._node_id = node_id
+        self._path = path
+        self._driver = driver
+        self._make_disk = make_disk
+        self._clock = clock
+        self._config = config
+        self._cluster_id = cluster_id
+        self._trusted = trusted
+        self._fence = fence
+        self._node: Node | None = None
+        self._seat: Seat | None = None
+        self._disk: Disk | None = None
+        self._failure: Exception | None = None
+
+    # ---------------------------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def node_id(self) -> int:
+        """Its number, from 1."""
+        return self._node_id
+
+    @property
+    def path(self) -> str:
+        """Its folder, a Kafka log root."""
+        return self._path
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._node is not None
+
+    @property
+    def failure(self) -> Exception | None:
+        """Why it does not run, or does not serve, where nobody killed it: what its disk said."""
+        node = self._node
+        return self._failure if node is None else (node.offline or node.failure)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the controller lets it serve."""
+        node = self._node
+        return node is not None and not node.fenced and node.broker_epoch >= 0
+
+    def leads(self, topic: str, partition: int | None = None) -> bool:
+        """Whether it leads that partition of ``topic`` (None: any)."""
+        with self._driver.exclusive():
+            return self._leads(topic, partition)
+
+    def _leads(self, topic: str, partition: int | None) -> bool:
+        node = self._node
+        if node is None:
+            return False
+        image = node.image
+        found = image.topics.get(image.topic_ids.get(topic, ""))
+        if found is None:
+            return False
+        return any(entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number))
+
+    def knows(self, topic: str) -> bool:
+        """Whether it has heard of the topic and of a leader for each of its partitions. REQUIRES that no machine moves."""
+        node = self._node
+        if node is None:
+            return False
+        image = node.image
+        found = image.topics.get(image.topic_ids.get(topic, ""))
+        if found is None or any(entry.leader < 0 for entry in found.partitions.values()):
+            return False
+        mine = [number for number, entry in found.partitions.items() if self._node_id in entry.replicas]
+        return all(node.find(TopicPartition(topic, number)) is not None for number in mine)
+
+    def __repr__(self) -> str:
+        state = "ready" if self.ready else "starting" if self.alive else "down"
+        return f"<node {self._node_id} at {self._path!r}, {state}>"
+
+    # ----------------------------------------------------------------------------------------------------------------------- life
+
+    def start(self) -> None:
+        """Open the folder and take part. REQUIRES that no machine moves. Raises what the disk, the lock or damaged files say."""
+        assert self._node is None, "started once at a time"
+        disk = self._make_disk(f"node-{self._node_id}")
+        try:
+            root = LogRoot.open(
+                disk, self._path, clock=self._clock, random=Random(SystemRandom().getrandbits(64)), node_id=self._node_id, cluster_id=self._cluster_id
+            )
+        except BaseException:
+            _close_disk(disk)
+            raise
+        for partition, error in root.damaged.items():
+            _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
+        transport = self._driver.network.endpoint()
+        self._disk = disk
+        self._failure = None
+        self._node = Node(
+            self._node_id,
+            root,
+            disk,
+            transport,
+            self._clock,
+            self._config,
+            CONTROLLER_ADDRESS,
+            Random(SystemRandom().getrandbits(64)),
+            trusted=self._trusted,
+        )
+        self._seat = self._driver.add(self._node, transport, self._interrupted)
+
+    def kill(self) -> None:
+        """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is fine."""
+        with self._driver.exclusive():
+            if self._node is not None:
+                self._kill()
+                self._fence(self._node_id)
+
+    def restart(self, timeout: float = 30.0) -> None:
+        """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up)."""
+        with self._driver.exclusive():
+            if self._node is not None:
+                self._kill()
+                self._fence(self._node_id)
+            self.start()
+        self._driver.wait_until(self.settled, timeout, f"start of node {self._node_id}")
+        if not self.ready:
+            raise self.failure or ClosedError(f"node {self._node_id} did not start")
+
+    def settled(self) -> bool:
+        """Whether it serves, or never will."""
+        return self.ready or self.failure is not None
+
+    def _kill(self) -> None:
+        node, self._node = self._node, None
+        if self._seat is not None:
+            self._driver.remove(self._seat)
+            self._seat = None
+        if node is not None:
+            node.kill()
+        if self._disk is not None:
+            _close_disk(self._disk)
+            self._disk = None
+
+    def _interrupted(self, error: Exception | None) -> None:
+        """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by whoever
+        drives."""
+        self._kill()
+        self._failure = error
+        self._fence(self._node_id)
+        if error is None:
+            try:
+                self.start()
+            except PyreplogError as failure:
+                _log.exception("node %d cannot start again", self._node_id)
+                self._failure = failure
+
+    def close(self) -> None:
+        """End it in order. REQUIRES that nobody drives. Raises what the disk says, closed all the same."""
+        node, self._node = self._node, None
+        self._seat = None
+        if node is None:
+            return
+        try:
+            node.close()
+        finally:
+            if self._disk is not None:
+                _close_disk(self._disk)
+                self._disk = None
+
+
+def _close_disk(disk: Disk) -> None:
+    close = getattr(disk, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,151 @@
+"""Opening a folder as one log: which partition is meant, made where there is none, or read as somebody else left it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from random import SystemRandom
+
+from pyreplog.config import LogConfig, suggestion
+from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
+from pyreplog.log import Log, LogReader, LogRoot, open_readers
+from pyreplog.ports import Clock, Disk
+from pyreplog.quorum import STATE_FILE, new_id
+from pyreplog.runtime.writer import LogWriter
+from pyreplog.values import TopicPartition
+
+__all__ = ["open_for_reading", "open_for_writing"]
+
+_log = logging.getLogger("pyreplog")
+
+
+def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
+    """The reader of the one partition that is meant; others are closed again. Nothing is locked or written."""
+    if disk.stat(folder) is None:
+        raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
+    readers = open_readers(disk, folder, topic)
+    try:
+        chosen = _choose(readers, folder, topic, partition)
+    except BaseException:
+        for reader in readers.values():
+            reader.close()
+        raise
+    for key, reader in readers.items():
+        if key != chosen:
+            reader.close()
+    return readers[chosen]
+
+
+def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int) -> TopicPartition:
+    topics = sorted({key.topic for key in found})
+    if not topics:
+        raise StorageError(errno.ENOENT, "the folder holds no log; mode='a' makes one", folder)
+    if topic is None:
+        name = _folder_name(folder)
+        if len(topics) > 1 and name not in topics:
+            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
+        topic = name if name in topics else topics[0]
+    if topic not in topics:
+        raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, tuple(topics))}")
+    chosen = TopicPartition(topic, partition)
+    numbers = sorted(key.partition for key in found if key.topic == topic)
+    if partition not in numbers:
+        raise UnknownTopicError(f"{topic!r} in {folder} has no partition {partition}; it has {', '.join(map(str, numbers))}")
+    return chosen
+
+
+def _folder_name(folder: str) -> str:
+    return os.path.basename(os.path.abspath(folder))
+
+
+def open_for_writing(
+    disk: Disk,
+    clock: Clock,
+    folder: str,
+    topic: str | None,
+    partition: int,
+    durability: str | None,
+    config: Mapping[str, object] | None,
+) -> LogWriter:
+    """Take the folder's lock, find or make the partition, and lead it."""
+    asked = _asked_config(durability, config)
+    stat = disk.stat(folder)
+    if stat is not None and not stat.is_directory:
+        raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)
+    parent = os.path.dirname(os.path.abspath(folder))
+    for place in (folder, parent):
+        if disk.stat(f"{place}/{STATE_FILE}") is not None:
+            raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
+    root = LogRoot.open(disk, folder, clock=clock, random=SystemRandom())
+    try:
+        key = _partition_to_write(root, folder, topic, partition)
+        if key in root.damaged:
+            raise root.damaged[key]
+        log = root.logs.get(key)
+        if log is None:
+            log = root.create_log(key.topic, key.partition, new_id(SystemRandom()), LogConfig.from_mapping(asked))
+        else:
+            _take_over(log, asked, folder)
+        return LogWriter(root, log, clock, lambda: _reopen(root, key))
+    except BaseException:
+        root.close(clean=False)
+        raise
+
+
+def _asked_config(durability: str | None, config: Mapping[str, object] | None) -> dict[str, object]:
+    asked = dict(config or {})
+    if durability is not None:
+        if asked.setdefault("durability", durability) != durability:
+            raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
+    LogConfig.from_mapping(asked)  # refuses before anything is touched
+    return asked
+
+
+def _partition_to_write(root: LogRoot, folder: str, topic: str | None, partition: int) -> TopicPartition:
+    if topic is None:
+        topics = sorted({key.topic for key in root.logs})
+        name = _folder_name(folder)
+        if len(topics) > 1 and name not in topics:
+            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
+        topic = topics[0] if len(topics) == 1 else name
+    return TopicPartition(topic, partition)
+
+
+def _take_over(log: Log, asked: Mapping[str, object], folder: str) -> None:
+    """An existing log keeps its settings, except those given now; its durability never changes."""
+    durability = asked.get("durability", log.durability)
+    if durability != log.durability:
+        raise ConfigError(
+            f"{folder} was made with durability={log.durability!r} and cannot be opened with {durability!r}: leave it out to keep {log.durability!r}"
+        )
+    config = LogConfig.from_mapping({**log.config.to_mapping(), **asked, "durability": log.durability})
+    if config != log.config:
+        log.update_config(config)
+    report = log.recovery
+    if not report.clean:
+        _log.warning("%s in %s was not closed cleanly; recovered up to offset %d (%s)", log.topic_partition, folder, log.end_offset, report)
+    if log.incomplete:
+        # There is no other copy to wait for.
+        log.set_incomplete(False)
+
+
+def _reopen(root: LogRoot, key: TopicPartition) -> Log:
+    """As after a kill of the process: what was written is in the page cache."""
+    old = root.logs[key]
+    old.close(clean=False)
+    log = Log.open(
+        old.disk,
+        old.directory,
+        topic=key.topic,
+        partition=key.partition,
+        config=None,
+        clock=old.clock,
+        clean=False,
+        same_boot=True,
+        log_start_offset=old.start_offset,
+    )
+    log.keep_tail(0)
+    root.logs[key] = log
+    return log

@@ -1,0 +1,152 @@
+"""Producer: the blocking face of :class:`pyreplog.client.Producer`. Thread-safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+
+from pyreplog.client import Acks, Outcome
+from pyreplog.client import Producer as Machine
+from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError
+from pyreplog.ports import Buffer
+from pyreplog.record import Ack
+from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.writer import Headers
+
+__all__ = ["Producer"]
+
+TOPIC_TIMEOUT_S = 10.0
+"""How long a first ``send`` waits to hear of its topic."""
+
+
+class Producer:
+    """Sends records to a cluster's topics. Made by ``cluster.producer()``; use it in ``with``, or call ``close``.
+
+    ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent meanwhile share batches.
+    """
+
+    def __init__(self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], on_close: Callable[[Producer, Seat], None]) -> None:
+        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
+        self._driver = driver
+        self._make = make
+        self._on_close = on_close
+        self._machine, self._seat = make()
+        self._known: dict[str, None] = {}
+        self._closed = False
+
+    def send(
+        self,
+        topic: str,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> Ack:
+        """Send one record soon and return its :class:`Ack` at once.
+
+        It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to a partition of the
+        producer's choice. ``timestamp`` in ms (default: now). Waits only for the first news of a topic, and while very much is on its way.
+        Raises TypeError for a ``str``, UnknownTopicError, MessageTooLargeError; what happens to the record later is the Ack's to tell.
+        """
+        if topic not in self._known:
+            self._learn(topic)
+        seat = self._seat
+        with seat.lock:
+            ack = self._machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        self._driver.enter(seat)
+        if self._machine.buffered_size > self._machine.config.buffer_size_max:
+            self._wait_for_room()
+        return ack
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        partition: int | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+    ) -> Acks:
+        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``, ``acks[0]``."""
+        if not isinstance(values, (list, tuple)):
+            if isinstance(values, (str, bytes, bytearray, memoryview)):
+                raise TypeError(f"values is one {type(values).__name__}; send_many takes a list of them, send takes one")
+            values = list(values)
+        if topic not in self._known:
+            self._learn(topic)
+        seat = self._seat
+        with seat.lock:
+            acks = self._machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
+        self._driver.enter(seat)
+        if self._machine.buffered_size > self._machine.config.buffer_size_max:
+            self._wait_for_room()
+        return acks
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        if topic not in self._known:
+            self._learn(topic)
+        return self._machine.partition_count(topic)
+
+    def _learn(self, topic: str) -> None:
+        self._check()
+        if not isinstance(topic, str):
+            raise TypeError(f"topic must be text, not {type(topic).__name__}")
+        with self._seat.lock:
+            self._machine.want(topic)
+        self._driver.enter(self._seat)
+        self._driver.wait_until(lambda: self._machine.knows(topic), TOPIC_TIMEOUT_S, f"news of topic {topic!r}")
+        self._known[topic] = None
+
+    def _wait_for_room(self) -> None:
+        while self._machine.buffered_size > self._machine.config.buffer_size_max:
+            waiting = self._unsettled()
+            if not waiting:
+                return
+            self._driver.wait_for(waiting[0], None)
+
+    def _unsettled(self) -> list[Outcome]:
+        with self._seat.lock:
+            return self._machine.unsettled()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
+        for outcome in self._unsettled():
+            if not outcome.settled:
+                self._driver.wait_for(outcome, timeout)
+
+    def close(self, timeout: float | None = None) -> None:
+        """:meth:`flush`, then end. Twice is harmless."""
+        if self._closed:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            self._closed = True
+            self._known.clear()
+            self._on_close(self, self._seat)
+
+    def interrupted(self, error: Exception | None) -> None:
+        """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by whoever
+        drives."""
+        failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
+        self._machine.abandon(failure)
+        if not self._closed:
+            self._machine, self._seat = self._make()
+            for topic in list(self._known):
+                self._machine.want(topic)
+            self._known.clear()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+
+    def __enter__(self) -> Producer:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
