@@ -76,14 +76,9 @@ kernels:
 	@for file in $(KERNELS); do echo "$(CC) -Werror $$file"; \
 	  $(CC) -std=c11 -O2 -Wall -Wextra -Wconversion -Wsign-compare -Werror -Isrc/_core/kernels -c $$file -o build/kernels/$$(basename $$file .c).o || exit 1; done
 
-# A second copy of the package in build/sanitize: the ordinary one stays as it is. What is tested: everything that touches the core.
-SANITIZED := build/sanitize/lib
-SANITIZE_TESTS ?= tests/record tests/log tests/system tests/arrow
+# A second copy of the package in build/sanitize: the ordinary one stays as it is.
 sanitize: $(CORE) $(call group,test)
-	SANITIZE=1 $(PY) setup.py --quiet build --build-lib $(SANITIZED) --build-temp build/sanitize/temp
-	LD_PRELOAD="$$($(CC) -print-file-name=libasan.so):$$($(CC) -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 PYTHONPATH=$(SANITIZED) HYPOTHESIS_PROFILE=quick \
-	  $(PY) -m pytest -q -p no:benchmark -p no:xdist -p no:cacheprovider $(wildcard $(SANITIZE_TESTS)) -m "not spark and not soak" $(PYTEST)
+	PYTHON=$(PY) CC=$(CC) bash .ci/sanitize $(PYTEST)
 
 bench: $(CORE) $(call group,bench)
 	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)

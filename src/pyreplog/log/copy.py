@@ -49,6 +49,15 @@ class PartitionCopy:
 
     # -- state --
 
+    @property
+    def durability(self) -> str | None:
+        """What the mark says: ``"sync"`` or ``"os"``; None without a mark."""
+        return None if self._mark is None else self._mark.durability
+
+    def segments(self) -> list[tuple[int, int]]:
+        """(base offset, size) of each segment, in order."""
+        return [(segment.base_offset, segment.size) for segment in self._segments or ()]
+
     def refresh(self) -> None:
         """Look again: at the mark, the segments, the epochs. Slow only where something changed."""
         if self._closed:

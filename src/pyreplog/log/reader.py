@@ -19,7 +19,7 @@ from pyreplog.log.layout import (
     parse_directory_name,
 )
 from pyreplog.ports import Disk
-from pyreplog.values import TopicPartition
+from pyreplog.values import EpochEntry, TopicPartition
 
 _ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME)
 
@@ -59,6 +59,25 @@ class LogReader:
     def leader_epoch(self) -> int:
         """The newest leader epoch in the copy that is read; -1 where there is none."""
         return self._chosen.epochs.latest
+
+    @property
+    def epochs(self) -> list[EpochEntry]:
+        """The leader epoch history of the copy that is read, by rising epoch."""
+        return self._chosen.epochs.entries
+
+    @property
+    def durability(self) -> str | None:
+        """``"sync"`` or ``"os"``; None where the folder does not say (a broker's)."""
+        return self._chosen.durability
+
+    @property
+    def replicas(self) -> list[str]:
+        """The folders that hold a copy, the one that is read among them."""
+        return [copy.directory for copy in self._copies]
+
+    def segments(self) -> list[tuple[int, int]]:
+        """(base offset, size in bytes) of each segment of the copy that is read, in order; of the last one, what was there at :meth:`refresh`."""
+        return self._chosen.segments()
 
     def refresh(self) -> None:
         """Look at the folders again: what was appended since, and which copy is ahead now."""

@@ -1,0 +1,77 @@
+"""Show what a folder holds: each partition's offsets, leader epochs, replicas, segments and sizes.
+
+With several replicas in a cluster's folder, the numbers are those of the copy that is read: the one with the highest leader epoch."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection
+from pyreplog.cli.output import amount, counted, json_line, printable
+from pyreplog.cli.reading import readers
+from pyreplog.log import LogReader
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME: Final = "describe"
+HELP: Final = "show offsets, epochs, segments and sizes of each partition"
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog describe``."""
+    add_path(parser)
+    add_selection(parser)
+    parser.add_argument("--json", action="store_true", help="one JSON object per partition")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one paragraph, or one JSON object, per partition."""
+    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
+        for reader in found.values():
+            facts = facts_of(reader)
+            if arguments.json:
+                print(json_line(facts))
+            else:
+                print(printable(f"{facts['topic']}-{facts['partition']}"))
+                for line in _lines(facts):
+                    print("  " + printable(line))
+    return EXIT_OK
+
+
+def facts_of(reader: LogReader) -> dict[str, Any]:
+    """One partition in names and numbers; sizes in bytes."""
+    segments = [{"base_offset": base, "size": size} for base, size in reader.segments()]
+    return {
+        "topic": reader.topic,
+        "partition": reader.partition,
+        "topic_id": reader.topic_id or None,
+        "start_offset": reader.start_offset,
+        "high_watermark": reader.end_offset,
+        "leader_epoch": reader.leader_epoch,
+        "durability": reader.durability,
+        "size": sum(size for _, size in reader.segments()),
+        "directory": reader.directory,
+        "replicas": reader.replicas,
+        "segments": segments,
+        "epochs": [{"epoch": entry.epoch, "start_offset": entry.start_offset} for entry in reader.epochs],
+    }
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    start, end = facts["start_offset"], facts["high_watermark"]
+    epochs = ", ".join(f"{entry['epoch']} from {entry['start_offset']}" for entry in facts["epochs"][-5:])
+    earlier = f" ({len(facts['epochs']) - 5} earlier)" if len(facts["epochs"]) > 5 else ""
+    lines = [
+        f"offsets     {start} up to {end} (the high watermark): {counted(end - start, 'offset')}",
+        f"epochs      {epochs or 'none'}{earlier}",
+        f"durability  {facts['durability'] or 'not said: a folder of Kafka, or a bare copy'}",
+        f"topic id    {facts['topic_id'] or 'not said'}",
+        f"folder      {facts['directory']}",
+    ]
+    others = [replica for replica in facts["replicas"] if replica != facts["directory"]]
+    if others:
+        lines.append(f"replicas    {', '.join(others)}")
+    lines.append(f"segments    {counted(len(facts['segments']), 'segment')}, {amount(facts['size'])}")
+    lines += [f"            from {segment['base_offset']}: {amount(segment['size'])}" for segment in facts["segments"]]
+    return lines

@@ -1,0 +1,105 @@
+"""Where ``append`` puts records: a log in one folder, or a topic of a cluster's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, Protocol
+
+from pyreplog.cli.rows import Row, RowError
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.runtime import Cluster, Log, Producer, open_log
+
+__all__ = ["Target", "open_target"]
+
+
+class Target(Protocol):
+    """Takes rows; knows how many, and which offsets they got. ``ranges``: partition -> (first offset, one past the last)."""
+
+    topic: str
+    count: int
+    ranges: dict[int, tuple[int, int]]
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Append ``rows`` in order and wait until they are acknowledged."""
+        ...
+
+
+class LogTarget:
+    """A log in one folder: partition 0."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.topic = log.topic
+        self.count = 0
+        self.ranges: dict[int, tuple[int, int]] = {}
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """One batch where the rows' times are given for all or for none."""
+        for row in rows:
+            if row.partition not in (None, self._log.partition):
+                raise RowError(f"a row asks for partition {row.partition}; {self._log.path} holds partition {self._log.partition} only")
+        start = 0
+        while start < len(rows):
+            timed = rows[start].timestamp is not None
+            end = next((index for index in range(start, len(rows)) if (rows[index].timestamp is not None) != timed), len(rows))
+            part = rows[start:end]
+            offsets = self._log.append_many(
+                [row.value for row in part],
+                keys=[row.key for row in part],
+                headers=[row.headers for row in part],
+                timestamps=[row.timestamp for row in part if row.timestamp is not None] if timed else None,
+            )
+            self._note(offsets)
+            start = end
+
+    def _note(self, offsets: range) -> None:
+        first, _ = self.ranges.get(self._log.partition, (offsets.start, 0))
+        self.ranges[self._log.partition] = (first, offsets.stop)
+        self.count += len(offsets)
+
+
+class TopicTarget:
+    """A topic of a cluster: keys decide the partition unless a row names it."""
+
+    def __init__(self, producer: Producer, topic: str) -> None:
+        self._producer = producer
+        self.topic = topic
+        self.count = 0
+        self.ranges: dict[int, tuple[int, int]] = {}
+
+    def append(self, rows: Sequence[Row]) -> None:
+        """Send all, then wait for all."""
+        acks = [
+            self._producer.send(self.topic, row.value, key=row.key, partition=row.partition, headers=row.headers, timestamp=row.timestamp)
+            for row in rows
+        ]
+        self._producer.flush()
+        for ack in acks:
+            done = ack.result()
+            first, end = self.ranges.get(done.partition, (done.offset, done.offset + 1))
+            self.ranges[done.partition] = (min(first, done.offset), max(end, done.offset + 1))
+            self.count += 1
+
+
+@contextmanager
+def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os"] | None) -> Iterator[Target]:
+    """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none)."""
+    if not any(Path(path).glob("node-*/meta.properties")):
+        with open_log(path, topic=topic, durability=durability) as log:
+            yield LogTarget(log)
+        return
+    if durability is not None:
+        raise ConfigError("--durability is for a new log; a cluster's topics have theirs")
+    with Cluster(path) as cluster:
+        names = tuple(sorted(cluster.admin.topics()))
+        if topic is None:
+            if len(names) != 1:
+                raise UnknownTopicError(f"{path} is a cluster's folder: name a topic with --topic; it has {', '.join(names) or 'none'}")
+            topic = names[0]
+        if topic not in names:
+            raise UnknownTopicError(f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ''}")
+        with cluster.producer() as producer:
+            yield TopicTarget(producer, topic)

@@ -1,0 +1,285 @@
+"""The command as a person uses it: what it prints where, and what it exits with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog.cli.main import main
+
+
+class Done:
+    """One run of the command: exit code, standard output, standard error."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    def objects(self) -> list[Any]:
+        """The output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class Replog:
+    """Runs the command in this process."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capfd, self._monkeypatch = capfd, monkeypatch
+
+    def __call__(self, *words: object, stdin: bytes = b"") -> Done:
+        """Run with ``words``."""
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
+        code = main([str(word) for word in words])
+        out, err = self._capfd.readouterr()
+        assert "Traceback" not in err
+        return Done(code, out, err)
+
+
+@pytest.fixture
+def replog(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Replog:
+    """The command."""
+    return Replog(capfd, monkeypatch)
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> Path:
+    """A log with ten records, a key, a header, times one second apart, and one value that is no text."""
+    path = tmp_path / "events"
+    with pyreplog.open_log(path, durability="os") as log:
+        log.append(b"zero", key=b"k", headers=[("h", b"x"), ("h", None)], timestamp=1_000)
+        log.append_many([b"%d" % number for number in range(1, 9)], timestamps=[1000 + 1000 * number for number in range(1, 9)])
+        log.append(b"\xff\x00", timestamp=10_000)
+    return path
+
+
+def test_cat_prints_records(replog: Replog, events: Path) -> None:
+    """One JSON object per record with all that it holds; what is not UTF-8 stands in Base64."""
+    done = replog("cat", events)
+    assert (done.code, done.err) == (0, "")
+    rows = done.objects()
+    assert [row["offset"] for row in rows] == list(range(10))
+    assert rows[0] == {
+        "topic": "events",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": 1000,
+        "key": "k",
+        "value": "zero",
+        "headers": [{"key": "h", "value": "x"}, {"key": "h", "value": None}],
+    }
+    assert rows[9]["value_base64"] == "/wA="
+    assert rows[1]["key"] is None
+
+
+@pytest.mark.parametrize(
+    ("options", "offsets"),
+    [
+        (["--start", "8"], [8, 9]),
+        (["--start", "2", "--end", "4"], [2, 3]),
+        (["--start", "99"], []),
+        (["-n", "3"], [0, 1, 2]),
+        (["-n", "0"], []),
+        (["--start-timestamp", "9000"], [8, 9]),
+        (["--start-timestamp", "1970-01-01T00:00:02.5Z", "--end-timestamp", "5000"], [2, 3]),
+        (["--end-timestamp", "2000"], [0]),
+        (["--start-timestamp", "99999999"], []),
+        (["--topic", "events", "--partition", "0", "--count", "1"], [0]),
+    ],
+)
+def test_cat_selects(replog: Replog, events: Path, options: list[str], offsets: list[int]) -> None:
+    """Offsets and times select rows exactly, ends are exclusive, -n counts."""
+    done = replog("cat", events, *options)
+    assert done.code == 0
+    assert [row["offset"] for row in done.objects()] == offsets
+
+
+def test_cat_values(replog: Replog, events: Path) -> None:
+    """--values prints the values alone."""
+    assert replog("cat", events, "--values", "-n", 3).out == "zero\n1\n2\n"
+
+
+def test_what_cat_prints_append_takes(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """`replog cat A | replog append B` copies keys, values, headers and times."""
+    copy = tmp_path / "copy"
+    done = replog("append", copy, "--durability", "os", stdin=replog("cat", events).out.encode())
+    assert (done.code, done.out) == (0, "appended 10 records: copy-0 offsets 0 to 9\n")
+    rows, copied = replog("cat", events).objects(), replog("cat", copy).objects()
+    assert [{**row, "topic": "copy"} for row in rows] == copied
+
+
+def test_append_from_files(replog: Replog, tmp_path: Path) -> None:
+    """The format follows the suffix; fields are mapped; --json says where everything went."""
+    rows = tmp_path / "rows.csv"
+    rows.write_text('carrier,at,note\nUA,2013-01-01T10:00:00Z,"a, ""b"""\nDL,2013-01-01T11:00:00Z,\n')
+    lines = tmp_path / "lines.txt"
+    lines.write_text("one\ntwo\n")
+    path = tmp_path / "flights"
+    done = replog("append", path, rows, "--key-field", "carrier", "--timestamp-field", "at", "--json")
+    assert done.objects() == [{"topic": "flights", "count": 2, "ranges": [{"partition": 0, "start": 0, "end": 2}]}]
+    assert replog("append", path, lines).code == 0
+    found = replog("cat", path).objects()
+    assert [(row["key"], row["value"]) for row in found[:2]] == [
+        ("UA", '{"carrier":"UA","at":"2013-01-01T10:00:00Z","note":"a, \\"b\\""}'),
+        ("DL", '{"carrier":"DL","at":"2013-01-01T11:00:00Z","note":""}'),
+    ]
+    assert found[0]["timestamp"] == 1357034400000
+    assert [row["value"] for row in found[2:]] == ["one", "two"]
+
+
+def test_a_bad_row_keeps_what_came_before(replog: Replog, tmp_path: Path) -> None:
+    """The rows before the bad one are appended and counted; the error names file and line; exit code 1."""
+    bad = tmp_path / "bad.ndjson"
+    bad.write_text('{"value": "a"}\n{"value": "b"}\nnonsense\n{"value": "c"}\n')
+    done = replog("append", tmp_path / "log", bad)
+    assert done.code == 1
+    assert done.out == "appended 2 records: log-0 offsets 0 to 1\n"
+    assert f"{bad}: line 3 is not JSON" in done.err
+    assert [row["value"] for row in replog("cat", tmp_path / "log").objects()] == ["a", "b"]
+
+
+def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:
+    """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess."""
+    done = replog("append", tmp_path / "log", stdin=b'{"value": "a", "partition": 3}')
+    assert done.code == 1
+    assert "partition 3" in done.err
+
+
+def test_topics_and_describe(replog: Replog, events: Path) -> None:
+    """What is there: names, counts, offsets, epochs, segments and sizes, for people and as JSON."""
+    assert replog("topics", events).out == "events  1 partition, 10 offsets\n"
+    assert replog("topics", events, "--json").objects() == [{"topic": "events", "partitions": 1, "offsets": 10}]
+    text = replog("describe", events)
+    assert text.code == 0
+    assert "events" in text.out
+    assert "10" in text.out
+    (row,) = replog("describe", events, "--json").objects()
+    assert (row["topic"], row["partition"], row["start_offset"], row["high_watermark"]) == ("events", 0, 0, 10)
+    assert row["segments"][0]["base_offset"] == 0
+    assert row["size"] == sum(segment["size"] for segment in row["segments"]) > 0
+    assert row["epochs"][0]["start_offset"] == 0
+    assert row["durability"] == "os"
+
+
+def test_reading_disturbs_no_writer(replog: Replog, events: Path) -> None:
+    """All reading commands work while another process or this one writes the log."""
+    with pyreplog.open_log(events) as log:
+        log.append(b"new")
+        for command in ("topics", "cat", "describe"):
+            assert replog(command, events).code == 0
+        done = replog("append", events, stdin=b'{"value": "x"}')
+        assert done.code == 1
+        assert f"pid {os.getpid()}" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["apend", "x"], "unknown command 'apend'; did you mean 'append'?"),
+        (["cat", "x", "--stort", "5"], "unknown option '--stort'; did you mean '--start'?"),
+        (["cat", "x", "y"], "unexpected argument 'y'"),
+        (["cat"], "required: PATH"),
+        (["cat", "x", "--start", "-5"], "not an offset"),
+        (["cat", "x", "--start", "abc"], "'abc' is not an offset"),
+        (["cat", "x", "--start-timestamp", "2013-07-04"], "no time zone"),
+        (["append", "x", "--format", "xml"], "invalid choice: 'xml'"),
+        (["append", "x", "--durability", "never"], "invalid choice"),
+        (["\x1b[2J"], "unknown command"),
+    ],
+)
+def test_what_is_not_understood(replog: Replog, words: list[str], said: str) -> None:
+    """Exit code 2, nothing on standard output, one clear reason on standard error, no control characters."""
+    done = replog(*words)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "\x1b" not in done.err
+
+
+def test_help(replog: Replog) -> None:
+    """--help and --version succeed; no words at all shows the help and fails."""
+    for words in (["--help"], ["cat", "--help"], ["--version"]):
+        assert replog(*words).code == 0
+    done = replog()
+    assert done.code == 2
+    assert "describe" in done.out
+
+
+@pytest.mark.parametrize("command", ["topics", "cat", "describe"])
+def test_wrong_folders(replog: Replog, tmp_path: Path, events: Path, command: str) -> None:
+    """No folder, an empty one, a file, garbage: exit code 1 and a text that names the path; nothing is created."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    for path in (tmp_path / "missing", file):
+        done = replog(command, path)
+        assert (done.code, done.out) == (1, "")
+        assert str(path) in done.err
+    assert not (tmp_path / "missing").exists()
+    done = replog(command, empty)
+    assert done.out == ""
+    if command != "topics":
+        done = replog(command, events, "--topic", "evnts")
+        assert done.code == 1
+        assert "did you mean 'events'?" in done.err
+        done = replog(command, events, "--partition", 7)
+        assert done.code == 1
+        assert "no partition 7" in done.err
+
+
+def test_damage_is_an_error_with_its_place(replog: Replog, events: Path) -> None:
+    """A flipped bit in the middle of a segment: what stands before it is printed, then exit code 1 and where the damage is."""
+    segment = next((events / "events-0").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    data[-3] ^= 1
+    segment.write_bytes(data)
+    done = replog("cat", events)
+    assert done.code == 1
+    assert segment.name in done.err or str(events) in done.err
+    assert [row["offset"] for row in done.objects()] == list(range(len(done.objects())))
+
+
+def test_missing_input_file(replog: Replog, tmp_path: Path) -> None:
+    """An input that is not there is named, and nothing is appended."""
+    done = replog("append", tmp_path / "log", tmp_path / "no.csv")
+    assert done.code == 1
+    assert "no.csv" in done.err
+
+
+def test_a_reader_that_leaves_early_is_no_error(events: Path) -> None:
+    """`replog cat | head -1` ends quietly."""
+    with pyreplog.open_log(events, durability="os") as log:
+        log.append_many([b"x" * 100] * 5000)
+    command = [sys.executable, "-m", "pyreplog.cli.main", "cat", str(events)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"{")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_cluster_folder(replog: Replog, tmp_path: Path) -> None:
+    """A cluster's folder reads as one log of each partition, and takes records for its topics."""
+    path = tmp_path / "data"
+    with pyreplog.Cluster(path, nodes=3) as cluster:
+        cluster.admin.create_topic("orders", partitions=2, replication_factor=3, config={"durability": "os"})
+        with cluster.producer() as producer:
+            for number in range(20):
+                producer.send("orders", b"%d" % number, partition=number % 2)
+            producer.flush()
+    assert replog("topics", path).out == "orders  2 partitions, 20 offsets\n"
+    rows = replog("cat", path, "--topic", "orders").objects()
+    assert [int(row["value"]) for row in rows] == [*range(0, 20, 2), *range(1, 20, 2)]
+    assert [row["partition"] for row in replog("describe", path, "--json").objects()] == [0, 1]
+    done = replog("append", path, "--topic", "orders", "--json", stdin=b'{"value": "more", "partition": 1}\n{"value": "more", "key": "k"}')
+    assert done.objects()[0]["count"] == 2
+    assert len(replog("cat", path).objects()) == 22
