@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog._core import HEADER_SIZE, Record, RecordBatch
+from pyreplog._core import HEADER_SIZE, Record, RecordBatch, SegmentScanner, crc32c, find_offset, find_timestamp, whole_batches
 from pyreplog.errors import CorruptError
 from tests.golden import vectors
 from tests.oracle import batch as oracle
+from tests.record.guarded import GuardedMemory
 
 
 def core_reads(data: bytes, payload: bytes | None = None) -> list[oracle.OneRecord] | None:
@@ -254,3 +255,68 @@ def test_header_keys_of_all_scripts(text: str) -> None:
         valid = len(piece.decode(errors="ignore").encode()) == cut
         found = core_reads(record(b"\0\0\0\1\1\2" + oracle.varint(cut) + piece + b"\1"))
         assert (found is not None) is valid
+
+
+# -- not a byte too far --
+
+
+def read_every_way(data: memoryview) -> None:
+    """Everything that parses, on these bytes."""
+    crc32c(data)
+    SegmentScanner(0).feed(data)
+    SegmentScanner(0, check_crc=False, index_interval=0).feed(data)
+    for search in (find_offset, find_timestamp):
+        try:
+            search(data, 2**62)
+        except CorruptError:
+            pass
+    try:
+        whole_batches(data, 2**62, 2**31)
+        batch = RecordBatch(data)
+    except CorruptError:
+        return
+    for read in (
+        batch.check_crc,
+        batch.check_records,
+        batch.records,
+        lambda: [r.headers for r in batch.records()],
+        lambda: batch.find_timestamp(2**62),
+    ):
+        try:
+            read()
+        except (CorruptError, ValueError):
+            pass
+
+
+def test_never_reads_behind_the_end() -> None:
+    """Cut anywhere, and with any byte replaced, at the very edge of readable memory: nothing touches what lies behind."""
+    memory = GuardedMemory()
+    whole = vectors.A1_DATA + vectors.A4_COMMIT
+    for size in range(len(whole) + 1):
+        read_every_way(memory.place(whole[:size]))
+        read_every_way(memory.place(whole[size:]))
+    for data in vectors.PLAIN:
+        for position in range(8, len(data)):
+            for value in (0x00, 0x01, 0x02, 0x7F, 0x80, 0xFE, 0xFF, data[position] ^ 1, data[position] + 2 & 255):
+                read_every_way(memory.place(data[:position] + bytes([value]) + data[position + 1 :]))
+
+
+def test_payload_never_read_behind_its_end() -> None:
+    """The same for records handed over decompressed."""
+    memory = GuardedMemory()
+    for data in vectors.PLAIN:
+        batch = RecordBatch(data)
+        for size in range(len(data) - HEADER_SIZE):
+            view = memory.place(data[HEADER_SIZE : HEADER_SIZE + size])
+            for read in (batch.check_records, batch.records, lambda view: batch.find_timestamp(2**62, payload=view)):
+                with pytest.raises(CorruptError):
+                    read(view)
+
+
+@given(st.binary(max_size=600))
+def test_crc_never_reads_behind_the_end(data: bytes) -> None:
+    """Every path of the CRC, at the edge."""
+    assert crc32c(GUARDED.place(data)) == oracle.crc32c_table(data)
+
+
+GUARDED = GuardedMemory()
