@@ -275,17 +275,15 @@ def read_every_way(data: memoryview) -> None:
         batch = RecordBatch(data)
     except CorruptError:
         return
-    for read in (
-        batch.check_crc,
-        batch.check_records,
-        batch.records,
-        lambda: [r.headers for r in batch.records()],
-        lambda: batch.find_timestamp(2**62),
-    ):
+    for read in (batch.check_crc, batch.check_records, batch.records, lambda: batch.find_timestamp(2**62)):
         try:
             read()
         except (CorruptError, ValueError):
             pass
+    try:
+        [record.headers for record in batch.records()]
+    except (CorruptError, ValueError):
+        pass
 
 
 def test_never_reads_behind_the_end() -> None:
@@ -308,9 +306,11 @@ def test_payload_never_read_behind_its_end() -> None:
         batch = RecordBatch(data)
         for size in range(len(data) - HEADER_SIZE):
             view = memory.place(data[HEADER_SIZE : HEADER_SIZE + size])
-            for read in (batch.check_records, batch.records, lambda view: batch.find_timestamp(2**62, payload=view)):
+            for read in (batch.check_records, batch.records):
                 with pytest.raises(CorruptError):
                     read(view)
+            with pytest.raises(CorruptError):
+                batch.find_timestamp(2**62, payload=view)
 
 
 @given(st.binary(max_size=600))
