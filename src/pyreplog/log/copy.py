@@ -201,14 +201,14 @@ class PartitionCopy:
             raise self._damaged("a batch is cut off", offset, end_offset)
         return data
 
-    def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The checked batches that hold an offset in the half-open range."""
+    def batches(self, start: int, end: int, visible_end: int) -> Iterator[RecordBatch]:
+        """The checked batches below ``visible_end`` that hold an offset in the half-open range; the last may reach beyond it."""
         while start < end:
-            data = self.read(start, _CHUNK_SIZE, end)
+            data = self.read(start, _CHUNK_SIZE, visible_end)
             if not data.nbytes:
                 return
             position = 0
-            while position < data.nbytes:
+            while position < data.nbytes and start < end:
                 batch = RecordBatch(data, position)
                 position += batch.size
                 start = batch.next_offset

@@ -99,9 +99,10 @@ class LogReader:
         return self._chosen.read(offset, size_max, self.end_offset)
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
-        """The checked batches that hold an offset in the half-open range, as far as a reader may see. The first may begin below ``start``."""
+        """The checked batches that hold an offset in the half-open range, as far as a reader may see. The first may begin
+        below ``start``, the last end above ``end``."""
         self._check(start)
-        return self._chosen.batches(start, min(end, self.end_offset))
+        return self._chosen.batches(start, min(end, self.end_offset), self.end_offset)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
