@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion
-from pyreplog.errors import ConfigError, CorruptError, InternalError, OffsetOutOfRangeError
+from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
 from pyreplog.record import RecordBatch, payload_of
 
 __all__ = ["COLUMNS", "LOG_COLUMNS", "TOPIC_COLUMNS", "ArrowBatch", "ArrowSchema", "BatchSource", "Scan", "timestamp_ms"]
@@ -54,6 +54,10 @@ class BatchSource(Protocol):
     @property
     def end_offset(self) -> int:
         """The offset behind the last one a reader may see."""
+        ...
+
+    def refresh(self) -> None:
+        """Take notice of what was appended since."""
         ...
 
     def read(self, offset: int, size_max: int) -> Buffer:
@@ -176,6 +180,7 @@ class Scan:
 
     def _partition(self, builder: ColumnsBuilder, partition: int, source: BatchSource) -> Iterator[ArrowBatch]:
         """The Arrow batches that one partition completes; what is left stays in ``builder``."""
+        source.refresh()
         start, end = self._range(partition, source)
         offset = start
         if self._start_timestamp is not None:
@@ -192,6 +197,8 @@ class Scan:
                 if builder.next_offset <= offset:
                     raise InternalError(f"{self._where(partition)} gave batches below offset {offset} when asked from there")
                 offset = builder.next_offset
+        except CorruptLogError:
+            raise  # says where already
         except CorruptError as error:
             at = offset if builder.next_offset == before else max(offset, builder.next_offset)
             where = f"{self._where(partition)}, in or behind the batch at offset {at}"

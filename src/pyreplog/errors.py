@@ -18,6 +18,7 @@ __all__ = [
     "ConfigError",
     "CorruptError",
     "CorruptLogError",
+    "DataLossError",
     "DuplicateSequenceError",
     "FencedEpochError",
     "ForkedError",
@@ -115,6 +116,14 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
         self.start = start
         self.end = end
         super().__init__(f"offset {asked} is outside {log}, which holds offsets {start} up to (not including) {end}")
+
+
+class DataLossError(PyreplogError, LookupError):
+    """A Spark read asked for offsets that are not there: removed by retention, never written, or of a topic made anew by that name."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. Ask for what is there, or set the option failOnDataLoss to false to read what is left")
+        self.what = what
 
 
 class ConfigError(PyreplogError, ValueError):

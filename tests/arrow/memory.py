@@ -83,6 +83,9 @@ class MemorySource:
         self.end_offset = offset
         self.reads = 0
 
+    def refresh(self) -> None:
+        """Nothing to notice."""
+
     def read(self, offset: int, size_max: int) -> Buffer:
         """Whole batches from the one that holds ``offset``, at least one."""
         self.reads += 1

@@ -1,0 +1,98 @@
+"""Offsets as Spark's users write them: the JSON of Kafka's source, and where a read begins and ends.
+
+Pure: no Spark, no files. Rules and names: Spark's Kafka integration guide. The messages are ours.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Literal
+
+from pyreplog.config import INT64_MAX
+from pyreplog.errors import ConfigError, excerpt
+from pyreplog.values import TopicPartition
+
+__all__ = ["EARLIEST", "EARLIEST_OFFSET", "LATEST", "LATEST_OFFSET", "Bound", "parse_offsets", "parse_timestamp", "parse_timestamps"]
+
+EARLIEST_OFFSET: Final = -2
+"""In offset JSON: where the partition begins."""
+LATEST_OFFSET: Final = -1
+"""In offset JSON: where the partition ends."""
+
+INT32_MAX: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a read begins or ends, as asked. ``option`` is the option that said so, for messages."""
+
+    kind: Literal["earliest", "latest", "offsets", "timestamp", "timestamps"]
+    option: str = ""
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    """For ``offsets`` (-2 earliest, -1 latest) and, as ms since 1970, for ``timestamps``: exactly the partitions that are read."""
+    timestamp: int = 0
+    """For ``timestamp``: ms since 1970, for every partition."""
+
+
+EARLIEST: Final = Bound("earliest")
+LATEST: Final = Bound("latest")
+
+_EXAMPLE: Final = '{"orders": {"0": 23, "1": -1}}'
+
+
+def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
+    """``{"topic": {"0": number}}`` as a table; a number is an int and not a boolean."""
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{option} is {excerpt(text)}, which is not JSON ({error}); write it as {_EXAMPLE}") from None
+    if not isinstance(parsed, dict):
+        raise ConfigError(f"{option} is {excerpt(text)}; it must be an object of topics, as {_EXAMPLE}")
+    table: dict[TopicPartition, int] = {}
+    for topic, partitions in parsed.items():
+        if not isinstance(partitions, dict):
+            raise ConfigError(f"{option} gives {excerpt(str(partitions))} for topic {excerpt(topic)}; it must be an object, as {_EXAMPLE}")
+        for partition, number in partitions.items():
+            if not (partition.isascii() and partition.isdigit()) or int(partition) > INT32_MAX:
+                raise ConfigError(f"{option} names partition {excerpt(partition)} of {excerpt(topic)}; it must be a whole number")
+            if not isinstance(number, int) or isinstance(number, bool):
+                where = f"partition {partition} of {excerpt(topic)}"
+                raise ConfigError(f"{option} gives {excerpt(str(number))} for {where}; it must be a whole number")
+            table[TopicPartition(topic, int(partition))] = number
+    return table
+
+
+def parse_offsets(text: str, option: str) -> dict[TopicPartition, int]:
+    """The offsets of ``{"topic": {"partition": offset}}``: from 0, or -1 (latest), or -2 (earliest)."""
+    table = _by_partition(text, option)
+    for partition, offset in table.items():
+        if not EARLIEST_OFFSET <= offset <= INT64_MAX:
+            raise ConfigError(f"{option} gives offset {offset} for {partition}; it must be from 0, or -1 for latest or -2 for earliest")
+    return table
+
+
+def parse_timestamps(text: str, option: str) -> dict[TopicPartition, int]:
+    """The times of ``{"topic": {"partition": ms}}``, in ms since 1970."""
+    table = _by_partition(text, option)
+    for partition, timestamp in table.items():
+        if not 0 <= timestamp <= INT64_MAX:
+            raise ConfigError(f"{option} gives {timestamp} for {partition}; it must be in milliseconds since 1970")
+    return table
+
+
+def parse_timestamp(text: str, option: str) -> int:
+    """ms since 1970, from such a number or from ISO 8601 with a time zone (``2024-06-01T00:00:00Z``; a part of a ms counts up)."""
+    stripped = text.strip()
+    if stripped.isascii() and stripped.isdigit() and int(stripped) <= INT64_MAX:
+        return int(stripped)
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        wanted = "milliseconds since 1970, or ISO 8601 with a time zone such as 2024-06-01T00:00:00Z"
+        raise ConfigError(f"{option} is {excerpt(text)}; it must be {wanted}") from None
+    if moment.tzinfo is None:
+        raise ConfigError(f"{option} is {excerpt(text)}, which has no time zone; write {stripped}Z, or with an offset such as +02:00")
+    since = moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+    return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000)

@@ -1,0 +1,258 @@
+"""What ``.option(...)`` may say, checked: text in, one frozen value out.
+
+Pure: no Spark, no files. Names and meanings are those of Spark's Kafka source where it has them; what that ignores in
+silence is an error here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError, excerpt
+from pyreplog.spark.offsets import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, Bound, parse_offsets, parse_timestamp, parse_timestamps
+from pyreplog.values import TopicPartition
+
+__all__ = ["READ_OPTIONS", "ReadOptions", "parse_read_options"]
+
+READ_OPTIONS: Final = (
+    "path",
+    "topic",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "partitions",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    "includeHeaders",
+)
+"""Every option of a batch read that means something."""
+
+IGNORED_OPTIONS: Final = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+)
+"""What jobs written for Kafka's source may carry, and means nothing where files are read once."""
+
+BYTES_PER_PARTITION: Final = 128 << 20
+_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)")
+_CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """One batch read, as asked."""
+
+    path: str
+    """Absolute: a log root, a cluster's folder, a partition folder or a broker's ``log.dirs`` folder."""
+    topics: tuple[str, ...] | None = None
+    """From ``topic`` or ``subscribe``; None: by pattern, by ``assign``, or the only topic there is."""
+    pattern: str | None = None
+    """From ``subscribePattern``: a whole topic name has to match."""
+    assigned: tuple[TopicPartition, ...] | None = None
+    """From ``assign``."""
+    partitions: frozenset[int] | None = None
+    """From ``partitions``: of the topics above, only these."""
+    starting: Bound = EARLIEST
+    ending: Bound = LATEST
+    starting_strategy: Literal["error", "latest"] = "error"
+    """What a starting time means for a partition that has no record so late."""
+    fail_on_data_loss: bool = True
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_bytes_per_partition: int = BYTES_PER_PARTITION
+    include_headers: bool = False
+
+
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """The options of ``spark.read.format("replog")``, whose names come in any case. :class:`ConfigError` names the option and what it may
+    be."""
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        name = _CANONICAL.get(key.lower())
+        if name is None:
+            raise ConfigError(_unknown(key))
+        given[name] = value
+    return ReadOptions(
+        path=_path(given.get("path")),
+        **_topics(given),  # type: ignore[arg-type]
+        partitions=_partitions(given),
+        starting=_starting(given),
+        ending=_ending(given),
+        starting_strategy=_strategy(given),
+        fail_on_data_loss=_flag(given, "failOnDataLoss", True),
+        min_partitions=_positive(given, "minPartitions"),
+        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+        max_bytes_per_partition=_size(given, "maxBytesPerPartition", BYTES_PER_PARTITION),
+        include_headers=_flag(given, "includeHeaders", False),
+    )
+
+
+def _unknown(key: str) -> str:
+    if key.lower() == "paths":
+        return "several paths were given; replog reads one folder at a time: union several load() calls"
+    if key.lower().startswith("kafka."):
+        return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: leave it out"
+    known = tuple(_CANONICAL)
+    near = suggestion(key.lower(), known)
+    for lower, name in _CANONICAL.items():
+        near = near.replace(repr(lower), repr(name))
+    return f"unknown option {excerpt(key)}{near if 'did you mean' in near else '; known are ' + ', '.join(READ_OPTIONS)}"
+
+
+def _path(value: str | None) -> str:
+    if not value:
+        raise ConfigError(
+            "option 'path' is missing: name the log's folder by .option(\"path\", ...) or .load(...) "
+            "(CREATE TABLE ... USING replog loses it; CREATE TEMPORARY VIEW keeps it)"
+        )
+    if value.startswith("file:"):
+        parts = urlsplit(value)
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigError(f"path {excerpt(value)} names another machine; replog reads folders of this one")
+        value = unquote(parts.path)
+    elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
+        raise ConfigError(f"path {excerpt(value)} is not a folder of this machine; replog reads local and mounted folders")
+    return os.path.abspath(os.path.expanduser(value))
+
+
+def _topics(given: Mapping[str, str]) -> dict[str, object]:
+    ways = [name for name in ("topic", "subscribe", "subscribePattern", "assign") if name in given]
+    if len(ways) > 1:
+        raise ConfigError(f"options {' and '.join(ways)} contradict each other; give one of them")
+    if not ways:
+        return {}
+    way, value = ways[0], given[ways[0]]
+    if way == "assign":
+        return {"assigned": _assigned(value)}
+    if way == "subscribePattern":
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ConfigError(f"subscribePattern is {excerpt(value)}, which is not a regular expression: {error}") from None
+        return {"pattern": value}
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip())) if way == "subscribe" else (value,)
+    if not names or not all(names):
+        raise ConfigError(f"option {way!r} names no topic")
+    return {"topics": names}
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    example = '{"orders": [0, 1]}'
+    try:
+        parsed = json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"assign is {excerpt(text)}, which is not JSON ({error}); write it as {example}") from None
+    if not isinstance(parsed, dict) or not parsed:
+        raise ConfigError(f"assign is {excerpt(text)}; write it as {example}")
+    assigned = []
+    for topic, numbers in parsed.items():
+        if not isinstance(numbers, list) or not numbers or not all(type(number) is int and number >= 0 for number in numbers):
+            raise ConfigError(f"assign gives {excerpt(str(numbers))} for {excerpt(topic)}; it must be a list of partitions, as {example}")
+        assigned += [TopicPartition(topic, number) for number in dict.fromkeys(numbers)]
+    return tuple(sorted(assigned))
+
+
+def _partitions(given: Mapping[str, str]) -> frozenset[int] | None:
+    text = given.get("partitions")
+    if text is None:
+        return None
+    if "assign" in given:
+        raise ConfigError("options partitions and assign contradict each other; give one of them")
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigError(f"partitions is {excerpt(text)}; it must be numbers between commas, as 0,3")
+    return frozenset(int(part) for part in parts)
+
+
+def _starting(given: Mapping[str, str]) -> Bound:
+    bound = _bound(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", EARLIEST)
+    latest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == LATEST_OFFSET]
+    if bound.kind == "latest" or latest:
+        where = f" for {latest[0]}" if latest else ""
+        raise ConfigError(f"startingOffsets is latest{where}; a batch read from there would always be empty: give an offset or 'earliest'")
+    return bound
+
+
+def _ending(given: Mapping[str, str]) -> Bound:
+    bound = _bound(given, "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", LATEST)
+    earliest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == EARLIEST_OFFSET]
+    if bound.kind == "earliest" or earliest:
+        where = f" for {earliest[0]}" if earliest else ""
+        raise ConfigError(f"endingOffsets is earliest{where}; a read up to there would always be empty: give an offset or 'latest'")
+    return bound
+
+
+def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: str, default: Bound) -> Bound:
+    """Kafka's precedence: one time for all, then times, then offsets."""
+    if timestamp in given:
+        return Bound("timestamp", timestamp, timestamp=parse_timestamp(given[timestamp], timestamp))
+    if timestamps in given:
+        return Bound("timestamps", timestamps, parse_timestamps(given[timestamps], timestamps))
+    if offsets not in given:
+        return default
+    text = given[offsets].strip()
+    if text.lower() == "earliest":
+        return Bound("earliest", offsets)
+    if text.lower() == "latest":
+        return Bound("latest", offsets)
+    return Bound("offsets", offsets, parse_offsets(text, offsets))
+
+
+def _strategy(given: Mapping[str, str]) -> Literal["error", "latest"]:
+    text = given.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    if text == "error":
+        return "error"
+    if text == "latest":
+        return "latest"
+    raise ConfigError(f"startingOffsetsByTimestampStrategy is {excerpt(text)}; it must be error or latest")
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name)
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise ConfigError(f"{name} is {excerpt(text)}; it must be true or false")
+    return text.strip().lower() == "true"
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit()) or int(stripped) == 0:
+        raise ConfigError(f"{name} is {excerpt(text)}; it must be a whole number from 1")
+    return int(stripped)
+
+
+def _size(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
+        raise ConfigError(f"{name} is {excerpt(text)}; it must be a size such as 128m")
+    return int(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,77 @@
+"""The columns Spark sees: those of its own Kafka source, by name, type and order.
+
+Pure: types are Spark's own short texts (``bigint``), which ``source`` compares with what a user's schema says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError
+
+__all__ = ["COLUMNS", "Column", "Field", "default_ddl", "project"]
+
+
+class Column(NamedTuple):
+    """One column: its name and type in Spark, where it comes from, and whether it can hold null."""
+
+    name: str
+    type: str
+    source: str
+    """The column of :mod:`pyreplog.arrow`; ``topic`` is added here."""
+    nullable: bool
+    default: bool
+    """Whether it is there without being asked for."""
+
+
+class Field(NamedTuple):
+    """One column of a schema that a user gave: name, Spark's short text of its type, and whether it may be null."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
+COLUMNS: Final = (
+    Column("key", "binary", "key", True, True),
+    Column("value", "binary", "value", True, True),
+    Column("topic", "string", "topic", False, True),
+    Column("partition", "int", "partition", False, True),
+    Column("offset", "bigint", "offset", False, True),
+    Column("timestamp", "timestamp", "timestamp", True, True),
+    Column("timestampType", "int", "timestamp_type", False, True),
+    Column("headers", "array<struct<key:string,value:binary>>", "headers", True, False),
+    Column("leaderEpoch", "int", "leader_epoch", False, False),
+)
+"""All of them. ``headers`` comes with the option ``includeHeaders``, ``leaderEpoch`` only by a schema that names it."""
+
+_BY_NAME: Final = {column.name: column for column in COLUMNS}
+
+
+def default_ddl(include_headers: bool) -> str:
+    """The schema of a read without ``.schema(...)``, as DDL; every column nullable, as in Kafka's source."""
+    return ", ".join(
+        f"{column.name} {column.type}" for column in COLUMNS if column.default or (include_headers and column.name == "headers")
+    )
+
+
+def project(fields: Sequence[Field]) -> list[Column]:
+    """The columns that ``fields`` ask for, in their order. :class:`ConfigError` for a name, type or ``NOT NULL`` that there is not."""
+    columns = []
+    for field in fields:
+        column = _BY_NAME.get(field.name)
+        if column is None:
+            raise ConfigError(
+                f"the schema asks for column {field.name!r}, which replog does not have{suggestion(field.name, tuple(_BY_NAME))}"
+            )
+        if field.type != column.type:
+            raise ConfigError(
+                f"the schema asks for {field.name} as {field.type}; it is {column.type}: read it as that and cast it, "
+                f'as in df.select(df["{field.name}"].cast("{field.type}"))'
+            )
+        if column.nullable and not field.nullable:
+            raise ConfigError(f"the schema says {field.name} is NOT NULL; it is null where a record has none")
+        columns.append(column)
+    return columns
