@@ -74,7 +74,7 @@ def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -
     assert done.returncode == 0, f"{page.name}: {done.stdout}\n{done.stderr}"
     printed: dict[int, str] = {}
     text = ""
-    for line in done.stdout.splitlines():
+    for line in done.stdout.split("\n"):
         if MARK in line:
             text += line.partition(MARK)[0]
             printed[int(line.partition(MARK)[2])], text = text.strip("\n"), ""
