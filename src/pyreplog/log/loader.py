@@ -24,6 +24,7 @@ from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT64_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState
 from pyreplog.log.segment import Segment, describe_damage, scan_segment
+from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH
@@ -145,6 +146,8 @@ class Loader:
         for epoch, offset in found:
             if epoch > epochs.latest and epoch != NO_EPOCH:
                 epochs.assign(epoch, offset)
+        if self.state is None and segments:
+            epochs = self._kept_epochs(segments, epochs) or epochs
         end = segments[-1].next_offset if segments else None
         if end is not None and end < self.durable_end:
             raise CorruptLogError(
@@ -303,6 +306,29 @@ class Loader:
             epochs = EpochCache()
         return epochs if epochs.checksum() == self.state.epochs_crc else None
 
+    def _kept_epochs(self, segments: Sequence[Segment], found: EpochCache) -> EpochCache | None:
+        """The history in a foreign folder's file where the batches, whose own is ``found``, agree with it; None where they do not.
+
+        It knows more than they: compaction removes the first batches of an epoch, and then its true beginning.
+        """
+        try:
+            kept = read_epochs(self.disk, self.directory)
+        except CorruptError:
+            return None
+        if kept is None:
+            return None
+        kept.truncate_from_end(segments[-1].next_offset)
+        cut = EpochCache(found.entries)
+        cut.truncate_from_start(max(self.log_start_offset, segments[0].base_offset))
+        if [entry.epoch for entry in kept.entries] != [entry.epoch for entry in cut.entries]:
+            return None
+        log = Segments(segments)
+        for index, (mine, seen) in enumerate(zip(kept.entries, cut.entries, strict=True)):
+            # No batch of the epoch before may reach beyond where this one is said to begin.
+            if mine.start_offset > seen.start_offset or (index and log.end_below(seen.start_offset) > mine.start_offset):
+                return None
+        return kept
+
     def _walk_epochs(self, segment: Segment) -> list[tuple[int, int]]:
         scan = scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False)
         self._scanned_size += scan.position
@@ -319,8 +345,8 @@ class Loader:
             start = first
         else:
             start = max(self.log_start_offset, first)
-        changed = epochs.truncate_from_end(end)
-        changed = epochs.truncate_from_start(start) or changed
+        changed = epochs.truncate_from_start(start)
+        changed = epochs.truncate_from_end(end) or changed
         report = RecoveryReport(
             clean=clean,
             mark_found=self.state is not None,

@@ -1,0 +1,133 @@
+"""What the tests of the log share: batches, a clock, both disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from pyreplog.config import LogConfig
+from pyreplog.log import Log, random_uuid
+from pyreplog.ports import Disk
+from pyreplog.record import BatchBuilder, Record, records_of, split
+
+
+class StillClock:
+    """A clock that moves when told to."""
+
+    def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
+        self.now_ms = wall_ms
+
+    def monotonic_ns(self) -> int:
+        """As the wall clock."""
+        return self.now_ms * 1_000_000
+
+    def wall_ms(self) -> int:
+        """What was set."""
+        return self.now_ms
+
+
+CLOCK = StillClock()
+
+
+def batch(
+    count: int = 1,
+    *,
+    size: int = 10,
+    timestamp: int = 1000,
+    codec: int = 0,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+    tag: bytes = b"v",
+) -> memoryview:
+    """A batch of ``count`` records of about ``size`` bytes, one ms apart, as a client sends it."""
+    builder = BatchBuilder()
+    for number in range(count):
+        assert builder.append((b"%s%d-" % (tag, number)).ljust(size, b"x"), b"k%d" % number, [("h", b"1")], timestamp + number)
+    if codec:
+        from pyreplog.record import compress  # noqa: PLC0415  (only here)
+
+        view = builder.payload()
+        payload = compress(codec, view)
+        view.release()
+        return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch, codec=codec, payload=payload)
+    return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch)
+
+
+def create(disk: Disk, directory: str, config: LogConfig | None = None, *, start_offset: int = 0) -> Log:
+    """A new log that leads in epoch 0."""
+    log = Log.create(
+        disk,
+        directory,
+        topic="t",
+        partition=0,
+        topic_id=random_uuid(Random(7)),
+        config=config or LogConfig(),
+        clock=CLOCK,
+        start_offset=start_offset,
+    )
+    log.become_leader(0)
+    return log
+
+
+def reopen(
+    disk: Disk, directory: str, *, clean: bool = False, same_boot: bool = True, config: LogConfig | None = None, recovery_point: int = 0
+) -> Log:
+    """The log opened again."""
+    return Log.open(
+        disk,
+        directory,
+        topic="t",
+        partition=0,
+        config=config,
+        clock=CLOCK,
+        clean=clean,
+        same_boot=same_boot,
+        recovery_point=recovery_point,
+    )
+
+
+def sync(disk: Disk, log: Log) -> None:
+    """Carry out the log's sync plan and tell it."""
+    plan = log.sync_plan()
+    if plan is None:
+        return
+    token = disk.submit_sync(plan.files, lambda: None)
+    while True:
+        for done in disk.poll():
+            if done.token == token:
+                if done.error is not None:
+                    log.poison(done.error)
+                    raise done.error
+                log.synced(plan.upto, plan.generation)
+                return
+
+
+def contents(log: Log, start: int | None = None, end: int | None = None, size_max: int = 1 << 20) -> list[Record]:
+    """The records of a log, read through slices."""
+    return list(_contents(log, log.start_offset if start is None else start, log.end_offset if end is None else end, size_max))
+
+
+def _contents(log: Log, start: int, end: int, size_max: int) -> Iterator[Record]:
+    while start < end:
+        cut = log.read(start, size_max, end)
+        if not cut.size:
+            return
+        for part in cut.parts():
+            for one in split(part):
+                one.check_crc()
+                yield from records_of(one, "t", 0, start, end)
+                start = one.next_offset
+
+
+def raw(log: Log) -> bytes:
+    """Every byte of a log's batches."""
+    found = b""
+    offset = log.start_offset
+    while offset < log.end_offset:
+        cut = log.read(offset, 1 << 20, log.end_offset)
+        if not cut.size:
+            break
+        data = b"".join(cut.parts())
+        found += data
+        offset = split(data)[-1].next_offset
+    return found
