@@ -40,7 +40,9 @@ class HighWatermark(RuleBasedStateMachine):
         self.seen_high_watermark = 0
 
     def _note(self) -> None:
-        """What the leader proposes is what its twin must reckon with."""
+        """What the leader proposes is what its twin must reckon with. The brokers, told again, make it look at the clock now: by itself it
+        looks again at the next fetch, or half a lag later."""
+        self.bench.step(1, BrokersApplied(dict(self.bench.brokers)))
         replica = self.bench.replicas[1]
         seat: Any = replica.seat
         self.plain.committed = list(replica.isr)

@@ -1,0 +1,218 @@
+"""Roles, timers and the rules that every role shares; incomplete replicas."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.replica import (
+    AlterPartitionAnswered,
+    BrokersApplied,
+    CancelFetch,
+    ConsumerFetch,
+    Event,
+    FetchAnswered,
+    FollowerFetch,
+    ListOffsets,
+    OffsetForLeaderEpoch,
+    Produce,
+    Replica,
+    Reply,
+    Stop,
+    Synced,
+    SyncFailed,
+    Tick,
+)
+from pyreplog.wire import ErrorCode, ListOffsetsPartition, OffsetForLeaderPartition, PartitionData
+from tests.oracle.memory_log import MemoryLog
+from tests.replica.batches import batch
+from tests.replica.bench import Bench, request
+from tests.replica.conftest import MakeBench
+
+
+def test_metadata_moves_the_roles(make_bench: MakeBench) -> None:
+    """The roles follow the newest picture; an older one changes nothing."""
+    bench = make_bench(min_insync_replicas=1)
+    replica = bench.replicas[1]
+    assert replica.role == "none"
+    bench.elect(1)
+    old = bench.picture()
+    assert (replica.role, replica.is_leader, replica.isr) == ("leader", True, (1, 2, 3))
+    bench.elect(2)
+    assert (replica.role, replica.is_leader, replica.isr, replica.maximal_isr) == ("follower", False, (), ())
+    bench.step(1, old)
+    assert (replica.role, replica.leader_id, replica.leader_epoch) == ("follower", 2, 1)
+    bench.elect(-1, tell=[1])
+    assert (replica.role, replica.leader_id) == ("none", -1)
+    bench.elect(3, tell=[1])
+    assert replica.role == "follower"
+
+
+def test_the_same_leader_is_not_fetched_anew(make_bench: MakeBench) -> None:
+    """A picture that changes only the in-sync set leaves the follower's fetch alone; a grown epoch replaces it."""
+    bench = make_bench(2)
+    bench.elect(1)
+    first = bench.fetches[2]
+    bench.set_isr(1, tell=[2])
+    assert bench.fetches[2] is first
+    bench.elect(1)
+    assert bench.fetches[2].request.current_leader_epoch == 1
+
+
+def test_nobody_leads_in_an_epoch_its_log_knows(make_bench: MakeBench) -> None:
+    """L0: a leader that returns with the epoch it had is refused: two histories of one epoch could not be told apart."""
+    bench = make_bench(2, strict=False, min_insync_replicas=1)
+    bench.elect(1)
+    bench.append(1, acks=1)
+    bench.restart(1)
+    bench.step(1, bench.picture())
+    assert bench.replicas[1].role == "none"
+    assert [b.rule for b in bench.broken] == ["L0"]
+    bench.elect(1)
+    assert bench.replicas[1].role == "leader"
+
+
+def test_incomplete_until_in_the_set(make_bench: MakeBench) -> None:
+    """An incomplete replica fetches like any other and becomes complete when a picture has this incarnation in the in-sync set."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.logs[2].set_incomplete(True)
+    bench.elect(1, isr=[1])
+    assert bench.logs[2].incomplete
+    bench.append(1, 3)
+    bench.settle()
+    assert bench.isr == [1, 2]
+    assert bench.logs[2].incomplete, "the answer went to the leader; the metadata has not arrived here"
+    bench.tell(2)
+    assert not bench.logs[2].incomplete
+
+
+def test_records_without_an_epoch_are_an_error() -> None:
+    """A log that holds records but no leader epoch cannot be compared with a leader's: the replica goes offline."""
+    log = MemoryLog(LogConfig(durability="os"))
+    log.append_as_follower([bytes(batch(2, base=0, epoch=0))])
+    log.epochs.entries.clear()
+    bench = Bench({1: MemoryLog(), 2: log})
+    bench.elect(1)
+    assert bench.offline == [2]
+
+
+def test_stop_answers_everybody_and_ends_it(make_bench: MakeBench) -> None:
+    """After ``Stop`` nobody waits, nothing is fetched or synced."""
+    bench = make_bench(2, durability="sync", min_insync_replicas=1)
+    bench.elect(1)
+    bench.exchange(2)
+    number = bench.append(1)
+    assert bench.ask(1, ConsumerFetch, request(0, -1), 1000) is None
+    reader = bench.numbers
+    bench.step(1, Stop())
+    assert bench.code(number) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert bench.code(reader) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.answers[2][0].data.error_code == 0, "the records went out before"
+    bench.step(2, Stop())
+    assert 2 not in bench.fetches
+    bench.sync(1)
+    assert not bench.syncs[1]
+
+
+def test_offline_answers_everybody(make_bench: MakeBench) -> None:
+    """An offline replica answers KAFKA_STORAGE_ERROR to every kind of question and stays offline."""
+    bench = make_bench(1)
+    bench.elect(1)
+    bench.step(1, SyncFailed(OSError(5, "Input/output error")))
+    storage = ErrorCode.KAFKA_STORAGE_ERROR
+    assert bench.code(bench.append(1)) == storage
+    assert bench.ask(1, ConsumerFetch, request(0, -1), 1000).error_code == storage
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, -1)).error_code == storage
+    assert bench.ask(1, OffsetForLeaderEpoch, OffsetForLeaderPartition(0, 0)).error_code == storage
+    bench.step(1, SyncFailed(OSError(5, "Input/output error")))
+    bench.elect(1)
+    assert bench.offline == [1]
+
+
+def everything() -> list[Event]:
+    """One of each event, none of them expected."""
+    stale = request(0, 0)
+    return [
+        Tick(),
+        Synced(5, 7),
+        CancelFetch("x", 1),
+        AlterPartitionAnswered(99, 0),
+        BrokersApplied({}),
+        FetchAnswered(stale, PartitionData(0, 0, 9, 9, 0)),
+        FollowerFetch("7", 1, stale, 7, 7),
+        ConsumerFetch("x", 1, request(0, -1), 0),
+        ListOffsets("x", 1, ListOffsetsPartition(0, -1)),
+        OffsetForLeaderEpoch("x", 1, OffsetForLeaderPartition(0, 3)),
+        Produce("x", 1, 1, batch(), 1000, 77),
+        Stop(),
+    ]
+
+
+@pytest.mark.parametrize("role", ["none", "leader", "follower", "offline"])
+def test_unexpected_events_do_no_harm(make_bench: MakeBench, role: str) -> None:
+    """Late, foreign and repeated events are answered or ignored in every role, and change neither log nor high watermark."""
+    for event in everything():
+        bench = make_bench(2)
+        if role != "none":
+            bench.elect(2 if role == "follower" else 1)
+            bench.settle()
+        if role == "offline":
+            bench.step(1, SyncFailed(OSError(5, "Input/output error")))
+        before = (bench.ends(), bench.high_watermarks())
+        effects = bench.replicas[1].step(event, bench.now)
+        assert (bench.ends(), bench.high_watermarks()) == before
+        for effect in effects:
+            if isinstance(effect, Reply):
+                assert effect.result.error_code or isinstance(event, ConsumerFetch | ListOffsets | OffsetForLeaderEpoch)
+
+
+def test_ticks_come_when_asked_and_stop(make_bench: MakeBench) -> None:
+    """Each ``Wake`` is followed by its ``Tick``; after the last append the timers run out: an idle partition costs nothing."""
+    bench = make_bench()
+    bench.elect(1)
+    bench.append(1)
+    bench.settle()
+    for _ in range(40):
+        bench.pass_time(1000)
+        bench.exchange(2, 3)
+    assert not bench.wakes
+
+
+def test_steps_are_deterministic() -> None:
+    """The same events at the same moments on the same logs give the same effects."""
+
+    def run() -> list[str]:
+        trace: list[str] = []
+
+        class Traced(Bench):
+            def step(self, broker: int, event: Event) -> list[object]:  # type: ignore[override]
+                effects = super().step(broker, event)
+                trace.extend(f"{broker} {type(e).__name__} {getattr(e, 'correlation_id', '')}" for e in effects)
+                return list(effects)
+
+        bench = Traced({b: MemoryLog(LogConfig(durability="sync", min_insync_replicas=2)) for b in (1, 2, 3)})
+        bench.elect(1)
+        for i in range(20):
+            bench.append(1 + i // 10, i % 3 + 1)
+            bench.settle()
+            if i == 9:
+                bench.elect(2)
+        return trace
+
+    traces = [run() for _ in range(2)]
+    assert all(a == b for a, b in pairwise(traces))
+    assert len(traces[0]) > 100
+
+
+def test_variants_need_only_a_class() -> None:
+    """The classes of the roles can be replaced on a subclass of the machine."""
+
+    class Other(Replica):
+        leader_class = type("L", (Replica.leader_class,), {})
+
+    log = MemoryLog(LogConfig(durability="os"))
+    bench = Bench({1: log}, replica_class=Other)
+    bench.elect(1)
+    assert type(bench.replicas[1].seat).__name__ == "L"
