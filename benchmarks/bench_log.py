@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,17 +27,113 @@ def payloads(size: int, count: int) -> list[bytes]:
     return [random.randbytes(size) for _ in range(count)]
 
 
-def fresh(folder: Path) -> Callable[[], str]:
-    """A function that gives a new path each time and removes what stood at the one before the last."""
-    numbers = itertools.count()
+class Folders:
+    """A new folder for each round; ``clear`` removes it with what the page cache still holds of it."""
 
-    def path() -> str:
-        number = next(numbers)
-        shutil.rmtree(folder / f"{number - 2}", ignore_errors=True)
-        (folder / f"{number}").mkdir(parents=True)
-        return str(folder / f"{number}" / "it")
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._numbers = itertools.count()
+        self.path = parent
 
-    return path
+    def next(self) -> Path:
+        """A folder that is there and empty."""
+        self.path = self._parent / str(next(self._numbers))
+        self.path.mkdir(parents=True)
+        return self.path
+
+    def clear(self) -> None:
+        """Remove it."""
+        shutil.rmtree(self.path)
+
+
+class Ours(Folders):
+    """A log with durability "os"."""
+
+    def open(self) -> None:
+        """A new log."""
+        self.log = pyreplog.open_log(self.next() / "events", durability="os")
+
+    def close(self) -> None:
+        """Close and remove it."""
+        self.log.close()
+        self.clear()
+
+
+class Bare(Folders):
+    """A file that the same bytes are written to, one ``pwrite`` per call of ours."""
+
+    def __init__(self, parent: Path, data: memoryview, calls: int) -> None:
+        super().__init__(parent)
+        self.data, self.calls = data, calls
+
+    def open(self) -> None:
+        """A new file."""
+        self.file = os.open(self.next() / "file", os.O_CREAT | os.O_WRONLY, 0o600)
+
+    def run(self) -> None:
+        """Write."""
+        size = len(self.data)
+        for position in range(0, self.calls * size, size):
+            os.pwrite(self.file, self.data, position)
+
+    def close(self) -> None:
+        """Close and remove it."""
+        os.close(self.file)
+        self.clear()
+
+
+class WithLmdb(Folders):
+    """LMDB with growing keys appended, nothing synced, one transaction per call of ours."""
+
+    def __init__(self, parent: Path, values: list[bytes], calls: int) -> None:
+        super().__init__(parent)
+        self.values, self.calls = values, calls
+
+    def open(self) -> None:
+        """A new environment."""
+        self.environment = lmdb.open(str(self.next()), map_size=1 << 32, sync=False, metasync=False)
+
+    def run(self) -> None:
+        """Put."""
+        offset = 0
+        for _ in range(self.calls):
+            with self.environment.begin(write=True) as transaction:
+                put = transaction.put
+                for value in self.values:
+                    put(offset.to_bytes(8, "big"), value, append=True)
+                    offset += 1
+
+    def close(self) -> None:
+        """Close and remove it."""
+        self.environment.close()
+        self.clear()
+
+
+class WithSqlite(Folders):
+    """SQLite in WAL mode without sync, one transaction per call of ours."""
+
+    def __init__(self, parent: Path, values: list[bytes], calls: int) -> None:
+        super().__init__(parent)
+        self.rows, self.calls = [(value,) for value in values], calls
+
+    def open(self) -> None:
+        """A new database."""
+        self.database = sqlite3.connect(self.next() / "events", isolation_level=None)
+        self.database.execute("pragma journal_mode=wal")
+        self.database.execute("pragma synchronous=off")
+        self.database.execute("create table log (offset integer primary key, value blob not null)")
+
+    def run(self) -> None:
+        """Insert."""
+        for _ in range(self.calls):
+            self.database.execute("begin")
+            self.database.executemany("insert into log (value) values (?)", self.rows)
+            self.database.execute("commit")
+
+    def close(self) -> None:
+        """Close and remove it."""
+        self.database.close()
+        self.clear()
 
 
 def batch_size(folder: Path, values: list[bytes]) -> int:
@@ -51,58 +146,29 @@ def batch_size(folder: Path, values: list[bytes]) -> int:
 
 @pytest.mark.parametrize(("size", "calls"), [(100, 200), (1000, 60)], ids=["100B", "1KB"])
 def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
-    """append_many of 1000 records a call, durability "os"."""
+    """append_many of 1000 records a call, durability "os", in a log that is open. Opening and closing is not part of it, for anybody."""
     values = payloads(size, BATCH_COUNT)
-    encoded = memoryview(bytearray(batch_size(tmp_path, values)))
-    log_path, file_path, lmdb_path, sqlite_path = (fresh(tmp_path / name) for name in ("log", "file", "lmdb", "sqlite"))
+    ours = Ours(tmp_path / "log")
+    bare = Bare(tmp_path / "file", memoryview(bytearray(batch_size(tmp_path, values))), calls)
+    with_lmdb, with_sqlite = WithLmdb(tmp_path / "lmdb", values, calls), WithSqlite(tmp_path / "sqlite", values, calls)
 
-    def ours() -> None:
-        with pyreplog.open_log(log_path(), durability="os", config={"max.message.bytes": 1 << 21}) as log:
-            append = log.append_many
-            for _ in range(calls):
-                append(values)
-            assert log.end_offset == calls * BATCH_COUNT
-
-    def bare() -> None:
-        file = os.open(file_path(), os.O_CREAT | os.O_WRONLY, 0o600)
-        for position in range(0, calls * len(encoded), len(encoded)):
-            os.pwrite(file, encoded, position)
-        os.close(file)
-
-    def with_lmdb() -> None:
-        environment = lmdb.open(lmdb_path(), map_size=1 << 32, sync=False, metasync=False, subdir=True)
-        offset = 0
+    def append() -> None:
+        append_many = ours.log.append_many
         for _ in range(calls):
-            with environment.begin(write=True) as transaction:
-                for value in values:
-                    transaction.put(offset.to_bytes(8, "big"), value, append=True)
-                    offset += 1
-        environment.close()
-
-    def with_sqlite() -> None:
-        database = sqlite3.connect(sqlite_path(), isolation_level=None)
-        database.execute("pragma journal_mode=wal")
-        database.execute("pragma synchronous=off")
-        database.execute("create table log (offset integer primary key, value blob not null)")
-        rows = [(value,) for value in values]
-        for _ in range(calls):
-            database.execute("begin")
-            database.executemany("insert into log (value) values (?)", rows)
-            database.execute("commit")
-        database.close()
+            append_many(values)
 
     peers = [
-        Peer("pwrite of the same bytes", bare, 0.5),
-        Peer("LMDB, append, no sync", with_lmdb, 4.0),
-        Peer("SQLite WAL, sync off", with_sqlite, 15.0),
+        Peer("pwrite of the same bytes", bare.run, 0.5, bare.open, bare.close),
+        Peer("LMDB, append, no sync", with_lmdb.run, 4.0, with_lmdb.open, with_lmdb.close),
+        Peer("SQLite WAL, sync off", with_sqlite.run, 15.0, with_sqlite.open, with_sqlite.close),
     ]
-    duel(f"append_many, {size} B x 1000, os", ours, peers, count=calls * BATCH_COUNT)
+    duel(f"append_many, {size} B x 1000, os", append, peers, count=calls * BATCH_COUNT, prepare=ours.open, finish=ours.close)
 
 
 def test_append_nowait(duel: Duel, tmp_path: Path) -> None:
     """append_nowait one by one, 100 B, one thread, until all are acknowledged."""
     values = payloads(100, ONE_BY_ONE_COUNT)
-    log_path = fresh(tmp_path)
+    ours = Ours(tmp_path)
     settings: dict[str, Any] = {
         "test.mock.num.brokers": 1,
         "queue.buffering.max.messages": 2 * ONE_BY_ONE_COUNT,
@@ -110,15 +176,16 @@ def test_append_nowait(duel: Duel, tmp_path: Path) -> None:
         "log_level": 0,
     }
     producer = confluent_kafka.Producer(settings)
-    producer.produce("events", b"warm")
+    delivered: list[object] = []
+    producer.produce("events", b"warm", on_delivery=lambda error, _: delivered.append(error))
     assert producer.flush(30) == 0
+    assert delivered == [None]
 
-    def ours() -> None:
-        with pyreplog.open_log(log_path(), durability="os") as log:
-            append = log.append_nowait
-            for value in values:
-                ack = append(value)
-            assert ack.result().offset == ONE_BY_ONE_COUNT - 1
+    def append() -> None:
+        append_nowait = ours.log.append_nowait
+        for value in values:
+            ack = append_nowait(value)
+        assert ack.result().offset == ONE_BY_ONE_COUNT - 1
 
     def with_client() -> None:
         produce = producer.produce
@@ -126,27 +193,28 @@ def test_append_nowait(duel: Duel, tmp_path: Path) -> None:
             produce("events", value)
         assert producer.flush(60) == 0
 
-    duel("append_nowait, 100 B one by one, os", ours, [Peer("confluent-kafka produce()", with_client, 2.0)], count=ONE_BY_ONE_COUNT)
+    peer = Peer("confluent-kafka produce()", with_client, 2.0)
+    duel("append_nowait, 100 B one by one, os", append, [peer], count=ONE_BY_ONE_COUNT, prepare=ours.open, finish=ours.close)
 
 
 def test_append_waits(duel: Duel, tmp_path: Path) -> None:
     """append one by one under "sync": each call waits for the disk, as an fsync of a bare file does."""
     values = payloads(100, 200)
-    log_path, file_path = fresh(tmp_path / "log"), fresh(tmp_path / "file")
+    log = pyreplog.open_log(tmp_path / "log")
+    file = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY, 0o600)
 
-    def ours() -> None:
-        with pyreplog.open_log(log_path()) as log:
-            for value in values:
-                log.append(value)
+    def append() -> None:
+        for value in values:
+            log.append(value)
 
     def bare() -> None:
-        file = os.open(file_path(), os.O_CREAT | os.O_WRONLY, 0o600)
-        for number, value in enumerate(values):
-            os.pwrite(file, value, number * len(value))
+        for value in values:
+            os.pwrite(file, value, os.fstat(file).st_size)
             os.fdatasync(file)
-        os.close(file)
 
-    duel("append, 100 B one by one, sync", ours, [Peer("pwrite + fdatasync", bare)], count=len(values))
+    duel("append, 100 B one by one, sync", append, [Peer("pwrite + fdatasync", bare)], count=len(values))
+    log.close()
+    os.close(file)
 
 
 def test_read(duel: Duel, tmp_path: Path) -> None:

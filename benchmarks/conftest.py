@@ -21,13 +21,22 @@ import pytest
 BENCH_ROUNDS = int(os.environ.get("BENCH_ROUNDS", "9"))
 
 
+def nothing() -> None:
+    """What most peers need before and after a round."""
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should be (None: only told)."""
+    """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should be (None: only told).
+
+    ``prepare`` and ``finish`` surround every round and are not timed.
+    """
 
     name: str
     run: Callable[[], object]
     reach: float | None = None
+    prepare: Callable[[], object] = nothing
+    finish: Callable[[], object] = nothing
 
 
 class Duel(Protocol):
@@ -42,8 +51,10 @@ class Duel(Protocol):
         count: int,
         unit: str = "records",
         rounds: int = BENCH_ROUNDS,
+        prepare: Callable[[], object] = nothing,
+        finish: Callable[[], object] = nothing,
     ) -> None:
-        """``count`` is how many ``unit`` one round of anybody handles."""
+        """``count`` is how many ``unit`` one round of anybody handles; ``prepare`` and ``finish`` as of a :class:`Peer`."""
 
 
 @pytest.fixture
@@ -51,18 +62,30 @@ def duel(benchmark: Any) -> Duel:
     """Runs peers and subject in turns, ``rounds`` times after a warm-up, and reports the ratios of their median speeds."""
 
     def run(
-        what: str, subject: Callable[[], object], peers: Sequence[Peer], *, count: int, unit: str = "records", rounds: int = BENCH_ROUNDS
+        what: str,
+        subject: Callable[[], object],
+        peers: Sequence[Peer],
+        *,
+        count: int,
+        unit: str = "records",
+        rounds: int = BENCH_ROUNDS,
+        prepare: Callable[[], object] = nothing,
+        finish: Callable[[], object] = nothing,
     ) -> None:
         took: dict[str, list[float]] = {peer.name: [] for peer in peers}
 
         def run_peers() -> None:
             for peer in peers:
+                peer.prepare()
                 gc.collect()
                 started = time.perf_counter()
                 peer.run()
                 took[peer.name].append(time.perf_counter() - started)
+                peer.finish()
+            prepare()
+            gc.collect()
 
-        benchmark.pedantic(subject, setup=run_peers, rounds=rounds, iterations=1, warmup_rounds=1)
+        benchmark.pedantic(subject, setup=run_peers, teardown=finish, rounds=rounds, iterations=1, warmup_rounds=1)
         if benchmark.stats is None:  # --benchmark-disable: run once, for correctness only
             return
         own = benchmark.stats.stats.median
