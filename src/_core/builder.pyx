@@ -13,6 +13,8 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from pyreplog._core.ack import Ack
+
 from kernels cimport (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -192,6 +194,8 @@ cdef class BatchBuilder:
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
     cdef bint finished
+    cdef object outcome              # whose records `gather` takes; None: nobody's
+    cdef list timestamps             # of the records gathered
 
     def __cinit__(self, Py_ssize_t size_max=1048588):
         if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
@@ -215,6 +219,29 @@ cdef class BatchBuilder:
         """Add one record. False: it does not fit, and nothing was changed."""
         self._check_open()
         return self._add(value, key, headers, _timestamp(timestamp)) == 1
+
+    def begin(self, outcome not None, list timestamps not None):
+        """Begin the next batch, for ``gather``: each record is ``outcome``'s, and its timestamp is added to ``timestamps``."""
+        self.reset()
+        self.timestamps = timestamps
+        self.outcome = outcome
+
+    def gather(self, value, key, headers, timestamp, double now_s):
+        """Add one record and return its Ack. None: nobody's batch, full, or not plain bytes without headers; nothing was changed.
+
+        ``timestamp`` None takes ``now_s``, in seconds since 1970: a float is what the clock gives fastest.
+        Nothing in between runs Python code or lets go of the GIL, so other threads see all of it or nothing, with no lock.
+        """
+        cdef Py_ssize_t index = self.record_count
+        cdef object outcome = self.outcome
+        if outcome is None or headers != () or not (value is None or PyBytes_Check(value)) or not (key is None or PyBytes_Check(key)):
+            return None
+        if timestamp is None:
+            timestamp = <int64_t>(now_s * 1000.0)
+        if self._add(value, key, None, _timestamp(timestamp)) == 0:
+            return None
+        self.timestamps.append(timestamp)
+        return Ack(outcome, index)
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
         """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
@@ -310,12 +337,13 @@ cdef class BatchBuilder:
         )
         header.producer_epoch = producer_epoch
         p = self.memory.p
+        self.finished = True  # before the GIL may be let go: nobody adds to it any more
+        self.outcome = None
         if self.used < NOGIL_SIZE:
             batch_header_write(p, &header)
         else:
             with nogil:
                 batch_header_write(p, &header)
-        self.finished = True
         return self.memory.lend(0, self.used)
 
     def payload(self):
@@ -333,6 +361,7 @@ cdef class BatchBuilder:
                     break
             else:
                 self._use_new_memory(self.memory.capacity)
+        self.outcome = None
         self._begin()
 
     cdef void _begin(self) noexcept:

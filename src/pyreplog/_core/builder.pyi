@@ -5,6 +5,8 @@ from typing import final
 
 from typing_extensions import Buffer
 
+from pyreplog._core.ack import Ack, Outcome
+
 @final
 class BatchBuilder:
     """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time.
@@ -23,6 +25,19 @@ class BatchBuilder:
     ) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value``, ``key`` take
         any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
+    def begin(self, outcome: Outcome, timestamps: list[int]) -> None:
+        """Begin the next batch, for ``gather``: each record is ``outcome``'s, and its timestamp is added to ``timestamps``."""
+    def gather(
+        self,
+        value: Buffer | None,
+        key: Buffer | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp: int | None,
+        now_s: float,
+    ) -> Ack | None:
+        """Add one record and return its Ack. None: nobody's batch, full, or not plain bytes without headers; nothing was changed.
+        ``timestamp`` None takes ``now_s``, in seconds since 1970.
+        Any thread, without a lock, beside one that calls the other methods under one."""
     def extend(
         self,
         values: Sequence[Buffer | None],

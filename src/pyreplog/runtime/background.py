@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Background", "release"]
+__all__ = ["LINGER_S", "Background", "release"]
 
 LINGER_S: Final = 0.001
 """How long ``arm`` lets a caller go on before the thread takes part: a caller that waits by itself then pays no thread switch."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,8 +25,9 @@ from pyreplog.errors import ClosedError, ForkedError, MessageTooLargeError, Outc
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import Ack, BatchBuilder
-from pyreplog.runtime.background import Background
+from pyreplog.runtime.background import LINGER_S, Background
 from pyreplog.runtime.syncer import Syncer
+from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
 
 __all__ = ["Headers", "LogWriter"]
@@ -52,6 +54,8 @@ class LogWriter:
         self._root = root
         self._reopen = reopen
         self._now_ms = clock.wall_ms
+        # The fastest way to ask this machine's clock: `append_nowait` does it for each record.
+        self._now_s = time.time if isinstance(clock, SystemClock) else lambda: clock.wall_ms() / 1000
         self._now_ns = clock.monotonic_ns
         self._syncer = Syncer(log, self.lock, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
@@ -68,6 +72,8 @@ class LogWriter:
         self._gathering: Outcome | None = None
         self._stamps: list[int] = []
         self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
+        self._seen: Outcome | None = None
+        self._hurry = False
         self._unsynced_size = 0
         self._is_new = True
         now = self._now_ns()
@@ -150,15 +156,16 @@ class LogWriter:
 
     def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
         """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or the background thread."""
+        # One call into the core, which needs no lock. What it does not take goes the long way.
+        ack = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
+        return self._gather(value, key, headers, timestamp) if ack is None else ack
+
+    def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, given: int | None) -> Ack:
         with self.lock:
-            if timestamp is None:
-                timestamp = self._now_ms()
-            gatherer = self._gatherer
-            outcome = self._gathering
-            if outcome is None:
-                outcome = self._begin_gathering()
-            index = gatherer.count
-            if not gatherer.append(value, key, headers, timestamp):
+            timestamp = self._now_ms() if given is None else given
+            outcome = self._gathering or self._begin_gathering()
+            index = self._gatherer.count
+            if not self._gatherer.append(value, key, headers, timestamp):
                 return self._gather_anew(value, key, headers, timestamp)
             self._stamps.append(timestamp)
             return Ack(outcome, index)
@@ -167,8 +174,8 @@ class LogWriter:
         self._check()
         topic, partition = self.log.topic_partition
         self._stamps = []
-        self._gatherer.reset()
         self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
+        self._gatherer.begin(outcome, self._stamps)
         self._background.start()
         self._background.arm()
         return outcome
@@ -183,10 +190,9 @@ class LogWriter:
         index = self._gatherer.count
         if not self._gatherer.append(value, key, headers, timestamp):
             # Larger than what is usually gathered. While the lock was given up others may have begun a batch, too.
-            if index:
-                self._enter()
-                outcome, index = self._begin_gathering(), 0
+            self._enter()
             self._gatherer = BatchBuilder(self._size_max)
+            outcome, index = self._begin_gathering(), 0
             if not self._gatherer.append(value, key, headers, timestamp):
                 raise self._too_large(0)
         self._stamps.append(timestamp)
@@ -201,22 +207,22 @@ class LogWriter:
     def _write_gathered(self) -> None:
         """Append the gathered batch. Its outcome is settled here under ``os``, by the next sync under ``sync``; a failure goes to it alone."""
         outcome = self._gathering
-        if outcome is None:
-            return
-        count = self._gatherer.count
+        if outcome is None or not self._gatherer.count:
+            return  # begun, and the first record is on its way or was refused
         try:
+            batch = self._gatherer.finish()
             self._gathering = None
-            if count:
-                appended = self._write(self._gatherer.finish())
-                if self._sync_each:
-                    self._unsettled.append((appended, outcome))
-                else:
-                    outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
+            appended = self._write(batch)
+            if self._sync_each:
+                self._unsettled.append((appended, outcome))
+            else:
+                outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
         except (PyreplogError, MemoryError) as error:
             outcome.fail(error)
         except BaseException:  # Ctrl-C
             if not outcome.settled and all(waiting is not outcome for _, waiting in self._unsettled):
-                outcome.fail(OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", "interrupted"))
+                self._gathering = None
+                outcome.fail(OutcomeUnknownError(f"append of {len(self._stamps)} records to {self.log.topic_partition}", "interrupted"))
             raise
 
     # ------------------------------------------------------------------------------------------------------------------- the log
@@ -330,6 +336,7 @@ class LogWriter:
         if not pending.add_waiter(release):
             future.set_result(None)
         else:
+            self._hurry = True
             self._background.wake()
         return future
 
@@ -366,6 +373,11 @@ class LogWriter:
         with self.lock:
             if self._failure is not None or self._syncer.failure is not None:
                 return None
+            if self._gathering is not self._seen and not self._hurry:
+                # Begun since the last look: who fills batches this fast needs no help.
+                self._seen = self._gathering
+                return LINGER_S
+            self._hurry = False
             try:
                 self._enter()
                 now = self._now_ns()
@@ -406,6 +418,7 @@ class LogWriter:
             except PyreplogError as error:
                 failure = error
             self._failure = ClosedError(f"the log {self.log.topic_partition} is closed")
+            self._gatherer.reset()  # takes nothing any more
         self._background.stop()
         with self.lock:
             self._syncer.drain()
@@ -420,5 +433,6 @@ class LogWriter:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
         self.lock = threading.Lock()
         self.closed = True
+        self._gatherer.reset()
         self._failure = ForkedError("the log was opened by the parent process; open it again after fork()")
         self._gathering = None
