@@ -316,20 +316,21 @@ class AuthorityEndpoint:
         due = self.authority.next_wake_ns
         if not requests and (due is None or due > now_ns):
             return False
-        self._send(self.authority.step(requests, now_ns))
+        self.send(self.authority.step(requests, now_ns))
         return True
 
     def fence(self, broker_id: int) -> None:
         """A node was killed."""
-        self._send(self.authority.fence(broker_id, self._clock.monotonic_ns()))
+        self.send(self.authority.fence(broker_id, self._clock.monotonic_ns()))
 
     def elect_uncleanly(self, topic: str, partition: int) -> bool:
         """See :meth:`Authority.elect_uncleanly`."""
         done, replies = self.authority.elect_uncleanly(topic, partition, self._clock.monotonic_ns())
-        self._send(replies)
+        self.send(replies)
         return done
 
-    def _send(self, replies: list[AuthorityReply]) -> None:
+    def send(self, replies: Sequence[AuthorityReply]) -> None:
+        """Send what a step of the authority returned."""
         for reply in replies:
             self._transport.send(reply.peer, Response(self.address, reply.correlation_id, reply.body))
 

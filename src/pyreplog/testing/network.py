@@ -53,6 +53,8 @@ class Link:
     """Added to every delay."""
     loss: float | None = None
     """In place of the network's."""
+    duplicate: float | None = None
+    """In place of the network's; ``heal`` leaves it."""
     last_ns: int = 0
     """Arrival of the latest message that keeps its order."""
     queued: int = 0
@@ -229,7 +231,8 @@ class SimNetwork:
             return True
         self._tell("sent", source, target, Received(source, message))
         self._send(source, target, Received(source, copy), link)
-        if options.duplicate and chance.random() < options.duplicate:
+        duplicate = options.duplicate if link.duplicate is None else link.duplicate
+        if duplicate and chance.random() < duplicate:
             self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=chance.randint(0, options.reorder_max_ns))
         return True
 

@@ -1,0 +1,221 @@
+"""What breaks, when, and for how long: drawn from the world's chance, within what the acknowledgement table allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from pyreplog.quorum import CONTROLLER_ADDRESS
+
+if TYPE_CHECKING:
+    from pyreplog.testing.world import World
+
+__all__ = ["Nemesis"]
+
+DOWN_MS_MAX: Final = 1500
+
+
+class Nemesis:
+    """Does faults to a world from :meth:`start` until :meth:`stop`, which heals everything."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._rates = world.options.faults
+        self._going = False
+        self._kinds: dict[str, Callable[[], bool]] = {
+            "kill": self._kill,
+            "power_loss": self._power_loss,
+            "clean_restart": self._clean_restart,
+            "wipe": self._wipe,
+            "kill_all": self._kill_all,
+            "power_loss_of_all": self._power_loss_of_all,
+            "cut": self._cut,
+            "isolate": self._isolate,
+            "slow_link": self._slow_link,
+            "slow_disk": self._slow_disk,
+            "controller_restart": self._controller_restart,
+        }
+
+    def start(self) -> None:
+        """Begin."""
+        self._going = True
+        if any(getattr(self._rates, kind) for kind in self._kinds):
+            self._plan()
+
+    def stop(self) -> None:
+        """No more faults: heal the network, bring everybody back."""
+        self._going = False
+        world = self._world
+        world.network.heal()
+        world.network.options = type(world.network.options)(
+            delay_min_ns=world.network.options.delay_min_ns, delay_max_ns=world.network.options.delay_max_ns
+        )
+        for machine in world.machines.values():
+            machine.slow_disk = False
+        if world.endpoint is None:
+            world.start_controller()
+        for node_id in world.machines:
+            world.start(node_id)
+
+    # ------------------------------------------------------------------------------------------------------------------------- its turns
+
+    def _plan(self) -> None:
+        self._world.plan(self._random.random() * 2 * self._rates.interval_ms, self._strike)
+
+    def _strike(self) -> None:
+        if not self._going:
+            return
+        kinds = list(self._kinds)
+        (kind,) = self._random.choices(kinds, [getattr(self._rates, one) for one in kinds])
+        if self._kinds[kind]():
+            self._world.faults[kind] = self._world.faults.get(kind, 0) + 1
+        self._plan()
+
+    def _up(self) -> list[int]:
+        return [node_id for node_id, machine in self._world.machines.items() if machine.node is not None]
+
+    def _later(self, call: Callable[[], None]) -> None:
+        def act() -> None:
+            if self._going:
+                call()
+
+        self._world.plan(self._random.random() * DOWN_MS_MAX, act)
+
+    def _tell(self) -> bool:
+        return self._random.random() < self._world.options.told_of_kills
+
+    def _back(self, node_id: int) -> None:
+        self._later(lambda: self._world.start(node_id))
+
+    # ---------------------------------------------------------------------------------------------------------------------- its faults
+
+    def _kill(self) -> bool:
+        up = self._up()
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        tell = self._tell()
+        self._world.say(f"kill node {node_id}{'' if tell else ' in silence'}")
+        self._world.kill(node_id, tell=tell, silent=not tell)
+        self._back(node_id)
+        return True
+
+    def _power_loss(self) -> bool:
+        up = [one for one in self._up() if self._world.may_lose([one], wiped=False)]
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        self._world.say(f"power loss of node {node_id}")
+        self._world.lose_power(node_id, tell=self._tell())
+        self._back(node_id)
+        return True
+
+    def _clean_restart(self) -> bool:
+        up = self._up()
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        self._world.say(f"clean stop of node {node_id}")
+        self._world.stop(node_id)
+        self._back(node_id)
+        return True
+
+    def _wipe(self) -> bool:
+        up = [one for one in self._up() if self._world.may_lose([one], wiped=True)]
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        self._world.say(f"empty disk for node {node_id}")
+        self._world.wipe(node_id, tell=self._tell())
+        self._back(node_id)
+        return True
+
+    def _kill_all(self) -> bool:
+        self._world.say("kill everybody at once")
+        for node_id in self._up():
+            self._world.kill(node_id, tell=False, silent=True)
+        self._restart_all(power_loss=False)
+        return True
+
+    def _power_loss_of_all(self) -> bool:
+        if not self._world.may_lose(self._up(), wiped=False):
+            return False
+        self._world.say("power loss of everybody at once")
+        for node_id in self._up():
+            self._world.lose_power(node_id, tell=False)
+        self._restart_all(power_loss=True)
+        return True
+
+    def _restart_all(self, *, power_loss: bool) -> None:
+        world = self._world
+        if world.endpoint is not None:
+            world.stop_controller(power_loss=power_loss)
+            world.start_controller()
+        for node_id in world.machines:
+            world.plan(self._random.random() * 100, lambda one=node_id: world.start(one))
+
+    def _cut(self) -> bool:
+        addresses = [*(machine.address for machine in self._world.machines.values()), CONTROLLER_ADDRESS]
+        one, other = self._random.sample(addresses, 2)
+        both = self._random.random() < 0.5
+        network = self._world.network
+        self._world.say(f"cut {one} {'<->' if both else '->'} {other}")
+        (network.cut_both if both else network.cut)(one, other)
+        self._later(lambda: self._mend(one, other))
+        return True
+
+    def _mend(self, one: str, other: str) -> None:
+        network = self._world.network
+        network.link(one, other).cut = False
+        network.link(other, one).cut = False
+
+    def _isolate(self) -> bool:
+        """From the other nodes and the controller: clients still reach it."""
+        machines = list(self._world.machines.values())
+        alone = self._random.choice(machines).address
+        others = [*(machine.address for machine in machines if machine.address != alone), CONTROLLER_ADDRESS]
+        self._world.say(f"isolate {alone}")
+        for other in others:
+            self._world.network.cut_both(alone, other)
+
+        def rejoin() -> None:
+            for other in others:
+                self._mend(alone, other)
+
+        self._later(rejoin)
+        return True
+
+    def _slow_link(self) -> bool:
+        addresses = [*(machine.address for machine in self._world.machines.values()), CONTROLLER_ADDRESS]
+        one, other = self._random.sample(addresses, 2)
+        slow_ns = self._random.choice([20_000_000, 200_000_000])
+        self._world.say(f"slow {one} -> {other} by {slow_ns // 1_000_000} ms")
+        self._world.network.slow(one, other, slow_ns)
+        self._later(lambda: self._world.network.slow(one, other, 0))
+        return True
+
+    def _slow_disk(self) -> bool:
+        machine = self._random.choice(list(self._world.machines.values()))
+        self._world.say(f"slow disk of node {machine.node_id}")
+        machine.slow_disk = True
+
+        def mend() -> None:
+            machine.slow_disk = False
+
+        self._later(mend)
+        return True
+
+    def _controller_restart(self) -> bool:
+        world = self._world
+        if world.endpoint is None:
+            return False
+        power_loss = self._random.random() < 0.5
+        world.say("power loss of the controller" if power_loss else "kill the controller")
+        world.stop_controller(power_loss=power_loss)
+        self._later(self._controller_back)
+        return True
+
+    def _controller_back(self) -> None:
+        if self._world.endpoint is None:
+            self._world.start_controller()

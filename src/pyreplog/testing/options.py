@@ -1,0 +1,140 @@
+"""What a simulated cluster is made of and what happens to it: drawn from the seed, printed first."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from pyreplog.config import NodeConfig
+from pyreplog.testing.network import NetworkOptions
+
+__all__ = ["FaultRates", "TopicOptions", "WorldOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """One topic. ``acks``: what its producers ask for."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 3
+    min_insync_replicas: int = 2
+    durability: str = "sync"
+    segment_bytes: int = 16384
+    acks: int = -1
+
+    @property
+    def config(self) -> dict[str, str]:
+        """Its settings in Kafka's keys."""
+        return {
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "durability": self.durability,
+            "segment.bytes": str(self.segment_bytes),
+            "index.interval.bytes": "512",
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRates:
+    """Weights of the faults, and the mean time between two. A fault that would take more than the acknowledgement table allows is left out
+    when its turn comes."""
+
+    interval_ms: int = 1000
+    kill: int = 3
+    power_loss: int = 2
+    clean_restart: int = 1
+    wipe: int = 1
+    kill_all: int = 1
+    power_loss_of_all: int = 1
+    cut: int = 3
+    isolate: int = 2
+    slow_link: int = 1
+    slow_disk: int = 1
+    controller_restart: int = 1
+
+    @classmethod
+    def none(cls) -> FaultRates:
+        """No faults at all."""
+        return cls(0, *[0] * (len(dataclasses.fields(cls)) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class WorldOptions:
+    """Everything a seed decides. Times in ms of simulated time."""
+
+    nodes: int = 3
+    topics: Sequence[TopicOptions] = (TopicOptions("sync"),)
+    producers: int = 1
+    consumers: int = 1
+    burst_interval_ms: int = 40
+    burst_max: int = 4
+    value_size_max: int = 200
+    safety_ms: int = 6000
+    liveness_ms: int = 60_000
+    """At most: the liveness phase ends as soon as everything is quiet and equal."""
+    sync_delay_max_us: int = 3000
+    told_of_kills: float = 0.7
+    """Chance that the controller is told of a kill instead of having to miss heartbeats."""
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    faults: FaultRates = field(default_factory=FaultRates)
+    config: NodeConfig = field(default_factory=NodeConfig)
+
+    @classmethod
+    def drawn(cls, random: Random) -> WorldOptions:
+        """The swarm: every run is good at something else."""
+        nodes = random.choice([3, 3, 3, 4, 5])
+        return cls(
+            nodes=nodes,
+            topics=_topics(random, nodes),
+            producers=random.choice([1, 1, 2]),
+            burst_interval_ms=random.choice([15, 40, 120]),
+            burst_max=random.choice([1, 4, 8]),
+            value_size_max=random.choice([30, 200, 2000]),
+            safety_ms=random.choice([3000, 5000, 8000]),
+            sync_delay_max_us=random.choice([200, 3000, 20_000]),
+            told_of_kills=random.choice([0.0, 0.7, 1.0]),
+            network=NetworkOptions(
+                delay_max_ns=random.choice([200_000, 2_000_000, 20_000_000]),
+                loss=random.choice([0.0, 0.0, 0.01, 0.05]),
+                duplicate=random.choice([0.0, 0.0, 0.05]),
+                reorder=random.choice([0.0, 0.0, 0.1]),
+            ),
+            faults=_faults(random),
+            config=NodeConfig(
+                replica_lag_time_max_ms=random.choice([300, 1000, 2000]),
+                replica_fetch_wait_max_ms=random.choice([100, 250]),
+                replica_fetch_max_bytes=random.choice([500, 1 << 20]),
+                heartbeat_interval_ms=random.choice([100, 300]),
+                session_timeout_ms=random.choice([600, 1500]),
+                high_watermark_checkpoint_interval_ms=random.choice([300, 5000]),
+                recovery_point_checkpoint_interval_ms=random.choice([500, 60_000]),
+                log_start_offset_checkpoint_interval_ms=random.choice([700, 60_000]),
+            ),
+        )
+
+
+def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:
+    found = []
+    for number in range(random.choice([1, 1, 2])):
+        factor = random.choice([3, 3, 3, min(5, nodes), 2, 1])
+        found.append(
+            TopicOptions(
+                f"t{number}",
+                partitions=random.choice([1, 1, 2]),
+                replication_factor=factor,
+                min_insync_replicas=random.choice([factor // 2 + 1, factor // 2 + 1, random.randint(1, factor)]),
+                durability=random.choice(["sync", "sync", "os"]),
+                segment_bytes=random.choice([4096, 16384, 1 << 20]),
+                acks=random.choice([-1, -1, -1, 1]),
+            )
+        )
+    return tuple(found)
+
+
+def _faults(random: Random) -> FaultRates:
+    weights = {
+        one.name: random.choice([0, 1, 1, 3]) for one in dataclasses.fields(FaultRates) if one.name != "interval_ms"
+    }
+    return FaultRates(interval_ms=random.choice([300, 800, 2000]), **weights)

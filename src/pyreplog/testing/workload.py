@@ -1,0 +1,211 @@
+"""Seeded records, and clients that remember what they did: shared by simulations and benchmarks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from pyreplog.client import Consumer, ConsumerConfig, Producer, ProducerConfig
+from pyreplog.errors import OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError
+from pyreplog.ports import Address, Clock, Transport
+from pyreplog.record import Ack, Record
+from pyreplog.testing.options import TopicOptions
+from pyreplog.values import TopicPartition
+
+__all__ = ["Attempt", "SimConsumer", "SimProducer", "values"]
+
+_MS: Final = 1_000_000
+
+
+def values(random: Random, count: int, size: int) -> Iterator[bytes]:
+    """``count`` values of ``size`` random bytes each; the same seed gives the same."""
+    for _ in range(count):
+        yield random.randbytes(size)
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One record somebody tried to append. ``outcome``: pending, ok, refused (it was surely not appended), unknown."""
+
+    producer: int
+    number: int
+    """In the order of sending, per producer and partition."""
+    topic_partition: TopicPartition
+    acks: int
+    value: bytes
+    ack: Ack
+    outcome: str = "pending"
+    offset: int = -1
+
+
+class SimProducer:
+    """Sends bursts of unique records to the partitions of its topics, at random moments, and keeps every attempt. All of its topics have
+    the same ``acks``."""
+
+    def __init__(
+        self,
+        number: int,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        nodes: Sequence[Address],
+        topics: Sequence[TopicOptions],
+        *,
+        interval_ms: int,
+        burst_max: int,
+        size_max: int,
+    ) -> None:
+        self.number = number
+        self.address = f"producer-{number}"
+        self.attempts: list[Attempt] = []
+        self.sending = True
+        self.settled: list[Attempt] = []
+        """Those whose outcome became known in the last turn."""
+        self._clock = clock
+        self._random = random
+        self._topics = topics
+        self._interval_ns = interval_ms * _MS
+        self._burst_max = burst_max
+        self._size_max = size_max
+        self._counts: dict[TopicPartition, int] = {}
+        self._open: deque[Attempt] = deque()
+        self._next_ns = clock.monotonic_ns()
+        self._acks = topics[0].acks
+        # One request in flight: a network that reorders would otherwise reorder records, and rightly so.
+        config = ProducerConfig(acks=self._acks, max_in_flight=1, request_timeout_ms=1500, delivery_timeout_ms=4000)
+        self._machine = Producer(transport, clock, random, nodes, address=self.address, config=config)
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` is due."""
+        wake = self._machine.next_wake_ns
+        if not self.sending:
+            return wake
+        return self._next_ns if wake is None else min(wake, self._next_ns)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the outcome of everything is known."""
+        return not self._open
+
+    def poll(self) -> None:
+        """One turn: perhaps a burst; then see what became of earlier ones."""
+        machine = self._machine
+        if self.sending and self._clock.monotonic_ns() >= self._next_ns:
+            self._next_ns += 1 + int(self._random.random() * 2 * self._interval_ns)
+            for topic in self._topics:
+                try:
+                    if machine.knows(topic.name):
+                        self._burst(topic)
+                    else:
+                        machine.want(topic.name)
+                except PyreplogError:
+                    machine.want(topic.name)  # not created yet
+        while machine.poll():
+            pass
+        self.settled = []
+        unsettled: deque[Attempt] = deque()
+        for attempt in self._open:
+            if not attempt.ack.done():
+                unsettled.append(attempt)
+                continue
+            self._settle(attempt)
+            self.settled.append(attempt)
+        self._open = unsettled
+
+    def _burst(self, topic: TopicOptions) -> None:
+        random = self._random
+        for _ in range(random.randint(1, self._burst_max)):
+            topic_partition = TopicPartition(topic.name, random.randrange(topic.partitions))
+            number = self._counts[topic_partition] = self._counts.get(topic_partition, 0) + 1
+            padding = b"." * random.randint(0, self._size_max)
+            value = b"%d:%s:%d:%s" % (self.number, str(topic_partition).encode(), number, padding)
+            ack = self._machine.send(topic.name, value, partition=topic_partition.partition)
+            attempt = Attempt(self.number, number, topic_partition, self._acks, value, ack)
+            self.attempts.append(attempt)
+            self._open.append(attempt)
+
+    def _settle(self, attempt: Attempt) -> None:
+        error = attempt.ack.exception()
+        if error is None:
+            attempt.outcome = "ok"
+            offset = attempt.ack.offset
+            attempt.offset = -1 if offset is None else offset
+        elif isinstance(error, OutcomeUnknownError):
+            attempt.outcome = "unknown"
+        else:
+            attempt.outcome = "refused"
+
+
+class SimConsumer:
+    """Reads every partition from its beginning and keeps what it read."""
+
+    def __init__(
+        self, number: int, transport: Transport, clock: Clock, random: Random, nodes: Sequence[Address], topics: Sequence[TopicOptions]
+    ) -> None:
+        self.address = f"consumer-{number}"
+        self.read: dict[TopicPartition, list[tuple[int, bytes]]] = {}
+        self.fresh: list[Record] = []
+        """What the last turn brought."""
+        self.lost_position: list[OffsetOutOfRangeError] = []
+        config = ConsumerConfig(auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=1000)
+        self._machine = Consumer(transport, clock, random, nodes, address=self.address, config=config)
+        self._wanted = [TopicPartition(topic.name, partition) for topic in topics for partition in range(topic.partitions)]
+        for topic_partition in self._wanted:
+            self.read[topic_partition] = []
+        self._assigned = False
+        self._topics = topics
+        self._clock = clock
+        self._retry_ns = 0
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` is due."""
+        wake = self._machine.next_wake_ns
+        if self._assigned:
+            return wake
+        return self._retry_ns if wake is None else min(wake, self._retry_ns)
+
+    def poll(self) -> None:
+        """One turn."""
+        machine = self._machine
+        self.fresh = []
+        if not self._assigned:
+            self._assign()
+        while machine.poll():
+            pass
+        while machine.has_records:
+            try:
+                records = machine.take(1000)
+            except OffsetOutOfRangeError as error:
+                self.lost_position.append(error)
+                continue
+            except PyreplogError:
+                continue
+            for record in records:
+                assert record.value is not None
+                self.read[TopicPartition(record.topic, record.partition)].append((record.offset, record.value))
+            self.fresh.extend(records)
+            machine.poll()
+
+    def _assign(self) -> None:
+        """Once every topic is there: begin at offset 0 of everything."""
+        machine = self._machine
+        known = True
+        for topic in self._topics:
+            try:
+                if not machine.knows(topic.name):
+                    known = False
+                    machine.want(topic.name)
+            except PyreplogError:
+                known = False
+                machine.want(topic.name)
+        self._retry_ns = self._clock.monotonic_ns() + 50 * _MS
+        if known:
+            machine.assign(self._wanted)
+            for topic_partition in self._wanted:
+                machine.seek(*topic_partition, 0)
+            self._assigned = True

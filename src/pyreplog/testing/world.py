@@ -1,0 +1,539 @@
+"""A whole cluster in one process, driven by a seed: nodes, controller, clients, network, disks and faults on one simulated clock.
+
+``World(seed).run()`` draws its options from the seed, runs a *safety* phase in which things break (never more than the acknowledgement
+table allows), then heals everything and runs a *liveness* phase until all is quiet; checkers look on all the time. A broken invariant is an
+:class:`InvariantBroken` that names the seed and the command that repeats the run. The same seed gives the same run, to the last byte.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Final
+
+from pyreplog.errors import PyreplogError
+from pyreplog.log import Log, LogRoot
+from pyreplog.node import Hosted, MetadataFollower, Node
+from pyreplog.ports import Address
+from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, MetadataImage, PartitionImage, PartitionKey
+from pyreplog.replica import Replica
+from pyreplog.testing.checkers import Checker, InvariantBroken, standard_checkers
+from pyreplog.testing.clock import SimClock
+from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.network import SimNetwork, SimTransport
+from pyreplog.testing.options import TopicOptions, WorldOptions
+from pyreplog.testing.workload import SimConsumer, SimProducer
+from pyreplog.values import TopicPartition
+from pyreplog.wire import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse, Request
+
+__all__ = ["Machine", "World"]
+
+_MS: Final = 1_000_000
+SETUP_MS: Final = 10_000
+STEPS_MAX: Final = 2_000_000
+
+
+class Machine:
+    """One computer: a disk, and while it is up a node on it."""
+
+    def __init__(self, world: World, node_id: int) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.address = f"node-{node_id}"
+        self.disk = world.new_disk()
+        self.node: Node | None = None
+        self.root: LogRoot | None = None
+        self.transport: SimTransport | None = None
+        self.slow_disk = False
+        self.starts = 0
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the node is due."""
+        return None if self.node is None else self.node.next_wake_ns
+
+    def start(self) -> None:
+        """Open the root and begin."""
+        world = self.world
+        self.starts += 1
+        random = Random(world.random.getrandbits(64))
+        self.root = world.open_root(self, random)
+        self.transport = world.network.endpoint()
+        self.node = world.make_node(self, random)
+
+    def kill(self, *, silent: bool = False) -> None:
+        """The process dies; what was written stays."""
+        if self.transport is not None:
+            self.transport.close(silent=silent)
+        self.disk.kill()
+        self.node = self.root = self.transport = None
+
+    def lose_power(self) -> None:
+        """What was not synced may be gone."""
+        self.kill(silent=True)
+        self.disk = self.disk.crash(Random(self.world.random.getrandbits(64)))
+        self.disk.manual = True
+
+    def stop(self) -> None:
+        """A clean shutdown."""
+        if self.node is not None:
+            self.node.close()
+        self.node = self.root = self.transport = None
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        self.kill(silent=True)
+        self.disk = self.world.new_disk()
+
+    def poll(self) -> None:
+        """One turn of the node."""
+        if self.node is not None:
+            self.node.poll()
+
+
+class World:
+    """See the module's text. ``replica_class`` puts a known-bad variant in the place of the replica."""
+
+    def __init__(
+        self,
+        seed: int,
+        options: WorldOptions | None = None,
+        *,
+        replica_class: type[Replica] = Replica,
+        checkers: Sequence[Checker] | None = None,
+    ) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.options = options if options is not None else WorldOptions.drawn(self.random)
+        self.clock = SimClock()
+        self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), self.options.network)
+        self.steps = 0
+        self.faults: dict[str, int] = {}
+        """How often which fault was done."""
+        self.events: list[str] = []
+        """What was done to the cluster and when, in words."""
+        self.checkers = list(checkers) if checkers is not None else standard_checkers()
+        self.machines: dict[int, Machine] = {}
+        self.producers: list[SimProducer] = []
+        self.consumers: list[SimConsumer] = []
+        self.lost: dict[TopicPartition, dict[int, None]] = {}
+        """Replicas that lost something the table says they may, and have not been in sync since."""
+        self.controller_disk = self.new_disk(manual=False)
+        self.endpoint: AuthorityEndpoint | None = None
+        self.cluster_id = ""
+        self._replica_class = replica_class
+        self._controller_transport: SimTransport | None = None
+        self._plans: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._syncs: dict[int, dict[int, None]] = {}
+        self._wakes: dict[Address, int | None] = {}
+        self._members: dict[Address, Machine | SimProducer | SimConsumer | World] = {}
+        self._digest = 0
+        self._begin()
+
+    # ---------------------------------------------------------------------------------------------------------------------- making it
+
+    def new_disk(self, *, manual: bool = True) -> SimDisk:
+        """An empty disk with a chance of its own."""
+        return SimDisk(Random(self.random.getrandbits(64)), clock=self.clock, manual=manual)
+
+    def open_root(self, machine: Machine, random: Random) -> LogRoot:
+        """The machine's root, opened for writing."""
+        path = machine.address
+        return LogRoot.open(machine.disk, path, clock=self.clock, random=random, node_id=machine.node_id, cluster_id=self.cluster_id)
+
+    def make_node(self, machine: Machine, random: Random) -> Node:
+        """The machine's node."""
+        assert machine.root is not None
+        assert machine.transport is not None
+        replica_class = self._replica_class
+
+        class Metadata(MetadataFollower):
+            pass
+
+        class OneNode(Node):
+            metadata_class = Metadata
+
+        Metadata.replica_class = replica_class
+        return OneNode(
+            machine.node_id, machine.root, machine.disk, machine.transport, self.clock, self.options.config, CONTROLLER_ADDRESS, random
+        )
+
+    def _begin(self) -> None:
+        options = self.options
+        self._members[CONTROLLER_ADDRESS] = self
+        self.start_controller()
+        for node_id in range(1, options.nodes + 1):
+            machine = self.machines[node_id] = Machine(self, node_id)
+            self._members[machine.address] = machine
+            machine.start()
+            self._after(machine.address)
+        self.run_until(lambda: all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes, SETUP_MS)
+        self._create_topics()
+        nodes = [machine.address for machine in self.machines.values()]
+        by_acks: dict[int, list[TopicOptions]] = {}
+        for topic in options.topics:
+            by_acks.setdefault(topic.acks, []).append(topic)
+        for topics in by_acks.values():
+            for _ in range(options.producers):
+                self._add_producer(nodes, topics)
+        for number in range(options.consumers):
+            consumer = SimConsumer(number, self.network.endpoint(), self.clock, self._chance(), nodes, options.topics)
+            self.consumers.append(consumer)
+            self._members[consumer.address] = consumer
+            self._after(consumer.address)
+
+    def _add_producer(self, nodes: Sequence[Address], topics: Sequence[TopicOptions]) -> None:
+        options = self.options
+        producer = SimProducer(
+            len(self.producers),
+            self.network.endpoint(),
+            self.clock,
+            self._chance(),
+            nodes,
+            topics,
+            interval_ms=options.burst_interval_ms,
+            burst_max=options.burst_max,
+            size_max=options.value_size_max,
+        )
+        self.producers.append(producer)
+        self._members[producer.address] = producer
+        for node in nodes:
+            # Without idempotence a request that the network doubles is two requests: that is no fault of the log.
+            self.network.link(producer.address, node).duplicate = 0.0
+        self._after(producer.address)
+
+    def _create_topics(self) -> None:
+        assert self.endpoint is not None
+        wanted = [
+            CreatableTopic(
+                one.name, one.partitions, one.replication_factor, configs=[CreatableTopicConfig(key, value) for key, value in one.config.items()]
+            )
+            for one in self.options.topics
+        ]
+        replies = self.endpoint.authority.step([Request("world", 0, CreateTopicsRequest(wanted))], self.clock.monotonic_ns())
+        (body,) = [reply.body for reply in replies if reply.peer == "world"]
+        assert isinstance(body, CreateTopicsResponse)
+        assert all(topic.error_code == 0 for topic in body.topics), body
+        self.endpoint.send([reply for reply in replies if reply.peer != "world"])
+        self._after(CONTROLLER_ADDRESS)
+
+    def _chance(self) -> Random:
+        return Random(self.random.getrandbits(64))
+
+    # ------------------------------------------------------------------------------------------------------------------- the controller
+
+    def start_controller(self) -> None:
+        """The controller starts from its file."""
+        authority = Authority.open(self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns())
+        self.cluster_id = authority.cluster_id
+        self._controller_transport = self.network.endpoint()
+        self.endpoint = AuthorityEndpoint(authority, self._controller_transport, self.clock)
+        self._after(CONTROLLER_ADDRESS)
+
+    def stop_controller(self, *, power_loss: bool) -> None:
+        """The controller dies."""
+        assert self._controller_transport is not None
+        self._controller_transport.close(silent=power_loss)
+        self.controller_disk.kill()
+        if power_loss:
+            self.controller_disk = self.controller_disk.crash(self._chance())
+        self.endpoint = None
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When the controller is due."""
+        return None if self.endpoint is None else self.endpoint.next_wake_ns
+
+    def poll(self) -> None:
+        """One turn of the controller."""
+        if self.endpoint is not None:
+            self.endpoint.poll()
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata as the controller has it, or had it."""
+        if self.endpoint is not None:
+            self._last_image = self.endpoint.authority.image
+        return self._last_image
+
+    # ------------------------------------------------------------------------------------------------------------------------ the loop
+
+    def plan(self, after_ms: float, call: Callable[[], None]) -> None:
+        """Have ``call`` made after so long."""
+        self._plan_at(self.clock.monotonic_ns() + int(after_ms * _MS), call)
+
+    def _plan_at(self, at_ns: int, call: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._plans, (at_ns, self._sequence, call))
+
+    def step(self) -> None:
+        """The next moment at which anything happens, and what happens then."""
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            self.broken("liveness", f"no end after {STEPS_MAX} steps")
+        now = self.clock.monotonic_ns()
+        times = [wake for wake in self._wakes.values() if wake is not None]
+        arrival = self.network.next_arrival_ns
+        if arrival is not None:
+            times.append(arrival)
+        if self._plans:
+            times.append(self._plans[0][0])
+        moment = max(min(times), now)
+        self.clock.advance_to(moment)
+        due = dict.fromkeys(self.network.deliver_due())
+        while self._plans and self._plans[0][0] <= moment:
+            heapq.heappop(self._plans)[2]()
+        for address, wake in list(self._wakes.items()):
+            if wake is not None and wake <= moment:
+                due[address] = None
+        for address in due:
+            self._turn(address)
+
+    def _turn(self, address: Address) -> None:
+        member = self._members.get(address)
+        if member is None:
+            return
+        member.poll()
+        self._after(address)
+
+    def touch(self, address: Address) -> None:
+        """Something was done to ``address`` from outside: give it a turn."""
+        self._turn(address)
+
+    def _after(self, address: Address) -> None:
+        """After a turn: what it submitted, when it is due next, and what the checkers say."""
+        member = self._members[address]
+        wake = member.next_wake_ns
+        now = self.clock.monotonic_ns()
+        # A member that is due for ever would stop the clock.
+        self._wakes[address] = None if wake is None else max(wake, now + 1)
+        if isinstance(member, Machine):
+            self._plan_syncs(member)
+            if member.node is not None:
+                self._note(address, member.node)
+                for checker in self.checkers:
+                    checker.node_turn(self, member)
+        elif isinstance(member, SimProducer):
+            for attempt in member.settled:
+                for checker in self.checkers:
+                    checker.settled(self, attempt)
+        elif isinstance(member, SimConsumer):
+            for record in member.fresh:
+                for checker in self.checkers:
+                    checker.read(self, member, record)
+        elif self.endpoint is not None:
+            for checker in self.checkers:
+                checker.controller_turn(self, self.image)
+
+    def _plan_syncs(self, machine: Machine) -> None:
+        disk = machine.disk
+        pending = disk.pending_syncs
+        if not pending:
+            return
+        planned = self._syncs.setdefault(id_of(machine), {})
+        for token in pending:
+            if token in planned:
+                continue
+            planned[token] = None
+            longest = self.options.sync_delay_max_us * 1000 * (50 if machine.slow_disk else 1)
+            self._plan_at(self.clock.monotonic_ns() + self.random.randint(10_000, max(longest, 10_000)), lambda t=token: self._synced(machine, disk, t))
+
+    def _synced(self, machine: Machine, disk: SimDisk, token: int) -> None:
+        self._syncs.get(id_of(machine), {}).pop(token, None)
+        if machine.disk is disk and machine.node is not None and token in disk.pending_syncs:
+            disk.complete(token)
+            self._turn(machine.address)
+
+    def _note(self, address: Address, node: Node) -> None:
+        """Take the turn into the digest of the run."""
+        ends = [(hosted.log.end_offset, hosted.log.high_watermark, hosted.replica.leader_epoch) for hosted in node.hosted.values()]
+        self._digest = zlib.crc32(f"{self.clock.monotonic_ns()} {address} {ends}".encode(), self._digest)
+
+    @property
+    def digest(self) -> int:
+        """A number that tells two runs apart: of every turn of every node, when it was and how its logs stood."""
+        return self._digest
+
+    def run_until(self, done: Callable[[], bool], within_ms: float) -> bool:
+        """Step until ``done`` or the time is over; whether it was done."""
+        end = self.clock.monotonic_ns() + int(within_ms * _MS)
+        while not done():
+            if self.clock.monotonic_ns() >= end:
+                return False
+            self.step()
+        return True
+
+    def run_for(self, ms: float) -> None:
+        """Step for so long."""
+        self.run_until(lambda: False, ms)
+
+    def say(self, text: str) -> None:
+        """Note what is done to the cluster."""
+        self.events.append(f"{self.clock.monotonic_ns() / 1e9:9.4f} s  {text}")
+        self._digest = zlib.crc32(text.encode(), self._digest)
+
+    def broken(self, rule: str, about: str) -> None:
+        """Raise :class:`InvariantBroken`."""
+        raise InvariantBroken(rule, about, self.seed, self.clock.monotonic_ns(), self.events)
+
+    # ------------------------------------------------------------------------------------------------------------------- looking at it
+
+    def partitions(self) -> list[tuple[TopicPartition, PartitionKey, PartitionImage]]:
+        """Every partition as the controller has it."""
+        return [
+            (TopicPartition(topic.name, number), (topic.topic_id, number), partition)
+            for topic in self.image.topics.values()
+            for number, partition in topic.partitions.items()
+        ]
+
+    def hosted(self, node_id: int, key: PartitionKey) -> Hosted | None:
+        """What a machine hosts of a partition, while it is up."""
+        node = self.machines[node_id].node
+        return None if node is None else node.hosted.get(key)
+
+    def log_of(self, node_id: int, key: PartitionKey) -> Log | None:
+        """Its log, while it is up."""
+        hosted = self.hosted(node_id, key)
+        return None if hosted is None else hosted.log
+
+    def topic_options(self, name: str) -> TopicOptions:
+        """As drawn."""
+        return next(one for one in self.options.topics if one.name == name)
+
+    # ---------------------------------------------------------------------------------------------------------------------- what breaks
+
+    def kill(self, node_id: int, *, tell: bool = True, silent: bool = False) -> None:
+        """A node's process dies."""
+        self.machines[node_id].kill(silent=silent)
+        self._gone(node_id, tell=tell)
+
+    def lose_power(self, node_id: int, *, tell: bool = True) -> None:
+        """A node's machine loses power. REQUIRES :meth:`may_lose_power` where the table is to hold."""
+        for topic_partition, options in self._copies(node_id):
+            if options.durability == "os":
+                self.lost.setdefault(topic_partition, {})[node_id] = None
+        self.machines[node_id].lose_power()
+        self._gone(node_id, tell=tell)
+
+    def wipe(self, node_id: int, *, tell: bool = True) -> None:
+        """A node's disk is replaced by an empty one."""
+        for topic_partition, _ in self._copies(node_id):
+            self.lost.setdefault(topic_partition, {})[node_id] = None
+        self.machines[node_id].wipe()
+        self._gone(node_id, tell=tell)
+
+    def stop(self, node_id: int) -> None:
+        """A clean shutdown."""
+        self.machines[node_id].stop()
+        self._gone(node_id, tell=True)
+
+    def _gone(self, node_id: int, *, tell: bool) -> None:
+        address = self.machines[node_id].address
+        self._wakes[address] = None
+        self._syncs.pop(node_id, None)
+        if tell and self.endpoint is not None:
+            self.endpoint.fence(node_id)
+            self._after(CONTROLLER_ADDRESS)
+
+    def start(self, node_id: int) -> None:
+        """A node that is down comes back."""
+        machine = self.machines[node_id]
+        if machine.node is None:
+            try:
+                machine.start()
+            except PyreplogError as error:
+                self.broken("start", f"node {node_id} cannot start: {error}")
+            self._after(machine.address)
+
+    def _copies(self, node_id: int) -> list[tuple[TopicPartition, TopicOptions]]:
+        return [(name, self.topic_options(name.topic)) for name, _, partition in self.partitions() if node_id in partition.replicas]
+
+    def _forget_losses(self) -> None:
+        """Who is in sync again, as the incarnation that runs now, has everything again."""
+        for name, _, partition in self.partitions():
+            lost = self.lost.get(name)
+            for node_id in list(lost or ()):
+                root = self.machines[node_id].root
+                broker = self.image.brokers.get(node_id)
+                same = root is not None and broker is not None and broker.incarnation_id == root.incarnation_id
+                if lost is not None and same and node_id in partition.isr:
+                    del lost[node_id]
+
+    def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
+        """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition at most
+        ``min.insync.replicas`` - 1 copies may lack something at a time."""
+        self._forget_losses()
+        for name, _, partition in self.partitions():
+            options = self.topic_options(name.topic)
+            if not wiped and options.durability == "sync":
+                continue
+            lost = dict.fromkeys([*self.lost.get(name, ()), *(one for one in node_ids if one in partition.replicas)])
+            if any(one in partition.replicas for one in node_ids) and len(lost) > options.min_insync_replicas - 1:
+                return False
+        return True
+
+    # ------------------------------------------------------------------------------------------------------------------------- the run
+
+    def run(self) -> None:
+        """Safety, then liveness. Raises :class:`InvariantBroken`."""
+        from pyreplog.testing.nemesis import Nemesis  # noqa: PLC0415  (a nemesis acts on a world)
+
+        nemesis = Nemesis(self)
+        nemesis.start()
+        self.run_for(self.options.safety_ms)
+        nemesis.stop()
+        for producer in self.producers:
+            producer.sending = False
+            self._after(producer.address)
+        self.say("everything is healed")
+        if not self.run_until(self._quiet, self.options.liveness_ms):
+            self.broken("liveness", self._unrest())
+        for checker in self.checkers:
+            checker.final(self)
+
+    def _quiet(self) -> bool:
+        return self._unrest() == ""
+
+    def _unrest(self) -> str:
+        """What keeps the cluster from being quiet and whole; empty when nothing does."""
+        for producer in self.producers:
+            if not producer.is_idle:
+                return f"{producer.address} waits for outcomes"
+        for name, key, partition in self.partitions():
+            if partition.leader < 0:
+                return f"{name} has no leader: {partition}"
+            if len(partition.isr) != len(partition.replicas):
+                return f"{name} is not all in sync: {partition}"
+            leader = self.log_of(partition.leader, key)
+            if leader is None:
+                return f"{name}: node {partition.leader} leads and does not host it"
+            if leader.high_watermark != leader.end_offset:
+                return f"{name}: high watermark {leader.high_watermark} of {leader.end_offset}"
+            for node_id in partition.replicas:
+                log = self.log_of(node_id, key)
+                if log is None or log.end_offset != leader.end_offset or log.high_watermark != leader.high_watermark:
+                    return f"{name}: node {node_id} has not caught up with node {partition.leader}"
+            for consumer in self.consumers:
+                read = consumer.read.get(name)
+                if (read[-1][0] + 1 if read else 0) != leader.end_offset:
+                    return f"{name}: {consumer.address} has not read everything"
+        return ""
+
+    def about(self) -> str:
+        """The options, for people."""
+        options = self.options
+        lines = [f"seed {self.seed}: {options.nodes} nodes, {options.safety_ms} ms, {len(self.producers)} producers"]
+        lines += [f"  {topic}" for topic in options.topics]
+        lines += [f"  {options.network}", f"  {options.faults}", f"  {options.config}"]
+        return "\n".join(lines)
+
+
+def id_of(machine: Machine) -> int:
+    """What names a machine for good."""
+    return machine.node_id
+
+
+Results = Mapping[str, int]
