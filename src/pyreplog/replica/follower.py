@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Follower"]
 
 BACKOFF_MAX_NS: Final = 1_000_000_000
+FIRST_PAUSES: Final = 16
+"""The first pause is ``replica_fetch_backoff_ms`` divided by this; it doubles."""
 MARK_INTERVAL_NS: Final = 1_000_000
 """While records stream in, the mark follows the high watermark this often: nothing is acknowledged on the strength of a follower's mark."""
 
@@ -100,8 +102,9 @@ class Follower(Seat):
             self.machine.wake_by(self.retry_at)
 
     def back_off(self, now_ns: int, *, longest: bool = False) -> None:
-        """Pause before the next fetch: twice as long as the last time, up to a second."""
-        first = self.machine.config.replica_fetch_backoff_ms * 1_000_000
+        """Pause before the next fetch: twice as long as the last time, up to a second. The first pauses are short, because most causes (the
+        leader hears of its epoch a moment later than we do) are over at once."""
+        first = self.machine.config.replica_fetch_backoff_ms * 1_000_000 // FIRST_PAUSES
         self.backoff_ns = BACKOFF_MAX_NS if longest else min(max(first, 2 * self.backoff_ns), BACKOFF_MAX_NS)
         self.retry_at = now_ns + self.backoff_ns
         self.machine.wake_by(self.retry_at)
