@@ -167,6 +167,11 @@ class Following:
             if session.address == peer and (session.unanswered or session.session_id):
                 self._pause(session)
 
+    def resume(self) -> None:
+        """This incarnation is registered (again): what waited for that goes out."""
+        for session in self._sessions.values():
+            self._retry(session)
+
     def flush(self) -> None:
         """Send what was gathered in this turn."""
         while self._dirty:

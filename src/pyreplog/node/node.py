@@ -103,7 +103,7 @@ class Node:
         self._lifecycle = Lifecycle(effects, standing, root, config, node_id, controller_address)
         self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, node_id, controller_address)
         self._checkpoints = Checkpoints(effects, root, config, self._storage_error)
-        self._lifecycle.on_registered = self._metadata.registered
+        self._lifecycle.on_registered = self._registered
         self._metadata.on_caught_up = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
@@ -232,6 +232,10 @@ class Node:
         self._fetch.offset_for_leader_epoch(message, message.body)
 
     # ----------------------------------------------------------------------------------------------------------------------- troubles
+
+    def _registered(self) -> None:
+        self._metadata.registered()
+        self._following.resume()
 
     def _removed(self, hosted: Hosted) -> None:
         self._following.forget(hosted)
