@@ -54,7 +54,13 @@ static uint32_t crc32c_portable(uint32_t crc, const uint8_t *p, size_t size) {
 
 #if CRC32C_X86_64
 
-#define CRC32C_INSTRUCTION __attribute__((target("sse4.2,pclmul")))
+/* Newer clang counts the instruction apart from the rest of SSE 4.2. */
+#if defined(__clang__) && __clang_major__ >= 14
+#define CRC32C_SSE "sse4.2,crc32,pclmul"
+#else
+#define CRC32C_SSE "sse4.2,pclmul"
+#endif
+#define CRC32C_INSTRUCTION __attribute__((target(CRC32C_SSE)))
 
 static inline bool has_instruction(void) { return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"); }
 
@@ -160,7 +166,7 @@ CRC32C_INSTRUCTION static uint32_t crc32c_instruction(uint32_t start, const uint
 
 #if CRC32C_X86_64
 
-#define CRC32C_FOLDING __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
+#define CRC32C_FOLDING __attribute__((target("avx512f,avx512vl,vpclmulqdq," CRC32C_SSE)))
 
 static inline bool has_folding(void) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("vpclmulqdq") &&
