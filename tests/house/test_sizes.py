@@ -48,7 +48,8 @@ def test_modules_say_what_they_are() -> None:
         if ast.get_docstring(module) is None:
             found.append(where(path, 1))
         for node in module.body:
-            public = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
-            if public and ast.get_docstring(node) is None:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if not node.name.startswith("_") and ast.get_docstring(node) is None:
                 found.append(f"{where(path, node)} {node.name}")
     assert not found, "\n".join(found)
