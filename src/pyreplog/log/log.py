@@ -116,7 +116,6 @@ class Log:
         write_topic_id(disk, directory, topic_id)
         write_config(disk, directory, config)
         segment = Segment.create(disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms())
-        segment.synced = True
         epochs = EpochCache()
         mark = MarkFile.create(
             disk,
@@ -462,6 +461,7 @@ class Log:
             return active
         try:
             active.close_for_writing()
+            active.synced = False
             segment = Segment.create(
                 self.disk, self.directory, base, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
             )
@@ -662,7 +662,6 @@ class Log:
             segment = Segment.create(
                 self.disk, self.directory, start_offset, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
             )
-            segment.synced = True
             self.disk.sync_directory(self.directory)
         except StorageError as error:
             self.poison(error)

@@ -112,9 +112,10 @@ class LogRoot:
         before = read_incarnation(disk, path)
         farewell = read_farewell(disk, path)
         boot_id = disk.boot_id()
-        # A marker that is not of the incarnation that wrote last: somebody else, such as a broker, wrote here since. Then our marks are void.
-        foreign = farewell is not None and before is not None and farewell.incarnation_id != before.incarnation_id
-        self.clean = farewell is not None and not foreign
+        # A marker that names no incarnation is that of a broker, which wrote here since: then our marks are void. One that names an
+        # earlier incarnation is left from a start that ended before it was removed.
+        foreign = farewell is not None and before is not None and farewell.incarnation_id == ""
+        self.clean = farewell is not None and (before is None or farewell.incarnation_id == before.incarnation_id)
         self.same_boot = before is not None and before.boot_id != "" and before.boot_id == boot_id
         if farewell is not None:
             self.previous_broker_epoch = farewell.broker_epoch

@@ -7,6 +7,7 @@ checked against the batch they name, and where they lie they are rebuilt from th
 from __future__ import annotations
 
 import errno
+import zlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,6 +34,8 @@ _MAGIC_POSITION: Final = 16
 _LENGTH_POSITION: Final = 8
 _LOG_OVERHEAD: Final = 12
 _MAGIC: Final = 2
+_OLD_LENGTH_MIN: Final = 14
+_OLD_LENGTH_MAX: Final = 64 << 20
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -520,12 +523,15 @@ class Segment:
 
 
 def describe_damage(file: File, position: int, size: int, reason: str) -> str:
-    """``reason``, or what to know about the old message format where the bytes at ``position`` are of it."""
-    if position + HEADER_UP_TO_MAGIC <= size:
+    """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""
+    rest = size - position - _LOG_OVERHEAD
+    if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, HEADER_UP_TO_MAGIC)
-        if len(head) == HEADER_UP_TO_MAGIC and head[_MAGIC_POSITION] in (0, 1):
-            length = int.from_bytes(head[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
-            if 14 <= length <= size - position - _LOG_OVERHEAD:
+        length = int.from_bytes(head[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
+        if head[_MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
+            # Torn bytes may look like one: its checksum (the one of zlib) decides.
+            body = file.read_at(position + _LOG_OVERHEAD, length)
+            if zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
                 return (
                     f"magic {head[_MAGIC_POSITION]}: a message in the format of Kafka before 0.11, which is not read; "
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
