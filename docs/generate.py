@@ -82,6 +82,8 @@ def class_entry(node: ast.ClassDef) -> list[str]:
     for part in node.body:
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             made = part.name in {"__init__", "__new__"}
+            if made and (ast.get_docstring(part) or "").startswith("Made by"):
+                continue
             if part.name.startswith("_") and not made:
                 continue
             if any(isinstance(mark, ast.Name) and mark.id == "property" for mark in part.decorator_list):
