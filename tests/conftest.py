@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -12,3 +13,8 @@ settings.register_profile("default", deadline=None, derandomize=bool(os.environ.
 settings.register_profile("quick", settings.get_profile("default"), max_examples=20)
 settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--rewrite`` of the scripts."""
+    parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts anew")

@@ -218,7 +218,7 @@ class Bench:
         raise AssertionError("does not settle")
 
     def _state(self) -> list[object]:
-        return [
+        return [repr(self.fetches)] + [
             (b, r.role, r.leader_epoch, r.partition_epoch, r.isr, log.end_offset, log.flushed_offset, log.high_watermark, len(self.results))
             for (b, r), log in zip(self.replicas.items(), self.logs.values(), strict=True)
         ]

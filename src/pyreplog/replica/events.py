@@ -5,8 +5,8 @@ before it steps the same replica again. Everything a step does to the log itself
 returns; effects are what needs somebody else.
 
 **Durability is the order of things.** A ``Reply`` is emitted only when what it says is true: whatever waits for a sync is answered in the
-  step of the ``Synced`` event, never before; and the step that moves the high watermark writes the log's mark (``Log.write_mark``, no
-  fsync) before it emits the first ``Reply`` that depends on it. So the node may carry out effects one by one, with no rule of its own.
+step of the ``Synced`` event, never before; and the step that moves the high watermark writes the log's mark (``Log.write_mark``, no
+fsync) before it emits the first ``Reply`` that depends on it. So the node may carry out effects one by one, with no rule of its own.
 
 **Duplicates and delays.** Any event that stems from a message may come late, twice or never; the machine compares epochs, tokens and
 identities itself. ``source`` and ``correlation_id`` are the node's and are only handed back.
