@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -37,6 +38,9 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in (_DEFAULTS | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with warnings.catch_warnings():
+        # Spark says that it does not know pandas 3 yet; nothing here uses pandas.
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
