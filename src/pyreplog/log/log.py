@@ -279,7 +279,7 @@ class Log:
     @property
     def incomplete(self) -> bool:
         """Whether this replica may miss acknowledged records (kept in the mark)."""
-        return self._mark.state.incomplete
+        return self._mark.incomplete
 
     @property
     def failure(self) -> Exception | None:
@@ -340,7 +340,12 @@ class Log:
         next_offset = base + header_count
         max_timestamp = header.max_timestamp
         active = self._active
-        if active.size > self._segment_size_max - size or self._is_full(size, next_offset - 1, max_timestamp):
+        if (
+            active.size > self._segment_size_max - size
+            or next_offset > self._roll_offset
+            or active.entries_left <= 0
+            or (max_timestamp > self._roll_timestamp and self._is_old(max_timestamp))
+        ):
             active = self._roll()
         try:
             active.append((view,), size, next_offset - 1, max_timestamp)
@@ -397,14 +402,19 @@ class Log:
         """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``."""
         first = batches[0]
         last_offset = batches[-1][1]
-        if first[0] - self.end_offset > INT32_MAX and not self._mark.state.adopted:
+        if first[0] - self.end_offset > INT32_MAX and not self._mark.adopted:
             # A segment cannot bridge such a gap, so there will be one between segments: say that it is none of damage.
             self._mark.write_state(self._state()._replace(adopted=True))
         for base, _, epoch, _, _ in batches:
             if epoch != self.epochs.latest:
                 self._assign_epoch(epoch, base)
         active = self._active
-        if active.size > self._segment_size_max - total or self._is_full(total, last_offset, first[4]):
+        if (
+            active.size > self._segment_size_max - total
+            or last_offset >= self._roll_offset
+            or active.entries_left < len(batches)
+            or self._is_old(first[4])
+        ):
             # The new segment begins where the log ends, unless the batches are too far away for its indexes.
             active = self._roll(self.end_offset if last_offset - self.end_offset <= INT32_MAX else first[0])
         try:
@@ -441,17 +451,25 @@ class Log:
             set_append_time(view, self.clock.wall_ms())
         return view, RecordBatch(view)
 
-    def _is_full(self, size: int, last_offset: int, max_timestamp: int) -> bool:
+    def _is_old(self, max_timestamp: int) -> bool:
+        """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
         active = self._active
-        return active.is_full(
-            size,
-            last_offset,
-            max_timestamp,
-            size_max=self._segment_size_max,
-            age_max_ms=self._config.segment_ms,
-            index_size_max=self._config.segment_index_bytes,
-            wall_ms=self.clock.wall_ms() if active.first_timestamp < 0 else 0,
-        )
+        if active.size == 0:
+            return False
+        if active.first_timestamp >= 0:
+            self._roll_timestamp = active.first_timestamp + self._config.segment_ms
+            return max_timestamp > self._roll_timestamp
+        # No timestamps to go by: asked anew for each batch.
+        self._roll_timestamp = -INT64_MAX
+        return self.clock.wall_ms() - active.created_ms > self._config.segment_ms
+
+    def _write_to(self, segment: Segment) -> None:
+        """Make ``segment`` the one being written: work out once where it will be full."""
+        self._active = segment
+        segment.limit_entries(self._config.segment_index_bytes)
+        self._roll_offset = segment.base_offset + INT32_MAX + 1
+        # Until somebody asks for real; any timestamp does.
+        self._roll_timestamp = -INT64_MAX
 
     def _roll(self, base_offset: int | None = None) -> Segment:
         """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""
@@ -471,7 +489,7 @@ class Log:
             self._write_failed(error)
             raise
         self._segments.append(segment)
-        self._active = segment
+        self._write_to(segment)
         return segment
 
     def _assign_epoch(self, epoch: int, offset: int) -> None:
@@ -561,7 +579,7 @@ class Log:
     def set_incomplete(self, incomplete: bool) -> None:
         """Keep whether this replica may miss acknowledged records; durable when it returns."""
         self._check_open()
-        if self._mark.state.incomplete != incomplete:
+        if self._mark.incomplete != incomplete:
             self._mark.write_state(self._state()._replace(incomplete=incomplete))
             self._mark.sync()
 
@@ -639,9 +657,8 @@ class Log:
         self._tail.clear()
         target = self._segments.end_below(offset)
         self._lower(target)
-        active = self._segments.truncate(offset, self.clock.wall_ms())
-        self._active = active
-        self.end_offset = active.next_offset
+        self._write_to(self._segments.truncate(offset, self.clock.wall_ms()))
+        self.end_offset = self._active.next_offset
         self._clamp()
         if self.epochs.truncate_from_end(self.end_offset):
             self._write_epochs()
@@ -667,7 +684,7 @@ class Log:
             self.poison(error)
             raise
         self._segments.append(segment)
-        self._active = segment
+        self._write_to(segment)
         self.start_offset = self.end_offset = self.flushed_offset = self.high_watermark = start_offset
         self.epochs.clear()
         self._write_epochs()
@@ -675,8 +692,7 @@ class Log:
 
     def _lower(self, offset: int) -> None:
         """Before a cut at ``offset``: no mark on the disk may promise what is about to go."""
-        state = self._mark.state
-        if offset >= state.synced_end and offset >= state.high_watermark and offset >= self.flushed_offset:
+        if offset >= self._mark.promises and offset >= self.flushed_offset:
             return
         self.flushed_offset = min(self.flushed_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
@@ -717,6 +733,7 @@ class Log:
         self._rewrites = self._append_time or self._codec is not None
         self._segment_size_max = config.segment_bytes
         self._size_limit = min(config.max_message_bytes, config.segment_bytes)
+        self._write_to(self._active)
 
     def _too_large(self, size: int) -> str:
         if size > self._config.max_message_bytes:

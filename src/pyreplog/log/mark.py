@@ -31,6 +31,7 @@ _VERSION: Final = 1
 _SLOT: Final = struct.Struct(">4sHHQqqqiI16s")
 _CRC: Final = struct.Struct(">I")
 SLOT_SIZE: Final = _SLOT.size + _CRC.size
+_CRC_POSITION: Final = _SLOT.size
 SLOT_POSITIONS: Final = (0, 512, 1024)
 
 _SYNC: Final = 1
@@ -66,23 +67,69 @@ class MarkState(NamedTuple):
 class MarkFile:
     """The open mark of a log that is being written. Belongs to the log's owner."""
 
-    __slots__ = ("_buffer", "_crc_part", "_file", "_newest", "_parts", "_stable", "_state", "_topic_id", "path")
+    __slots__ = (
+        "_buffer",
+        "_crc_part",
+        "_file",
+        "_flags",
+        "_high_watermark",
+        "_newest",
+        "_parts",
+        "_sequence",
+        "_stable",
+        "_start_offset",
+        "_state",
+        "_synced_end",
+        "_topic_id",
+        "path",
+    )
 
     def __init__(self, path: str, file: File, state: MarkState, slot: int) -> None:
         self.path = path
         self._file = file
-        self._state = state
         #: The slot that the last sync covered, and the one written last.
         self._stable = self._newest = slot
+        self._sequence = state.sequence
         self._topic_id = decode_uuid(state.topic_id)
         self._buffer = bytearray(SLOT_SIZE)
         self._crc_part = memoryview(self._buffer)[: _SLOT.size]
-        self._parts = [self._buffer]
+        self._parts = (self._buffer,)
+        self._take(state)
+
+    def _take(self, state: MarkState) -> None:
+        # What changes with every write stands beside the state: making a new one each time would cost as much as the write.
+        self._state = state
+        self._synced_end = state.synced_end
+        self._high_watermark = state.high_watermark
+        self._start_offset = state.start_offset
+        self._flags = (
+            (_SYNC if state.durability == "sync" else 0)
+            | (_INCOMPLETE if state.incomplete else 0)
+            | (_ADOPTED if state.adopted else 0)
+            | (_POISONED if state.poisoned else 0)
+        )
 
     @property
     def state(self) -> MarkState:
-        """What was last written, or will be by the next write."""
-        return self._state
+        """What was last written."""
+        return self._state._replace(
+            synced_end=self._synced_end, high_watermark=self._high_watermark, start_offset=self._start_offset, sequence=self._sequence
+        )
+
+    @property
+    def incomplete(self) -> bool:
+        """As in ``state``."""
+        return self._state.incomplete
+
+    @property
+    def adopted(self) -> bool:
+        """As in ``state``."""
+        return self._state.adopted
+
+    @property
+    def promises(self) -> int:
+        """The highest offset below which the mark says that the log is synced or was shown to readers."""
+        return max(self._synced_end, self._high_watermark)
 
     @classmethod
     def create(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
@@ -111,40 +158,47 @@ class MarkFile:
 
     def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
         """Write these where they differ from what was last written. Not synced."""
-        state = self._state
-        if state.synced_end == synced_end and state.high_watermark == high_watermark and state.start_offset == start_offset:
+        if self._high_watermark == high_watermark and self._synced_end == synced_end and self._start_offset == start_offset:
             return
-        self.write_state(state._replace(synced_end=synced_end, high_watermark=high_watermark, start_offset=start_offset))
+        self._write_slot(synced_end, high_watermark, start_offset)
 
     def write_state(self, state: MarkState) -> None:
         """Write all of ``state`` under the next sequence number. Not synced."""
-        sequence = self._state.sequence + 1
+        before = self._state
+        self._take(state)
+        try:
+            self._write_slot(state.synced_end, state.high_watermark, state.start_offset)
+        except BaseException:
+            self._take(before)
+            raise
+
+    def _write_slot(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
+        sequence = self._sequence + 1
+        state = self._state
         buffer = self._buffer
-        flags = (
-            (_SYNC if state.durability == "sync" else 0)
-            | (_INCOMPLETE if state.incomplete else 0)
-            | (_ADOPTED if state.adopted else 0)
-            | (_POISONED if state.poisoned else 0)
-        )
         _SLOT.pack_into(
             buffer,
             0,
             _MAGIC,
             _VERSION,
-            flags,
+            self._flags,
             sequence,
-            state.synced_end,
-            state.high_watermark,
-            state.start_offset,
+            synced_end,
+            high_watermark,
+            start_offset,
             state.partition,
             state.epochs_crc,
             self._topic_id,
         )
-        _CRC.pack_into(buffer, _SLOT.size, crc32c(self._crc_part))
-        slot = (self._stable + 1) % 3 if self._newest == self._stable else 3 - self._stable - self._newest
+        _CRC.pack_into(buffer, _CRC_POSITION, crc32c(self._crc_part))
+        stable, newest = self._stable, self._newest
+        slot = (stable + 1) % 3 if newest == stable else 3 - stable - newest
         self._file.write_at(SLOT_POSITIONS[slot], self._parts)
         self._newest = slot
-        self._state = state._replace(sequence=sequence)
+        self._sequence = sequence
+        self._synced_end = synced_end
+        self._high_watermark = high_watermark
+        self._start_offset = start_offset
 
     def sync(self) -> None:
         """Make what was written durable; its slot is then left alone until the next sync. Costs nothing where nothing was."""

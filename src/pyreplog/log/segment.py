@@ -63,11 +63,13 @@ class Segment:
         "_indexes",
         "_interval",
         "_names",
+        "_pending",
         "base_offset",
         "bytes_since_entry",
         "created_ms",
         "directory",
         "disk",
+        "entries_left",
         "first_timestamp",
         "max_timestamp",
         "max_timestamp_offset",
@@ -101,6 +103,10 @@ class Segment:
         self.first_timestamp = -1
         #: When the segment was begun, by the wall clock: decides when it is closed if its first batch has no timestamp.
         self.created_ms = 0
+        #: Index entries that still have room. Set by whoever writes the log; :meth:`note` counts them down.
+        self.entries_left = INT32_MAX
+        # Index entries made since the files were last written.
+        self._pending = 0
         #: Whether all its files are on stable storage. Only kept for a log that is being written.
         self.synced = False
         self._interval = index_interval
@@ -174,6 +180,7 @@ class Segment:
         if self.max_timestamp >= 0 and self.max_timestamp > self.indexes.times.last[0]:
             self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.indexes.write()
+        self._pending = 0
 
     def files(self, *, closed: bool) -> list[File]:
         """What a sync of this segment covers: the log, and once it is closed the indexes."""
@@ -181,24 +188,11 @@ class Segment:
 
     # -- writing --
 
-    def is_full(
-        self, size: int, last_offset: int, max_timestamp: int, *, size_max: int, age_max_ms: int, index_size_max: int, wall_ms: int
-    ) -> bool:
-        """Whether a batch of ``size`` bytes ending at ``last_offset`` belongs into the next segment. Kafka's rule; sizes in bytes."""
-        if self.size > size_max - size:
-            return True
-        if self.size:
-            if self.first_timestamp >= 0:
-                waited = max_timestamp - self.first_timestamp
-            else:
-                waited = wall_ms - self.created_ms
-            if waited > age_max_ms:
-                return True
+    def limit_entries(self, index_size_max: int) -> None:
+        """Let the index files grow to ``index_size_max`` bytes. Kafka's rule: the time index is full one entry early."""
         indexes = self.indexes
-        return (
-            last_offset - self.base_offset > INT32_MAX
-            or indexes.offsets.count >= index_size_max // INDEX_ENTRY_SIZE
-            or indexes.times.count >= index_size_max // TIME_INDEX_ENTRY_SIZE - 1
+        self.entries_left = min(
+            index_size_max // INDEX_ENTRY_SIZE - indexes.offsets.count, index_size_max // TIME_INDEX_ENTRY_SIZE - 1 - indexes.times.count
         )
 
     def append(self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int) -> None:
@@ -207,13 +201,11 @@ class Segment:
         self.note(size, last_offset, max_timestamp)
 
     def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Write whole batches behind the last one; :meth:`note` then counts each."""
-        indexes = self._indexes
-        if indexes is None:
-            raise InternalError("append to a segment whose indexes were never loaded")
-        if indexes.pending >= ENTRIES_PENDING_MAX:
-            indexes.write()
-        file = self.file
+        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were loaded."""
+        if self._pending >= ENTRIES_PENDING_MAX:
+            self.indexes.write()
+            self._pending = 0
+        file = self._file or self.file
         try:
             file.write_at(self.size, parts)
         except StorageError as error:
@@ -234,6 +226,8 @@ class Segment:
             indexes.offsets.append(last_offset, position)
             if self.max_timestamp >= 0:
                 indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+            self._pending += 1
+            self.entries_left -= 1
             self.bytes_since_entry = size
         else:
             self.bytes_since_entry += size
