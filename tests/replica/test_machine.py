@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.replica import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -129,6 +130,24 @@ def test_offline_answers_everybody(make_bench: MakeBench) -> None:
     bench.step(1, SyncFailed(OSError(5, "Input/output error")))
     bench.elect(1)
     assert bench.offline == [1]
+
+
+@pytest.mark.parametrize("error", [StorageError(5, "Input/output error", "x"), ClosedError("poisoned"), CorruptError("rot")])
+def test_a_log_that_fails_anywhere_takes_the_replica_offline(make_bench: MakeBench, error: Exception) -> None:
+    """Whatever the log refuses outside an append (here: to be cut) ends in ``Offline``, never in an exception of the step."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.elect(1)
+    bench.append(1, 3, acks=1)
+    bench.elect(2)
+
+    def failing(*_: object) -> None:
+        raise error
+
+    bench.logs[1].truncate_to = failing
+    bench.exchange(1)
+    assert bench.offline == [1]
+    assert bench.replicas[1].role == "offline"
+    assert 1 not in bench.fetches
 
 
 def everything() -> list[Event]:

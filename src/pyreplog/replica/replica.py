@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.config import INT64_MAX, NodeConfig
-from pyreplog.errors import StorageError
+from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -148,7 +148,7 @@ class Replica:
             self._handlers[event.__class__](event, now_ns)
             if self._may_sync and not self.syncing:
                 self._sync(now_ns)
-        except StorageError as error:
+        except (StorageError, ClosedError, CorruptError) as error:
             self.go_offline(error)
         return out
 
