@@ -8,15 +8,13 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from pyreplog.cli.output import printable
-from pyreplog.config import suggestion
+from pyreplog.config import INT64_MAX, suggestion
 
 __all__ = ["EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "Parser", "add_path", "add_selection", "offset", "timestamp", "timestamp_of"]
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
-
-INT64_MAX: Final = 2**63 - 1
 
 
 class Parser(argparse.ArgumentParser):

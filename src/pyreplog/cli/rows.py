@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyreplog.cli.options import timestamp_of
+from pyreplog.config import INT64_MAX
 from pyreplog.errors import excerpt
 
 __all__ = ["FORMATS", "WHOLE_ROW", "Fields", "Lines", "Row", "RowError", "read_rows"]
@@ -103,7 +104,9 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, parse_constant=_no_constant)
+            row = _decode(_text(line, lines.number))
+        except RowError:
+            raise
         except RecursionError:
             raise RowError(f"line {lines.number} is nested too deeply") from None
         except ValueError as error:
@@ -116,6 +119,10 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+# Made once: json.loads with options makes a decoder for each call.
+_decode: Final = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def _csv_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -191,6 +198,8 @@ def _timestamp(row: dict[str, Any], name: str) -> int | None:
     field = row.get(name)
     if field is None or field == "":
         return None
+    if type(field) is int and 0 <= field <= INT64_MAX:
+        return field
     if isinstance(field, bool) or not isinstance(field, int | str):
         raise ValueError(f"field {name!r} is {excerpt(str(field))}, not a time: give ms since 1970, or ISO 8601 with its zone")
     return timestamp_of(str(field))
