@@ -30,6 +30,7 @@ from pyreplog.spark import local_session
 
 KILL_LEADER_AT = FLIGHT_COUNT // 3
 KILL_PROCESS_AT = FLIGHT_COUNT * 2 // 3
+KILL_DELAY_S = 0.02  # so that it hits the next batch on its way
 DAY = datetime(2013, 7, 10, tzinfo=UTC)
 FACTS = pl.Struct({"id": pl.Int64, "dep_delay": pl.Int64})
 console = Console(soft_wrap=True)
@@ -52,6 +53,8 @@ class Ledger:
             case {"kind": "acked", "acks": list(acks)}:
                 self.places.update((number, (partition, offset)) for number, partition, offset in acks)
                 self.progress.append((at, len(self.places)))
+            case {"kind": "loaded"} if not self.places:
+                self.began = time.monotonic()
             case {"kind": "leader-killed", "node": node}:
                 self.note(
                     at, f"leader on node {node} killed", BAD, f"[red]killed node {node}, the leader of {TOPIC}-0[/]; the others go on"
@@ -94,7 +97,8 @@ def send(folder: Path, ledger: Ledger, *, seconds: float) -> None:
                 for line in lines_of(process):
                     ledger.take(line)
                     bars.update(bar, completed=len(ledger.places))
-                    if process.poll() is None and "--unpaced" not in extra and len(ledger.places) >= KILL_PROCESS_AT:
+                    if "--unpaced" not in extra and len(ledger.places) >= KILL_PROCESS_AT:
+                        time.sleep(KILL_DELAY_S)
                         process.send_signal(signal.SIGKILL)
                         at = time.monotonic() - ledger.began
                         ledger.note(at, "whole process killed", BAD, "[red]SIGKILL to the whole process: three nodes gone at once[/]")
@@ -107,7 +111,7 @@ def send(folder: Path, ledger: Ledger, *, seconds: float) -> None:
 
 
 def check(cluster: pyreplog.Cluster, ledger: Ledger) -> pl.DataFrame:
-    """Every acknowledged flight is where the acknowledgement said, and every flight is there exactly once. Returns the topic as a frame."""
+    """Every acknowledged flight is where it was said to be, and every flight is there exactly once. Returns the topic as a frame."""
     log = pl.DataFrame(cluster.scan(TOPIC, columns=["partition", "offset", "timestamp", "key", "value"]))
     log = log.with_columns(
         pl.col("value").cast(pl.String).str.json_decode(dtype=FACTS).alias("facts"), pl.col("key").cast(pl.String)
@@ -211,10 +215,12 @@ def main() -> None:
         raise SystemExit(f"FAILED: Spark and Polars disagree:\n{spark}\n{polars}")
     worst, best = polars.sort("delay", descending=True).row(0, named=True), polars.sort("delay").row(0, named=True)
     console.print(
-        f"  they agree on all {polars.height} carriers; most late {worst['carrier']} ({worst['delay']:.1f} min), least {best['carrier']} ({best['delay']:.1f} min)"
+        f"  they agree on all {polars.height} carriers: most late {worst['carrier']} ({worst['delay']:.1f} minutes on average), "
+        f"least {best['carrier']} ({best['delay']:.1f})"
     )
     ledger.moments.sort()
-    draw(picture, progress=ledger.progress, moments=ledger.moments, delays=polars, day=day, day_name=f"{DAY:%d %B %Y}")
+    day_name = f"{DAY:%d %B %Y}"
+    draw(picture, progress=ledger.progress, moments=ledger.moments, delays=polars, day=day, day_name=day_name)
     console.print(f"\n[bold]Picture:[/] {picture.resolve()}")
 
 

@@ -32,10 +32,13 @@ def draw(
     day: pl.DataFrame,
     day_name: str,
 ) -> None:
-    """Write a PNG to ``path``. ``progress`` is (seconds, flights acknowledged); ``delays`` has carrier, flights, delay; ``day`` has hour, flights."""
-    plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "axes.edgecolor": QUIET, "axes.labelcolor": INK, "text.color": INK})
+    """Write a PNG to ``path``.
+
+    ``progress`` is (seconds, flights acknowledged); ``delays`` has carrier, flights, delay; ``day`` has hour, flights, delay.
+    """
+    plt.rcParams.update({"font.family": "DejaVu Sans", "font.size": 10, "axes.edgecolor": QUIET, "text.color": INK})
     figure = plt.figure(figsize=(13, 8), dpi=130, facecolor="white")
-    grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.25), hspace=0.42, wspace=0.2, left=0.06, right=0.97, top=0.83, bottom=0.07)
+    grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.25), hspace=0.42, wspace=0.2, left=0.06, right=0.96, top=0.83, bottom=0.07)
     figure.text(0.06, 0.945, "336,776 flights through a three-node log", fontsize=19, weight="bold")
     figure.text(
         0.06,
@@ -52,7 +55,7 @@ def draw(
 
 
 def _bare(axes: plt.Axes, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=11.5, weight="bold", pad=10)
+    axes.set_title(title, loc="left", fontsize=11, weight="bold", pad=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=QUIET, length=0)
 
@@ -67,9 +70,8 @@ def _time_line(axes: plt.Axes, progress: Sequence[tuple[float, int]], moments: S
     axes.grid(axis="y", color=QUIET, alpha=0.2)
     for number, moment in enumerate(moments):
         axes.axvline(moment.at_s, color=moment.colour, lw=1.4, ls=(0, (4, 3)))
-        axes.annotate(
-            moment.text, (moment.at_s, 385 - 42 * (number % 2)), xytext=(5, 0), textcoords="offset points", color=moment.colour, va="top"
-        )
+        place = (moment.at_s, 390 - 36 * (number % 3))
+        axes.annotate(moment.text, place, xytext=(5, 0), textcoords="offset points", color=moment.colour, va="top", fontsize=9)
 
 
 def _delays(axes: plt.Axes, delays: pl.DataFrame) -> None:
@@ -86,7 +88,7 @@ def _delays(axes: plt.Axes, delays: pl.DataFrame) -> None:
 
 
 def _day(axes: plt.Axes, day: pl.DataFrame, day_name: str) -> None:
-    _bare(axes, f"{day_name} through the time index: departures by hour (UTC)")
+    _bare(axes, f"{day_name} through the time index: departures per hour, UTC")
     axes.bar(day["hour"], day["flights"], color=[LATE if late >= 20 else GOOD for late in day["delay"].fill_null(0)], width=0.8)
     axes.set_xticks(range(0, 24, 3))
     axes.set_xlim(-0.6, 23.6)

@@ -52,7 +52,7 @@ def send_all(producer: pyreplog.Producer, topic: str, events: Sequence[tuple[int
 
 
 def paced(cluster: pyreplog.Cluster, events: list[Event], *, seconds: float, kill_leader_at: int) -> None:
-    """Send what is missing in ``TOPIC`` within about ``seconds`` for the whole year; kill a leader when ``kill_leader_at`` flights are in."""
+    """Send what ``TOPIC`` lacks at ``seconds`` for the whole year; kill a leader when ``kill_leader_at`` flights are in."""
     held = set(ids_in(cluster, TOPIC))
     say("resumed", held=len(held))
     per_second = FLIGHT_COUNT / seconds
