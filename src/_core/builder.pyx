@@ -13,8 +13,6 @@ from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from pyreplog._core.ack import Ack
-
 from kernels cimport (
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_LOG_APPEND_TIME,
@@ -76,32 +74,47 @@ cdef _Memory _new_memory(Py_ssize_t capacity):
     return memory
 
 
+cdef struct Field:
+    const uint8_t *p     # a key or value, borrowed; NULL and -1 where it is null
+    Py_ssize_t size
+
+
 @cython.final
 @cython.no_gc
-cdef class _Field:
-    """A key or value held while it is copied; p is NULL and size -1 where it is None."""
+cdef class _Held:
+    """The buffer of a key or value that is neither bytes nor None, held while it is copied."""
 
-    cdef Py_buffer buffer   # obj is NULL where there is none
-    cdef const uint8_t *p
-    cdef Py_ssize_t size
+    cdef Py_buffer buffer   # obj is NULL until it is got
 
     def __dealloc__(self):
-        PyBuffer_Release(&self.buffer)  # nothing happens where none was got
+        PyBuffer_Release(&self.buffer)
 
 
-cdef _Field _field(object data, str what):
-    cdef _Field field = _Field.__new__(_Field)
-    field.size = -1
-    if data is not None:
-        if isinstance(data, str):
-            raise TypeError(f"a {what} is bytes, not str: encode it, for example {what}.encode()")
-        try:
-            PyObject_GetBuffer(data, &field.buffer, PyBUF_SIMPLE)
-        except TypeError:
-            raise TypeError(f"a {what} is bytes, a contiguous buffer or None, not {type(data).__name__}") from None
-        field.p = <const uint8_t *>field.buffer.buf
-        field.size = field.buffer.len
-    return field
+cdef inline _Held _hold(object data, str what):
+    """The holder of ``data``'s bytes; None where it is bytes or None and needs none."""
+    if data is None or PyBytes_Check(data):
+        return None
+    return _hold_buffer(data, what)
+
+
+cdef _Held _hold_buffer(object data, str what):
+    cdef _Held held = _Held.__new__(_Held)
+    if isinstance(data, str):
+        raise TypeError(f"a {what} is bytes, not str: encode it, for example {what}.encode()")
+    try:
+        PyObject_GetBuffer(data, &held.buffer, PyBUF_SIMPLE)
+    except TypeError:
+        raise TypeError(f"a {what} is bytes, a contiguous buffer or None, not {type(data).__name__}") from None
+    return held
+
+
+cdef inline Field _field(object data, _Held held) noexcept:
+    """The bytes of ``data``, which ``held`` holds where it is not None."""
+    if held is not None:
+        return Field(<const uint8_t *>held.buffer.buf, held.buffer.len)
+    if data is None:
+        return Field(NULL, -1)
+    return Field(<const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
 
 
 cdef tuple _normal_headers(headers):
@@ -195,7 +208,9 @@ cdef class BatchBuilder:
     cdef int64_t max_timestamp
     cdef bint finished
     cdef object outcome              # whose records `gather` takes; None: nobody's
-    cdef list timestamps             # of the records gathered
+    cdef object make_ack             # called for each of them, with outcome and index
+    cdef list timestamps             # theirs
+    cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
 
     def __cinit__(self, Py_ssize_t size_max=1048588):
         if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
@@ -220,28 +235,41 @@ cdef class BatchBuilder:
         self._check_open()
         return self._add(value, key, headers, _timestamp(timestamp)) == 1
 
-    def begin(self, outcome not None, list timestamps not None):
-        """Begin the next batch, for ``gather``: each record is ``outcome``'s, and its timestamp is added to ``timestamps``."""
+    def begin(self, make_ack not None, outcome not None, list timestamps not None, Py_ssize_t size_limit):
+        """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to ``timestamps``.
+
+        Once it has ``size_limit`` bytes it counts as full.
+        """
         self.reset()
+        self.size_limit = size_limit
+        self.make_ack = make_ack
         self.timestamps = timestamps
         self.outcome = outcome
 
     def gather(self, value, key, headers, timestamp, double now_s):
-        """Add one record and return its Ack. None: nobody's batch, full, or not plain bytes without headers; nothing was changed.
+        """Add one record and return ``make_ack(outcome, index)``. None: nobody's batch, or full; nothing was changed.
 
         ``timestamp`` None takes ``now_s``, in seconds since 1970: a float is what the clock gives fastest.
-        Nothing in between runs Python code or lets go of the GIL, so other threads see all of it or nothing, with no lock.
         """
-        cdef Py_ssize_t index = self.record_count
-        cdef object outcome = self.outcome
-        if outcome is None or headers != () or not (value is None or PyBytes_Check(value)) or not (key is None or PyBytes_Check(key)):
-            return None
+        cdef _Held value_held = _hold(value, "value")
+        cdef _Held key_held = _hold(key, "key")
+        cdef tuple pairs = _normal_headers(headers)
+        cdef object outcome
+        cdef Py_ssize_t index
+        cdef int64_t given
         if timestamp is None:
             timestamp = <int64_t>(now_s * 1000.0)
-        if self._add(value, key, None, _timestamp(timestamp)) == 0:
+        given = _timestamp(timestamp)
+        # What might run Python code, and with it other threads, is behind us. From here to make_ack nothing does, and nothing lets go of
+        # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed.
+        outcome = self.outcome
+        if outcome is None or (self.used >= self.size_limit and self.record_count > 0):
+            return None
+        index = self.record_count
+        if self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 0:
             return None
         self.timestamps.append(timestamp)
-        return Ack(outcome, index)
+        return self.make_ack(outcome, index)
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
         """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
@@ -320,6 +348,8 @@ cdef class BatchBuilder:
             raise ValueError("a producer_id needs a producer_epoch and a base_sequence")
         if payload is not None:
             self._replace_payload(payload)
+        self.finished = True  # from here on nobody adds to it any more, not even while the GIL is let go
+        self.outcome = None
         header.base_offset = base_offset
         header.base_timestamp = self.base_timestamp
         header.max_timestamp = append_timestamp if timestamp_type == 1 else self.max_timestamp
@@ -337,8 +367,6 @@ cdef class BatchBuilder:
         )
         header.producer_epoch = producer_epoch
         p = self.memory.p
-        self.finished = True  # before the GIL may be let go: nobody adds to it any more
-        self.outcome = None
         if self.used < NOGIL_SIZE:
             batch_header_write(p, &header)
         else:
@@ -446,60 +474,36 @@ cdef class BatchBuilder:
 
     cdef inline int _add(self, object value, object key, object headers, int64_t timestamp) except -1:
         """1, or 0 where the record does not fit."""
-        cdef const uint8_t *value_p = NULL
-        cdef const uint8_t *key_p = NULL
-        cdef Py_ssize_t value_size = -1
-        cdef Py_ssize_t key_size = -1
-        if value is not None:
-            if not PyBytes_Check(value):
-                return self._add_buffers(value, key, headers, timestamp)
-            value_p = <const uint8_t *>PyBytes_AS_STRING(value)
-            value_size = PyBytes_GET_SIZE(value)
-        if key is not None:
-            if not PyBytes_Check(key):
-                return self._add_buffers(value, key, headers, timestamp)
-            key_p = <const uint8_t *>PyBytes_AS_STRING(key)
-            key_size = PyBytes_GET_SIZE(key)
-        return self._add_fields(value_p, value_size, key_p, key_size, headers, timestamp)
+        cdef _Held value_held = _hold(value, "value")
+        cdef _Held key_held = _hold(key, "key")
+        cdef tuple pairs = () if headers is None else _normal_headers(headers)
+        return self._put(_field(value, value_held), _field(key, key_held), pairs, timestamp)
 
-    cdef int _add_buffers(self, object value, object key, object headers, int64_t timestamp) except -1:
-        """The same for keys and values that are neither bytes nor None."""
-        cdef _Field value_field = _field(value, "value")
-        cdef _Field key_field = _field(key, "key")
-        return self._add_fields(value_field.p, value_field.size, key_field.p, key_field.size, headers, timestamp)
-
-    cdef int _add_fields(
-        self, const uint8_t *value, Py_ssize_t value_size, const uint8_t *key, Py_ssize_t key_size, object headers, int64_t timestamp
-    ) except -1:
-        cdef tuple pairs = None
-        cdef int32_t header_count = 0
-        cdef int64_t headers_size = 0
+    cdef int _put(self, Field value, Field key, tuple headers, int64_t timestamp) except -1:
+        """The same for normal headers. Runs no Python code, and changes all or nothing."""
+        cdef int64_t headers_size = _headers_size(headers) if len(headers) > 0 else 0
+        cdef int32_t header_count = <int32_t>len(headers) if headers_size <= INT32_MAX else 0
         cdef int64_t size
         cdef int64_t delta
         cdef uint8_t *p
-        if headers is not None:
-            pairs = _normal_headers(headers)
-            headers_size = _headers_size(pairs)
-            if len(pairs) > 0 and headers_size <= INT32_MAX:
-                header_count = <int32_t>len(pairs)
         delta = 0 if self.record_count == 0 else subtract_wrapping(timestamp, self.base_timestamp)
         p = self.memory.p
         p = record_write(
             p + self.used, p + min(self.memory.capacity, self.size_max), delta, self.record_count,
-            key, key_size, value, value_size, header_count, headers_size,
+            key.p, key.size, value.p, value.size, header_count, headers_size,
         )
         if p == NULL:
-            size = self.used + record_size(delta, self.record_count, key_size, value_size, header_count, headers_size)
+            size = self.used + record_size(delta, self.record_count, key.size, value.size, header_count, headers_size)
             if size > self.size_max:
                 return 0
             self._reserve(size, self.used)
             p = self.memory.p
             p = record_write(
                 p + self.used, p + self.memory.capacity, delta, self.record_count,
-                key, key_size, value, value_size, header_count, headers_size,
+                key.p, key.size, value.p, value.size, header_count, headers_size,
             )
         if header_count:
-            p = _write_headers(p, self.memory.p + self.memory.capacity, pairs)
+            p = _write_headers(p, self.memory.p + self.memory.capacity, headers)
         self.used = p - self.memory.p
         if self.record_count == 0:
             self.base_timestamp = timestamp

@@ -1,15 +1,15 @@
 """Records into one batch. No policy, no I/O."""
 
-from collections.abc import Sequence
-from typing import final
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, final
 
 from typing_extensions import Buffer
 
-from pyreplog._core.ack import Ack, Outcome
+O = TypeVar("O")
 
 @final
 class BatchBuilder:
-    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time.
+    """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time, but for :meth:`gather`.
 
     ``size_max`` bounds the whole (uncompressed) batch in bytes.
     """
@@ -25,8 +25,9 @@ class BatchBuilder:
     ) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value``, ``key`` take
         any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
-    def begin(self, outcome: Outcome, timestamps: list[int]) -> None:
-        """Begin the next batch, for ``gather``: each record is ``outcome``'s, and its timestamp is added to ``timestamps``."""
+    def begin(self, make_ack: Callable[[O, int], object], outcome: O, timestamps: list[int], size_limit: int) -> None:
+        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. Once it
+        has ``size_limit`` bytes it counts as full, so that one record may still be as large as ``size_max``."""
     def gather(
         self,
         value: Buffer | None,
@@ -34,10 +35,12 @@ class BatchBuilder:
         headers: Sequence[tuple[str, bytes | None]],
         timestamp: int | None,
         now_s: float,
-    ) -> Ack | None:
-        """Add one record and return its Ack. None: nobody's batch, full, or not plain bytes without headers; nothing was changed.
-        ``timestamp`` None takes ``now_s``, in seconds since 1970.
-        Any thread, without a lock, beside one that calls the other methods under one."""
+    ) -> Any:
+        """Add one record and return ``make_ack(outcome, index)``. None: the batch was not begun for gathering, is finished, or full; nothing
+        was changed. ``timestamp`` None takes ``now_s``, in seconds since 1970.
+
+        May be called by any thread without a lock, beside one that calls the other methods under one, as long as records come by it
+        alone: the record, its index and its timestamp belong together."""
     def extend(
         self,
         values: Sequence[Buffer | None],

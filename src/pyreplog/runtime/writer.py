@@ -33,7 +33,7 @@ from pyreplog.values import LogStats
 __all__ = ["Headers", "LogWriter"]
 
 GATHER_SIZE_MAX: Final = 256 << 10
-"""``append_nowait`` gathers batches of up to this many bytes: more gains nothing and leaves the processor's cache."""
+"""``append_nowait`` calls a batch of this many bytes full: more gains nothing and leaves the processor's cache."""
 UNSYNCED_SIZE_MAX: Final = 64 << 20
 """Back-pressure: with more bytes than this waiting for a sync, ``append_nowait`` waits for one."""
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
@@ -68,7 +68,7 @@ class LogWriter:
         self._flush_ns = config.flush_ms * 1_000_000
         log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
         self._builder = BatchBuilder(self._size_max)
-        self._gatherer = BatchBuilder(min(self._size_max, GATHER_SIZE_MAX))
+        self._gatherer = BatchBuilder(self._size_max)
         self._gathering: Outcome | None = None
         self._stamps: list[int] = []
         self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
@@ -160,43 +160,37 @@ class LogWriter:
         ack = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
         return self._gather(value, key, headers, timestamp) if ack is None else ack
 
-    def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, given: int | None) -> Ack:
+    def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
         with self.lock:
-            timestamp = self._now_ms() if given is None else given
-            outcome = self._gathering or self._begin_gathering()
-            index = self._gatherer.count
-            if not self._gatherer.append(value, key, headers, timestamp):
-                return self._gather_anew(value, key, headers, timestamp)
-            self._stamps.append(timestamp)
-            return Ack(outcome, index)
+            if self._gathering is None:
+                self._begin_gathering()
+            ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
+            return self._gather_anew(value, key, headers, timestamp) if ack is None else ack
 
     def _begin_gathering(self) -> Outcome:
         self._check()
         topic, partition = self.log.topic_partition
         self._stamps = []
         self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
-        self._gatherer.begin(outcome, self._stamps)
+        self._gatherer.begin(Ack, outcome, self._stamps, GATHER_SIZE_MAX)
         self._background.start()
         self._background.arm()
         return outcome
 
-    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int) -> Ack:
-        """The batch being gathered is full: write it and begin the next, with room for a record of any allowed size."""
-        if self._gatherer.count:
-            self._enter()
-            if self._sync_each and self._unsynced_size > UNSYNCED_SIZE_MAX:
-                self._syncer.wait(self.log.end_offset)
-        outcome = self._gathering or self._begin_gathering()
-        index = self._gatherer.count
-        if not self._gatherer.append(value, key, headers, timestamp):
-            # Larger than what is usually gathered. While the lock was given up others may have begun a batch, too.
-            self._enter()
-            self._gatherer = BatchBuilder(self._size_max)
-            outcome, index = self._begin_gathering(), 0
-            if not self._gatherer.append(value, key, headers, timestamp):
+    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
+        """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill that one too."""
+        while True:
+            if self._gatherer.count:
+                self._enter()
+                if self._sync_each and self._unsynced_size > UNSYNCED_SIZE_MAX:
+                    self._syncer.wait(self.log.end_offset)
+            if self._gathering is None:
+                self._begin_gathering()
+            ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
+            if ack is not None:
+                return ack
+            if not self._gatherer.count:
                 raise self._too_large(0)
-        self._stamps.append(timestamp)
-        return Ack(outcome, index)
 
     def _too_large(self, index: int) -> MessageTooLargeError:
         return MessageTooLargeError(
