@@ -5,6 +5,8 @@ from __future__ import annotations
 import array
 import ctypes
 import gc
+import sys
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -328,6 +330,120 @@ def test_compressed_may_be_larger() -> None:
     view.release()
     builder.reset()
     assert builder.append(bytes(100), None, (), NOW) is False
+
+
+class Outcome:
+    """Whose records a gathered batch has."""
+
+    def __init__(self) -> None:
+        self.timestamps: list[int] = []
+        self.values: list[bytes | None] = []
+
+
+def pair(outcome: Outcome, index: int) -> tuple[Outcome, int]:
+    """What serves these tests as an Ack."""
+    return outcome, index
+
+
+def test_gather() -> None:
+    """Each record gets what ``make_ack`` makes of outcome and index; all kinds of values, keys and headers; the clock where asked."""
+    builder, outcome = BatchBuilder(), Outcome()
+    builder.begin(pair, outcome, outcome.timestamps, 10_000)
+    assert builder.gather(b"a", None, (), None, 1.2345) == (outcome, 0)
+    assert builder.gather(bytearray(b"b"), memoryview(b"k"), [("h", b"x")], 77, 1.0) == (outcome, 1)
+    assert builder.gather(None, b"k", (("h", None),), -1, 1.0) == (outcome, 2)
+    assert outcome.timestamps == [1234, 77, -1]
+    records = RecordBatch(builder.finish()).records()
+    assert [(r.value, r.key, r.headers, r.timestamp) for r in records] == [
+        (b"a", None, (), 1234),
+        (b"b", b"k", (("h", b"x"),), 77),
+        (None, b"k", (("h", None),), -1),
+    ]
+
+
+def test_gather_without_a_batch() -> None:
+    """None, and nothing changed, before ``begin``, after ``finish`` and after ``reset``."""
+    builder, outcome = BatchBuilder(), Outcome()
+    assert builder.gather(b"a", None, (), None, 1.0) is None
+    builder.begin(pair, outcome, outcome.timestamps, 10_000)
+    builder.gather(b"a", None, (), None, 1.0)
+    view = builder.finish()
+    assert builder.gather(b"a", None, (), None, 1.0) is None
+    builder.reset()
+    assert builder.gather(b"a", None, (), None, 1.0) is None
+    assert (builder.count, len(outcome.timestamps), RecordBatch(view).record_count) == (0, 1, 1)
+
+
+def test_gather_until_full() -> None:
+    """Full is ``size_limit`` bytes, though one record may be larger, up to ``size_max``."""
+    builder, outcome = BatchBuilder(1000), Outcome()
+    builder.begin(pair, outcome, outcome.timestamps, 200)
+    assert builder.gather(bytes(1000), None, (), None, 1.0) is None
+    assert builder.gather(bytes(900), None, (), None, 1.0) == (outcome, 0)
+    assert builder.gather(b"", None, (), None, 1.0) is None
+    builder.begin(pair, outcome, outcome.timestamps, 200)
+    taken = 0
+    while builder.gather(bytes(10), None, (), None, 1.0) is not None:
+        taken += 1
+    assert taken == builder.count
+    assert 200 <= builder.size < 230
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "headers", "timestamp"),
+    [("text", None, (), 0), (b"", 5, (), 0), (b"", None, [("a", "b")], 0), (b"", None, (), 1.5), (b"", None, (), -2)],,
+)
+def test_gather_refuses(value: object, key: object, headers: object, timestamp: object) -> None:
+    """A wrong record is an error, and leaves batch and timestamps as they were."""
+    builder, outcome = BatchBuilder(), Outcome()
+    builder.begin(pair, outcome, outcome.timestamps, 10_000)
+    with pytest.raises((TypeError, ValueError)):
+        builder.gather(value, key, headers, timestamp, 1.0)  # type: ignore[arg-type]
+    assert (builder.count, outcome.timestamps) == (0, [])
+    assert builder.gather(b"a", None, (), None, 1.0) == (outcome, 0)
+
+
+def test_gather_from_many_threads() -> None:
+    """Threads without a lock, beside one that finishes batches under one: every record is where its Ack says, and nowhere else."""
+    builder, lock = BatchBuilder(4000), threading.Lock()
+    current: list[Outcome] = []
+    acks: list[tuple[bytes, tuple[Outcome, int]]] = []
+
+    def flush() -> None:
+        if current and builder.count:
+            view = builder.finish()
+            current.pop().values = [r.value for r in RecordBatch(view).records()]
+
+    def gather(value: bytes, headers: oracle.Headers) -> tuple[Outcome, int]:
+        found: tuple[Outcome, int] | None = builder.gather(value, None, headers, None, 1.5)
+        while found is None:
+            with lock:
+                flush()
+                if not current:
+                    current.append(Outcome())
+                    builder.begin(pair, current[0], current[0].timestamps, 1000)
+                found = builder.gather(bytearray(value), None, headers, None, 1.5)
+        return found
+
+    def work(thread: int) -> None:
+        for i in range(3000):
+            value = b"%d-%d" % (thread, i)
+            acks.append((value, gather(value, (("h", None),) if i % 3 == 0 else ())))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    flush()
+    assert len(acks) == 12_000
+    assert all(outcome.values[index] == value and len(outcome.values) == len(outcome.timestamps) for value, (outcome, index) in acks)
+    assert len({(id(outcome), index) for _, (outcome, index) in acks}) == len(acks)
 
 
 class Pool(RuleBasedStateMachine):

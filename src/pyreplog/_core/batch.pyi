@@ -116,7 +116,13 @@ class RecordBatch:
     def is_dense(self, payload: Buffer | None = None) -> bool:
         """Whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1 (what a leader demands of a client)."""
     def records(
-        self, payload: Buffer | None = None, *, topic: str = "", partition: int = -1, start_offset: int = 0, end_offset: int = 0x7FFFFFFFFFFFFFFF
+        self,
+        payload: Buffer | None = None,
+        *,
+        topic: str = "",
+        partition: int = -1,
+        start_offset: int = 0,
+        end_offset: int = 0x7FFFFFFFFFFFFFFF,
     ) -> list[Record]:
         """The records with ``start_offset`` <= offset < ``end_offset``, in order; ``payload`` as for :meth:`check_records`."""
     def find_timestamp(self, timestamp: int, start_offset: int = 0, payload: Buffer | None = None) -> tuple[int, int] | None:

@@ -20,14 +20,12 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
-    def append(
-        self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int
-    ) -> bool:
-        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value``, ``key`` take
-        any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
+    def append(self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int) -> bool:
+        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and ``key``
+        take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
     def begin(self, make_ack: Callable[[O, int], object], outcome: O, timestamps: list[int], size_limit: int) -> None:
-        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. Once it
-        has ``size_limit`` bytes it counts as full, so that one record may still be as large as ``size_max``."""
+        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. Once
+        it has ``size_limit`` bytes it counts as full, so that one record may still be as large as ``size_max``."""
     def gather(
         self,
         value: Buffer | None,
@@ -36,8 +34,8 @@ class BatchBuilder:
         timestamp: int | None,
         now_s: float,
     ) -> Any:
-        """Add one record and return ``make_ack(outcome, index)``. None: the batch was not begun for gathering, is finished, or full; nothing
-        was changed. ``timestamp`` None takes ``now_s``, in seconds since 1970.
+        """Add one record and return ``make_ack(outcome, index)``. None: the batch was not begun for gathering, is finished, or full;
+        nothing was changed. ``timestamp`` None takes ``now_s``, in seconds since 1970.
 
         May be called by any thread without a lock, beside one that calls the other methods under one, as long as records come by it
         alone: the record, its index and its timestamp belong together."""
@@ -50,8 +48,8 @@ class BatchBuilder:
         timestamp: int,
         start: int,
     ) -> int:
-        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp`` serves where ``timestamps``
-        is None. Adds nothing when it raises."""
+        """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. ``timestamp`` serves where
+        ``timestamps`` is None. Adds nothing when it raises."""
     def finish(
         self,
         *,

@@ -16,8 +16,8 @@ class SegmentScanner:
         cls, base_offset: int, *, position: int = 0, next_offset: int = -1, index_interval: int = 4096, check_crc: bool = True
     ) -> SegmentScanner: ...
     def feed(self, data: Buffer) -> int:
-        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at one that
-        is not all there (``needed``). Releases the GIL."""
+        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at one
+        that is not all there (``needed``). Releases the GIL."""
     @property
     def status(self) -> int:
         """0, or the kernel status of the bad batch at ``position``: ``raise_for_status`` gives its words."""
@@ -93,5 +93,5 @@ def find_timestamp(data: Buffer, timestamp: int) -> tuple[int, int]:
     """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
 
 def whole_batches(data: Buffer, end_offset: int, size_max: int) -> int:
-    """Bytes of the leading whole batches whose last offset is below ``end_offset``, as many as fit ``size_max`` but at least one where one is
-    whole. A bad header ends the walk; CorruptError where the first batch has it."""
+    """Bytes of the leading whole batches whose last offset is below ``end_offset``, as many as fit ``size_max`` but at least one where one
+    is whole. A bad header ends the walk; CorruptError where the first batch has it."""
