@@ -1,36 +1,62 @@
 """The replicated log you import: an embedded, Kafka-format commit log for Python.
 
-``open_log`` keeps one durable log in a folder; ``Cluster`` replicates topics over nodes in this process. See docs/tutorial.md.
+``open_log`` keeps one durable log in a folder. ``Cluster`` replicates topics over several nodes in this process. ``docs/tutorial.md`` begins
+at the beginning, ``docs/reference/api.md`` has every name.
 """
 
 from __future__ import annotations
 
 from pyreplog.arrow import Scan
+from pyreplog.client import Acks
 from pyreplog.config import LogConfig, NodeConfig
 from pyreplog.errors import (
+    BrokerNotAvailableError,
     ClosedError,
     ClusterError,
     ConfigError,
     CorruptError,
     CorruptLogError,
+    DuplicateSequenceError,
+    FencedEpochError,
     ForkedError,
+    IneligibleReplicaError,
+    InternalError,
+    InvalidRequestError,
+    InvalidTopicError,
     LockedError,
     MessageTooLargeError,
     NotEnoughReplicasError,
+    NotLeaderError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     PyreplogError,
+    RequestTimedOutError,
     StorageError,
+    TopicExistsError,
+    UnknownLeaderEpochError,
     UnknownTopicError,
 )
-from pyreplog.record import Ack, Record
-from pyreplog.runtime import Admin, Cluster, ClusterNode, Consumer, Log, PartitionDescription, Producer, TopicDescription, open_log
+from pyreplog.record import Ack, Record, RecordBatch
+from pyreplog.runtime import (
+    Admin,
+    Cluster,
+    ClusterNode,
+    Consumer,
+    Log,
+    PartitionDescription,
+    Producer,
+    TopicDescription,
+    open_log,
+)
 from pyreplog.values import LogStats, RecordMetadata, TimestampType, TopicPartition
 
 __version__ = "0.1.0"
+
 __all__ = [
     "Ack",
+    "Acks",
     "Admin",
+    "BrokerNotAvailableError",
     "ClosedError",
     "Cluster",
     "ClusterError",
@@ -39,7 +65,13 @@ __all__ = [
     "Consumer",
     "CorruptError",
     "CorruptLogError",
+    "DuplicateSequenceError",
+    "FencedEpochError",
     "ForkedError",
+    "IneligibleReplicaError",
+    "InternalError",
+    "InvalidRequestError",
+    "InvalidTopicError",
     "LockedError",
     "Log",
     "LogConfig",
@@ -47,18 +79,24 @@ __all__ = [
     "MessageTooLargeError",
     "NodeConfig",
     "NotEnoughReplicasError",
+    "NotLeaderError",
     "OffsetOutOfRangeError",
     "OutcomeUnknownError",
     "PartitionDescription",
     "Producer",
     "PyreplogError",
     "Record",
+    "RecordBatch",
     "RecordMetadata",
+    "RequestTimedOutError",
     "Scan",
     "StorageError",
     "TimestampType",
     "TopicDescription",
+    "TopicExistsError",
     "TopicPartition",
+    "UnknownLeaderEpochError",
     "UnknownTopicError",
+    "__version__",
     "open_log",
 ]

@@ -343,10 +343,10 @@ class Producer:
             node = self._ready_node(queue, now)
             if node < 0:
                 at = self._expire(queue, now)
-                if at is not None:
-                    retry = at if retry is None else min(retry, at)
-                if not queue.has_work:
+                if at is None:  # nothing waits any more
                     del self._active[key]
+                else:
+                    retry = at if retry is None else min(retry, at)
                 continue
             if self._in_flight.get(node, 0) >= self.config.max_in_flight:
                 continue

@@ -128,8 +128,10 @@ class Driver:
                     self._pass_on()
             else:
                 self._wait_turn(pending, deadline_ns)
-            if not pending.settled and self._now_ns() >= deadline_ns:
-                raise TimeoutError(f"not settled after {timeout} s; it goes on in the background")
+            if self._now_ns() >= deadline_ns:
+                break
+        if not pending.settled:
+            raise TimeoutError(f"not settled after {timeout} s; it goes on in the background")
 
     def wait_until(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
         """Return when ``condition()`` holds, asked while no machine moves; for what happens rarely. TimeoutError names ``what``."""
