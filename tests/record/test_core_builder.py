@@ -391,7 +391,7 @@ def test_gather_until_full() -> None:
 
 @pytest.mark.parametrize(
     ("value", "key", "headers", "timestamp"),
-    [("text", None, (), 0), (b"", 5, (), 0), (b"", None, [("a", "b")], 0), (b"", None, (), 1.5), (b"", None, (), -2)],,
+    [("text", None, (), 0), (b"", 5, (), 0), (b"", None, [("a", "b")], 0), (b"", None, (), 1.5), (b"", None, (), -2)],
 )
 def test_gather_refuses(value: object, key: object, headers: object, timestamp: object) -> None:
     """A wrong record is an error, and leaves batch and timestamps as they were."""

@@ -5,7 +5,7 @@ from typing import Any, TypeVar, final
 
 from typing_extensions import Buffer
 
-O = TypeVar("O")
+_O = TypeVar("_O")
 
 @final
 class BatchBuilder:
@@ -21,9 +21,9 @@ class BatchBuilder:
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
     def append(self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int) -> bool:
-        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and ``key``
-        take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
-    def begin(self, make_ack: Callable[[O, int], object], outcome: O, timestamps: list[int], size_limit: int) -> None:
+        """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
+        ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
+    def begin(self, make_ack: Callable[[_O, int], object], outcome: _O, timestamps: list[int], size_limit: int) -> None:
         """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. Once
         it has ``size_limit`` bytes it counts as full, so that one record may still be as large as ``size_max``."""
     def gather(

@@ -16,8 +16,8 @@ class SegmentScanner:
         cls, base_offset: int, *, position: int = 0, next_offset: int = -1, index_interval: int = 4096, check_crc: bool = True
     ) -> SegmentScanner: ...
     def feed(self, data: Buffer) -> int:
-        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at one
-        that is not all there (``needed``). Releases the GIL."""
+        """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at
+        one that is not all there (``needed``). Releases the GIL."""
     @property
     def status(self) -> int:
         """0, or the kernel status of the bad batch at ``position``: ``raise_for_status`` gives its words."""
