@@ -58,7 +58,7 @@ demo: $(CORE) $(call group,demo)
 	$(PY) docs/demo/demo.py
 
 test: $(CORE) $(call group,test) $(call group,lint)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile -p no:benchmark $(PYTEST)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
 
 check: $(CORE) $(call group,test) $(call group,lint) kernels
 	$(VENV)/bin/ruff check .
