@@ -511,7 +511,7 @@ cdef class ColumnsBuilder:
         return added
 
     def extend(self, data, int64_t position=0, *, int32_t partition=-1, int64_t start_offset=0, int64_t end_offset=INT64_MAX,
-               start_timestamp=None, end_timestamp=None, int64_t row_limit=32768, int64_t size_limit=2097152):
+               start_timestamp=None, end_timestamp=None, bint check_crc=True, int64_t row_limit=32768, int64_t size_limit=2097152):
         cdef columns_selection selection
         cdef columns_progress progress
         cdef Py_buffer view
@@ -531,9 +531,9 @@ cdef class ColumnsBuilder:
                 while True:
                     if view.len - position > SMALL:
                         with nogil:
-                            status = columns_extend(&self.c, &selection, p + position, end, row_limit, size_limit, &progress)
+                            status = columns_extend(&self.c, &selection, p + position, end, check_crc, row_limit, size_limit, &progress)
                     else:
-                        status = columns_extend(&self.c, &selection, p + position, end, row_limit, size_limit, &progress)
+                        status = columns_extend(&self.c, &selection, p + position, end, check_crc, row_limit, size_limit, &progress)
                     position += progress.position
                     self.reached = progress.next_offset
                     if status != STATUS_SPACE:

@@ -209,8 +209,8 @@ cdef extern from "columns.h" nogil:
         int64_t bytes_needed
     int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
                            columns_progress *progress)
-    int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, int64_t row_limit,
-                       int64_t size_limit, columns_progress *progress)
+    int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bint check_crc,
+                       int64_t row_limit, int64_t size_limit, columns_progress *progress)
     int64_t columns_size(const columns *c)
 
 

@@ -28,7 +28,7 @@ BATCH_ROWS_MAX: Final = 32768
 """Rows of one Arrow batch."""
 BATCH_SIZE: Final = 2 << 20
 """Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it larger."""
-READ_SIZE: Final = 512 << 10
+READ_SIZE: Final = 1 << 20
 """Bytes asked of a source at a time."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -120,6 +120,7 @@ class Scan:
         name: str = "the log",
         columns: Sequence[str] | None = None,
         default_columns: tuple[str, ...] = LOG_COLUMNS,
+        checked: bool = False,
         start: int | None = None,
         end: int | None = None,
         start_timestamp: int | datetime | None = None,
@@ -127,9 +128,11 @@ class Scan:
     ) -> None:
         """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition, ``end`` not included;
         ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the end not included. A record without a
-        timestamp is in no timestamp range. ``name`` is what errors call it."""
+        timestamp is in no timestamp range. ``name`` is what errors call it.
+        ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does."""
         self._sources = tuple(sources)
         self._name = name
+        self._checked = checked
         self._columns = _checked_columns(columns, default_columns)
         self._start = _checked_offset(start, "start")
         self._end = _checked_offset(end, "end")
@@ -215,7 +218,9 @@ class Scan:
         )
         position = 0
         while True:
-            position = builder.extend(data, position, **selection, row_limit=BATCH_ROWS_MAX, size_limit=BATCH_SIZE)
+            position = builder.extend(
+                data, position, **selection, check_crc=not self._checked, row_limit=BATCH_ROWS_MAX, size_limit=BATCH_SIZE
+            )
             if position == len(data):
                 return False
             batch = RecordBatch(data, position)
@@ -224,7 +229,8 @@ class Scan:
             if not batch.codec and not batch.is_control:
                 yield from _finished(builder)
                 continue
-            batch.check_crc()
+            if not self._checked:
+                batch.check_crc()
             payload = None if batch.is_control else payload_of(batch)
             size = 0 if payload is None else memoryview(payload).nbytes
             if builder.row_count and (builder.row_count + batch.record_count > BATCH_ROWS_MAX or builder.size + size > BATCH_SIZE):

@@ -255,8 +255,8 @@ int64_t columns_append(columns *c, const columns_selection *selection, const bat
     return c->row_count - before.row_count;
 }
 
-int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, int64_t row_limit,
-                   int64_t size_limit, columns_progress *progress) {
+int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bool check_crc,
+                   int64_t row_limit, int64_t size_limit, columns_progress *progress) {
     const uint8_t *at = p;
     progress->position = 0;
     while (at < end) {
@@ -279,7 +279,7 @@ int columns_extend(columns *c, const columns_selection *selection, const uint8_t
             progress->next_offset = batch_last_offset(&h) + 1;
             continue;
         }
-        if ((status = batch_check_crc(at, (size_t)h.size)) < 0) {
+        if (check_crc && (status = batch_check_crc(at, (size_t)h.size)) < 0) {
             return status;
         }
         const int64_t added = columns_append(c, selection, &h, at + BATCH_HEADER_SIZE, at + h.size, progress);

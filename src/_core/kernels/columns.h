@@ -75,11 +75,11 @@ typedef struct {
 int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
                        columns_progress *progress);
 
-/* Add the whole batches of [p, end) in turn, CRC checked, until one that is compressed or a control batch, is not all there, begins
+/* Add the whole batches of [p, end) in turn, their CRC checked where `check_crc`, until one that is compressed or a control batch, is not all there, begins
  * at or behind selection->end_offset, or might make it more than row_limit rows or size_limit bytes of variable-size data (but the
  * first one is always added, and none is divided). Returns STATUS_OK with `progress`, or a status as columns_append; the batches before the bad one stay added. */
-int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, int64_t row_limit,
-                   int64_t size_limit, columns_progress *progress);
+int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bool check_crc,
+                   int64_t row_limit, int64_t size_limit, columns_progress *progress);
 
 /* Bytes of variable-size data so far. */
 static inline int64_t columns_size(const columns *c) {

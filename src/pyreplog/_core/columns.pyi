@@ -61,10 +61,11 @@ class ColumnsBuilder:
         end_offset: int = 0x7FFFFFFFFFFFFFFF,
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
+        check_crc: bool = True,
         row_limit: int = 32768,
         size_limit: int = 2097152,
     ) -> int:
-        """Add the whole batches in ``data`` from ``position``, their CRC checked; the position of the first one not taken.
+        """Add the whole batches in ``data`` from ``position``, their CRC checked unless the caller has; the position of the first one not taken.
 
         Stops at the end, at a batch that is cut off, compressed, a control batch, or begins at or behind ``end_offset``, and before one that
         might make it more than ``row_limit`` rows or ``size_limit`` bytes of keys, values and headers (the first is always taken). Batches

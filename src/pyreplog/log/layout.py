@@ -50,6 +50,7 @@ STATE_FILE_SIZE_MAX: Final = 64 << 20
 """Larger checkpoint or state files are taken for garbage."""
 SCAN_CHUNK_SIZE: Final = 4 << 20
 LOOKUP_CHUNK_SIZE: Final = 64 << 10
+FIRST_LOOK_SIZE: Final = 8 << 10
 READ_CHUNK_SIZE_MAX: Final = 16 << 20
 
 METADATA_TOPIC: Final = "__cluster_metadata"

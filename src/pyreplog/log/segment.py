@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner, find_offset, find_timestamp, whole_batches
-from pyreplog.errors import CorruptError, InternalError, StorageError
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.index_files import ENTRIES_PENDING_MAX, IndexFiles
 from pyreplog.log.layout import (
+    FIRST_LOOK_SIZE,
     HEADER_UP_TO_MAGIC,
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
@@ -64,6 +65,7 @@ class Segment:
         "_interval",
         "_names",
         "_pending",
+        "_times_checked",
         "base_offset",
         "bytes_since_entry",
         "created_ms",
@@ -107,6 +109,7 @@ class Segment:
         self.entries_left = INT32_MAX
         # Index entries made since the files were last written.
         self._pending = 0
+        self._times_checked = False
         #: Whether all its files are on stable storage. Only kept for a log that is being written.
         self.synced = False
         self._interval = index_interval
@@ -296,8 +299,17 @@ class Segment:
         return self.next_offset
 
     def largest_timestamp(self) -> int:
-        """The greatest timestamp in the segment, -1 where there is none."""
-        if self.max_timestamp < 0 and self.size:
+        """The greatest timestamp in the segment, -1 where there is none. REQUIRES that it is not being written, or was set up for it."""
+        if self.max_timestamp < 0 and self.size and not self._times_checked:
+            # The last entry of a closed segment has its greatest timestamp. One that was cut off would hide records, so what lies
+            # behind the last one is looked at, once.
+            indexes = self.indexes
+            timestamp, offset = indexes.times.last
+            position = (self.position_of(offset) or 0) if indexes.times.count else 0
+            scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=False)
+            if scan.max_timestamp > timestamp:
+                self._rebuild_indexes()
+            self._times_checked = True
             times = self.indexes.times
             if times.count:
                 self.max_timestamp, self.max_timestamp_offset = times.last
@@ -313,7 +325,8 @@ class Segment:
 
         None where no such batch begins below ``end_offset``.
         """
-        found = self._find(offset, max(size_max, LOOKUP_CHUNK_SIZE))
+        # A small look first: the index is near, and what is read in front of the batch is read for nothing.
+        found = self._find(offset, FIRST_LOOK_SIZE)
         if found is None:
             return None
         position, data = found

@@ -93,7 +93,8 @@ class ReplogReader(DataSourceReader):
         if kept is None:
             return
         name = f"topic {kept.topic} in {self._options.path}"
-        scan = Scan([(kept.partition, access.source(kept))], name=name, columns=converter.columns, start=kept.start, end=kept.end)
+        sources = [(kept.partition, access.source(kept))]
+        scan = Scan(sources, name=name, columns=converter.columns, checked=True, start=kept.start, end=kept.end)
         for batch in scan.batches():
             yield converter.convert(pa.record_batch(batch), kept)
 
