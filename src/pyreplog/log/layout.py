@@ -108,7 +108,7 @@ def parse_base_offset(name: str, suffix: str = LOG_SUFFIX) -> int | None:
     """The base offset in the file ``name`` that ends in ``suffix``; None where it is no such file."""
     if not name.endswith(suffix):
         return None
-    number = name[: -len(suffix)]
+    number = name.removesuffix(suffix)
     if _NUMBER.fullmatch(number) is None or int(number) > INT64_MAX:
         return None
     return int(number)

@@ -64,7 +64,7 @@ def compress(codec: int, payload: Buffer) -> bytes:
         case 4:
             # The streaming compressor leaves the content size out of the frame, as Kafka's does.
             compressor = cramjam.zstd.Compressor(_ZSTD_LEVEL)
-            compressor.compress(payload)
+            compressor.compress(bytes(payload))  # (it takes nothing else)
             return bytes(compressor.finish())
     raise CorruptError(f"unknown compression codec {codec}")
 

@@ -1,0 +1,682 @@
+"""One partition's log: append, roll, read, find, truncate, sync, poison, settings."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptError,
+    InternalError,
+    InvalidRequestError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    StorageError,
+)
+from pyreplog.log import Log
+from pyreplog.log.layout import parse_base_offset
+from pyreplog.record import CODEC_NUMBERS, RecordBatch, split
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import EpochEntry, TimestampType
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, StillClock, batch, contents, create, raw, reopen, sync
+
+SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=100)
+
+
+def filled(place: Place, count: int = 20, config: LogConfig = SMALL) -> Log:
+    """A log of ``count`` batches of two records, over several segments."""
+    log = create(place.disk, place.of("t-0"), config)
+    for number in range(count):
+        log.append_as_leader(batch(2, size=50, timestamp=1000 + 10 * number, tag=b"%d:" % number), 0)
+    return log
+
+
+def bases(place: Place) -> list[int]:
+    """Base offsets of the log files."""
+    return [base for name in place.disk.list(place.of("t-0")) if (base := parse_base_offset(name)) is not None]
+
+
+# -- appending --
+
+
+def test_a_leader_gives_offsets_and_epoch(place: Place) -> None:
+    """Batches get consecutive offsets and the leader's epoch; the answer says which."""
+    log = create(place.disk, place.of("t-0"))
+    first = log.append_as_leader(batch(3), 0)
+    second = log.append_as_leader(batch(2), 0)
+    assert (first.base_offset, first.last_offset, first.record_count, first.timestamp) == (0, 2, 3, -1)
+    assert (second.base_offset, second.last_offset) == (3, 4)
+    assert log.end_offset == 5
+    assert [(record.offset, record.leader_epoch) for record in contents(log)] == [(offset, 0) for offset in range(5)]
+    assert log.stats().batches_appended == 2
+    assert log.stats().records_appended == 5
+    assert log.stats().bytes_appended == log.stats().size == first.size + second.size
+    log.close(clean=True)
+
+
+def test_a_read_only_batch_is_copied(place: Place) -> None:
+    """Bytes that cannot be written to are not."""
+    log = create(place.disk, place.of("t-0"), start_offset=7)
+    content = bytes(batch(2))
+    before = bytes(content)
+    assert log.append_as_leader(content, 0).base_offset == 7
+    assert content == before
+    assert contents(log)[0].offset == 7
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_are_checked_and_kept(place: Place, codec: str) -> None:
+    """A compressed batch is stored as it came and reads back."""
+    log = create(place.disk, place.of("t-0"))
+    log.append_as_leader(batch(5, codec=CODEC_NUMBERS[codec]), 0)
+    assert split(raw(log))[0].codec == CODEC_NUMBERS[codec]
+    assert [record.key for record in contents(log)] == [b"k%d" % number for number in range(5)]
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_the_topics_codec_rewrites_batches(place: Place, codec: str) -> None:
+    """With compression.type set, every batch is stored in that codec, with its records and header fields unchanged."""
+    log = create(place.disk, place.of("t-0"), LogConfig(compression_type=codec))
+    for sent in ("none", "zstd", "lz4"):
+        log.append_as_leader(batch(4, codec=CODEC_NUMBERS[sent], timestamp=77), 0)
+    assert {one.codec for one in split(raw(log))} == {CODEC_NUMBERS[codec]}
+    assert [(record.offset, record.timestamp, record.key) for record in contents(log)] == [(o, 77 + o % 4, b"k%d" % (o % 4)) for o in range(12)]
+    log.close(clean=True)
+
+
+def test_append_time_replaces_timestamps(place: Place) -> None:
+    """With LogAppendTime every record bears the leader's clock, and the answer says so."""
+    log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime"))
+    appended = log.append_as_leader(batch(3, timestamp=5), 0, trusted=True)
+    assert appended.timestamp == CLOCK.wall_ms()
+    assert {(record.timestamp, record.timestamp_type) for record in contents(log)} == {(CLOCK.wall_ms(), TimestampType.LOG_APPEND_TIME)}
+    assert log.find_timestamp(CLOCK.wall_ms(), 3) == (0, CLOCK.wall_ms())
+    log.close(clean=True)
+
+
+def test_a_leader_refuses_bad_batches(place: Place) -> None:
+    """A flipped bit, bytes behind the batch, a cut one, control records, offsets not from 0: refused, and nothing is appended."""
+    log = create(place.disk, place.of("t-0"))
+    good = bytes(batch(3))
+    for position in range(16, len(good)):
+        flipped = bytearray(good)
+        flipped[position] ^= 4
+        with pytest.raises(CorruptError):
+            log.append_as_leader(flipped, 0)
+    for bad in (good + b"\0", good + good, good[:-1], good[:40], b""):
+        with pytest.raises(CorruptError):
+            log.append_as_leader(bytearray(bad), 0)
+    with pytest.raises(InvalidRequestError):
+        log.append_as_leader(batch(1, base_offset=4), 0)
+    assert log.end_offset == 0
+    assert log.stats().size == 0
+    log.append_as_leader(bytearray(good), 0)
+    assert len(contents(log)) == 3
+    log.close(clean=True)
+
+
+def test_too_large_is_refused(place: Place) -> None:
+    """A batch above max.message.bytes or segment.bytes is refused with its size; one exactly as large is taken."""
+    one = batch(1, size=400)
+    log = create(place.disk, place.of("t-0"), LogConfig(max_message_bytes=len(one)))
+    log.append_as_leader(one, 0)
+    with pytest.raises(MessageTooLargeError, match="max.message.bytes"):
+        log.append_as_leader(batch(1, size=401), 0)
+    log.close(clean=True)
+    other = create(place.disk, place.of("t-1"), LogConfig(segment_bytes=1024))
+    with pytest.raises(MessageTooLargeError, match="segment.bytes"):
+        other.append_as_leader(batch(1, size=2000), 0)
+    # A follower takes what its leader took (KAFKA-17375).
+    assert other.append_as_follower([batch(1, size=2000, leader_epoch=0)]) == 1
+    other.close(clean=True)
+
+
+def test_a_follower_keeps_the_bytes(place: Place) -> None:
+    """What a follower appends is what the leader has, byte for byte, with the same epochs, however it is cut into parts."""
+    leader = create(place.disk, place.of("t-0"), SMALL)
+    for number in range(12):
+        if number in (4, 9):
+            leader.become_leader(number)
+        leader.append_as_leader(batch(1 + number % 3, size=60, tag=b"%d" % number), leader.epochs.latest)
+    random = Random(5)
+    for index in range(4):
+        follower = Log.create(
+            place.disk, place.of(f"f-{index}"), topic="t", partition=0, topic_id=leader.topic_id, config=SMALL, clock=CLOCK
+        )
+        while follower.end_offset < leader.end_offset:
+            cut = leader.read(follower.end_offset, random.randrange(100, 900), leader.end_offset)
+            assert follower.append_as_follower(cut.parts()) == follower.end_offset
+        assert raw(follower) == raw(leader)
+        assert follower.epochs == leader.epochs
+        follower.close(clean=True)
+    leader.close(clean=True)
+
+
+def test_a_follower_refuses_what_does_not_follow(place: Place) -> None:
+    """Offsets below the end, falling epochs, a bad checksum, half a batch: refused as a whole, and nothing of it is appended."""
+    log = create(place.disk, place.of("t-0"))
+    log.append_as_follower([batch(3, leader_epoch=4)])
+    good = batch(2, base_offset=3, leader_epoch=4)
+    for bad in (
+        batch(1, base_offset=2, leader_epoch=4),
+        batch(1, base_offset=3, leader_epoch=3),
+        batch(1, base_offset=3, leader_epoch=-1),
+        bytes(batch(1, base_offset=5, leader_epoch=4))[:-3],
+    ):
+        with pytest.raises(CorruptError):
+            log.append_as_follower([good, bad])
+    flipped = bytearray(batch(1, base_offset=5, leader_epoch=4))
+    flipped[-1] ^= 1
+    with pytest.raises(CorruptError):
+        log.append_as_follower([good, flipped])
+    assert log.end_offset == 3
+    assert log.append_as_follower([]) == 3
+    # Gaps are allowed: the leader's log may have been compacted.
+    assert log.append_as_follower([batch(1, base_offset=30, leader_epoch=6)]) == 31
+    assert log.epochs.entries == [EpochEntry(0, 0), EpochEntry(6, 30)][-2:] or log.epochs.latest == 6
+    assert [record.offset for record in contents(log)] == [0, 1, 2, 30]
+    log.close(clean=True)
+
+
+def test_a_gap_too_wide_for_a_segment_begins_a_new_one(place: Place) -> None:
+    """Offsets further away than a segment's index can say begin a new segment, and the log opens again."""
+    log = create(place.disk, place.of("t-0"))
+    log.append_as_follower([batch(1, leader_epoch=0)])
+    far = 2**33
+    log.append_as_follower([batch(1, base_offset=far, leader_epoch=0)])
+    assert bases(place) == [0, far]
+    sync(place.disk, log)
+    log.close(clean=False)
+    log = reopen(place.disk, place.of("t-0"), same_boot=False)
+    assert [record.offset for record in contents(log)] == [0, far]
+    assert log.end_offset == far + 1
+    log.close(clean=True)
+
+
+# -- rolling --
+
+
+def test_segments_roll_by_size(place: Place) -> None:
+    """No segment grows above segment.bytes; each begins where the one before ends; reading goes across them."""
+    log = filled(place)
+    found = bases(place)
+    assert len(found) > 2
+    for name in place.disk.list(place.of("t-0")):
+        if name.endswith(".log"):
+            stat = place.disk.stat(place.of(f"t-0/{name}"))
+            assert stat is not None
+            assert 0 < stat.size <= 1200
+    assert [record.offset for record in contents(log)] == list(range(40))
+    log.keep_tail(0)
+    assert [record.offset for record in contents(log, size_max=1)] == list(range(40))
+    log.close(clean=True)
+
+
+def test_segments_roll_by_message_time(place: Place) -> None:
+    """A segment is closed by a batch whose timestamp is more than segment.ms after its first one's, whatever the clock says."""
+    clock = StillClock()
+    log = Log.create(
+        place.disk, place.of("t-0"), topic="t", partition=0, topic_id="AbCdEfGhIjKlMnOpQrStUw", config=LogConfig(segment_ms=1000), clock=clock
+    )
+    log.become_leader(0)
+    for timestamp in (5000, 6000, 4000, 6001, 6500, 7002):
+        clock.now_ms += 10_000
+        log.append_as_leader(batch(1, timestamp=timestamp), 0)
+    assert bases(place) == [0, 3, 5]
+    log.close(clean=True)
+
+
+def test_segments_without_timestamps_roll_by_the_clock(place: Place) -> None:
+    """Where the first batch has no timestamp, the wall clock since the segment was begun decides."""
+    clock = StillClock()
+    log = Log.create(
+        place.disk, place.of("t-0"), topic="t", partition=0, topic_id="AbCdEfGhIjKlMnOpQrStUw", config=LogConfig(segment_ms=1000), clock=clock
+    )
+    log.become_leader(0)
+    for pause in (5000, 1000, 1, 500):
+        clock.now_ms += pause
+        log.append_as_leader(batch(1, timestamp=-1), 0)
+    assert bases(place) == [0, 1]
+    log.close(clean=True)
+
+
+def test_segments_roll_when_an_index_is_full(place: Place) -> None:
+    """A segment is closed when its index may not grow any more."""
+    log = create(place.disk, place.of("t-0"), LogConfig(index_interval_bytes=0, segment_index_bytes=60))
+    for number in range(12):
+        log.append_as_leader(batch(1, timestamp=number), 0)
+    for name in place.disk.list(place.of("t-0")):
+        stat = place.disk.stat(place.of(f"t-0/{name}"))
+        assert stat is not None
+        if name.endswith("index"):
+            assert stat.size <= 60
+    assert len(bases(place)) > 2
+    log.close(clean=True)
+
+
+# -- reading --
+
+
+@pytest.mark.parametrize("tail", [0, 500, 4 << 20])
+def test_reads_give_whole_batches_below_the_end(place: Place, tail: int) -> None:
+    """From any offset, up to any end, with any size: whole batches, in order, the first holding the offset, at least one where there is one."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    log.keep_tail(tail)
+    for number in range(14):
+        log.append_as_leader(batch(3, size=50, tag=b"%d:" % number), 0)
+    size = len(raw(log)) // 14
+    for start in range(log.end_offset + 1):
+        for end in (start, start + 1, start + 3, start + 7, log.end_offset):
+            for size_max in (0, 1, size, 2 * size + 1, 1 << 20):
+                cut = log.read(start, size_max, end)
+                batches = [one for part in cut.parts() for one in split(part)]
+                assert cut.size == sum(one.size for one in batches)
+                limit = min(end, log.end_offset)
+                if start >= limit or start // 3 * 3 + 3 > limit:
+                    assert not batches
+                    continue
+                assert batches[0].base_offset == start // 3 * 3
+                assert batches[-1].next_offset <= limit
+                assert len(batches) == 1 or cut.size <= size_max
+                assert [one.base_offset for one in batches] == list(range(batches[0].base_offset, batches[-1].next_offset, 3))
+    log.close(clean=True)
+
+
+def test_reads_outside_the_log_are_refused(place: Place) -> None:
+    """Below the start and above the end is out of range; exactly at the end is empty."""
+    log = filled(place)
+    assert log.read(log.end_offset, 100, log.end_offset).parts() == []
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        log.read(log.end_offset + 1, 100, 1000)
+    assert (caught.value.asked, caught.value.start, caught.value.end) == (41, 0, 40)
+    log.set_high_watermark(40)
+    assert log.increment_start_offset(11)
+    assert not log.increment_start_offset(11)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.read(10, 100, 40)
+    assert contents(log)[0].offset == 11
+    with pytest.raises(OffsetOutOfRangeError):
+        log.increment_start_offset(41)
+    log.close(clean=True)
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    assert log.start_offset == 11
+    log.close(clean=True)
+
+
+def test_a_large_batch_is_read_whole(place: Place) -> None:
+    """A batch larger than what was asked for, or than any chunk, comes whole."""
+    log = create(place.disk, place.of("t-0"), LogConfig(max_message_bytes=1 << 20))
+    for _ in range(3):
+        log.append_as_leader(batch(3000, size=100), 0)
+    log.keep_tail(0)
+    cut = log.read(3500, 10, 9000)
+    assert [one.base_offset for part in cut.parts() for one in split(part)] == [3000]
+    log.close(clean=True)
+
+
+def test_a_slice_is_void_after_a_truncation(place: Place) -> None:
+    """A slice gives the bytes it was cut from, also after appends and close, and none once the log was truncated."""
+    log = filled(place)
+    cut = log.read(0, 300, 40)
+    expected = b"".join(cut.parts())
+    log.append_as_leader(batch(1), 0)
+    assert b"".join(cut.parts()) == expected
+    assert len(cut) == cut.size == len(expected)
+    log.truncate_to(10)
+    with pytest.raises(OutcomeUnknownError):
+        cut.parts()
+    log.close(clean=True)
+
+
+def test_timestamps_are_found(place: Place) -> None:
+    """The first record not older than the time asked for, below the end given, whether it is in memory, in a closed segment or nowhere."""
+    log = filled(place)
+    records = contents(log)
+    for timestamp in range(990, 1210):
+        for end in (0, 1, 7, 22, 40):
+            expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp and r.offset < end), None)
+            assert log.find_timestamp(timestamp, end) == expected, (timestamp, end)
+    log.close(clean=True)
+
+
+def test_timestamps_out_of_order_are_found(place: Place) -> None:
+    """Timestamps that go back and forth, and none at all, are found by offset order."""
+    random = Random(3)
+    log = create(place.disk, place.of("t-0"), SMALL)
+    for _ in range(40):
+        log.append_as_leader(batch(2, size=40, timestamp=random.choice([-1, 0, 5, random.randrange(1000)])), 0, trusted=True)
+    records = contents(log)
+    for timestamp in [0, 1, 5, *range(0, 1005, 13)]:
+        expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp), None)
+        assert log.find_timestamp(timestamp, 80) == expected
+    log.close(clean=True)
+
+
+# -- what counts --
+
+
+def test_the_end_that_counts(place: Place) -> None:
+    """A sync log counts what was synced, an os log what was written; only appends since then need a sync."""
+    for index, durability in enumerate(("sync", "os")):
+        log = create(place.disk, place.of(f"t-{index}"), LogConfig(durability=durability, segment_bytes=1200))  # type: ignore[arg-type]
+        assert log.sync_plan() is None
+        for _ in range(20):
+            log.append_as_leader(batch(2, size=50), 0)
+        assert (log.end_offset, log.flushed_offset) == (40, 0)
+        assert log.counted_end == (0 if durability == "sync" else 40)
+        plan = log.sync_plan()
+        assert plan is not None
+        assert plan.upto == 40
+        assert len(plan.files) > 3
+        log.append_as_leader(batch(1), 0)
+        sync(place.disk, log)
+        assert log.counted_end == log.flushed_offset == 41
+        assert log.sync_plan() is None
+        log.synced(40, log.generation)
+        assert log.flushed_offset == 41
+        log.close(clean=True)
+
+
+def test_a_sync_of_before_a_truncation_is_void(place: Place) -> None:
+    """What was synced of a log that was cut since does not count for what took its place."""
+    log = filled(place)
+    plan = log.sync_plan()
+    assert plan is not None
+    log.truncate_to(10)
+    log.append_as_leader(batch(3), 0)
+    log.synced(plan.upto, plan.generation)
+    assert log.flushed_offset == 0
+    log.close(clean=True)
+
+
+def test_the_high_watermark_stays_within_the_log(place: Place) -> None:
+    """It rises only, up to the end; setting it clamps; a truncation lowers it."""
+    log = filled(place)
+    assert log.advance_high_watermark(10)
+    assert not log.advance_high_watermark(10)
+    assert not log.advance_high_watermark(5)
+    assert log.high_watermark == 10
+    assert log.advance_high_watermark(1000)
+    assert log.high_watermark == 40
+    log.set_high_watermark(-5)
+    assert log.high_watermark == 0
+    log.set_high_watermark(30)
+    log.truncate_to(21)
+    assert log.end_offset == log.high_watermark == 20
+    log.close(clean=True)
+
+
+def test_flush_settings_ask_for_syncs(place: Place) -> None:
+    """flush.messages and flush.ms make a sync due, and a sync makes it not due."""
+    log = create(place.disk, place.of("t-0"), LogConfig(durability="os", flush_messages=3, flush_ms=1000))
+    assert not log.sync_due(0)
+    log.append_as_leader(batch(2), 0)
+    assert not log.sync_due(1_000_000)
+    assert not log.sync_due(1_000_000_000)
+    assert log.sync_due(1_001_000_000)
+    sync(place.disk, log)
+    assert not log.sync_due(5_000_000_000)
+    log.append_as_leader(batch(3), 0)
+    assert log.sync_due(5_000_000_000)
+    log.close(clean=True)
+
+
+# -- cutting --
+
+
+def test_a_truncation_cuts_whole_batches(place: Place) -> None:
+    """Cutting at any offset leaves the whole batches below it, their epochs, and a log that goes on and opens again."""
+    for offset in range(0, 42, 3):
+        log = create(place.disk, place.of(f"t-{offset}"), SMALL)
+        for number in range(20):
+            if number % 6 == 5:
+                log.become_leader(number)
+            log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), log.epochs.latest)
+        whole = raw(log)
+        epochs = log.epochs.entries
+        generation = log.generation
+        log.truncate_to(offset)
+        end = min(offset // 2 * 2, 40)
+        assert log.end_offset == end
+        assert log.generation == generation + (end < 40)
+        assert whole.startswith(raw(log))
+        assert [record.offset for record in contents(log)] == list(range(end))
+        assert log.epochs.entries == [entry for entry in epochs if entry.start_offset < end]
+        log.become_leader(50)
+        assert log.append_as_leader(batch(2), 50).base_offset == end
+        before = raw(log)
+        log.close(clean=offset % 2 == 0)
+        log = reopen(place.disk, place.of(f"t-{offset}"), clean=offset % 2 == 0)
+        assert raw(log) == before
+        assert log.find_timestamp(0, log.end_offset) == (0, 1000)
+        log.close(clean=True)
+
+
+def test_a_truncation_at_the_end_drops_an_unused_epoch(place: Place) -> None:
+    """Cutting at or above the end changes no data, but an epoch that began there goes."""
+    log = filled(place)
+    log.become_leader(7)
+    assert log.epochs.latest == 7
+    log.truncate_to(45)
+    assert log.epochs.latest == 0
+    assert log.end_offset == 40
+    assert log.generation == 0
+    log.close(clean=True)
+
+
+def test_a_log_begins_anew(place: Place) -> None:
+    """Dropping everything leaves an empty log at the offset given, which opens again as that."""
+    log = filled(place)
+    sync(place.disk, log)
+    for start in (1000, 1000, 20):
+        log.truncate_fully(start)
+        assert (log.start_offset, log.high_watermark, log.flushed_offset, log.end_offset) == (start,) * 4
+        assert log.epochs.entries == []
+        assert bases(place) == [start]
+        log.close(clean=False)
+        log = reopen(place.disk, place.of("t-0"))
+        assert (log.start_offset, log.end_offset) == (start, start)
+    log.truncate_to(5)  # below the first segment
+    assert (log.start_offset, log.end_offset) == (5, 5)
+    log.become_leader(9)
+    assert log.append_as_leader(batch(2), 9).base_offset == 5
+    log.close(clean=True)
+
+
+def test_the_lowered_mark_comes_before_the_cut() -> None:
+    """A truncation below the synced end lowers and syncs the mark first, then cuts."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = filled(Place(disk, "data"))
+    sync(disk, log)
+    disk.trace = []
+    log.truncate_to(9)
+    kinds = [line.split()[1:3] for line in disk.trace if line.split()[1] in {"write", "sync", "truncate", "remove"}]
+    mark_synced = kinds.index(["sync", "data/t-0/replog.mark"])
+    assert kinds[mark_synced - 1] == ["write", "data/t-0/replog.mark"]
+    cuts = [index for index, (kind, path) in enumerate(kinds) if kind in {"truncate", "remove"} and path.endswith(".log")]
+    assert min(cuts) > mark_synced
+    log.close(clean=True)
+
+
+# -- refusals of the disk --
+
+
+def test_a_full_disk_refuses_and_goes_on() -> None:
+    """Wherever the disk is full, the append raises ENOSPC, leaves nothing behind, and works again when there is room."""
+    for capacity in range(1200, 9000, 270):
+        disk = SimDisk(Random(1), capacity=capacity)
+        disk.make_directory("data")
+        try:
+            log = create(disk, "data/t-0", SMALL)
+        except StorageError as error:
+            assert error.errno == errno.ENOSPC
+            continue
+        appended = 0
+        refused = 0
+        for number in range(40):
+            try:
+                log.append_as_leader(batch(2, size=50 + number % 30, tag=b"%d" % number), 0)
+                appended += 1
+            except StorageError as error:
+                assert error.errno == errno.ENOSPC
+                refused += 1
+                if refused == 3:
+                    disk.capacity = None
+        assert log.failure is None
+        assert log.end_offset == 2 * appended
+        assert len(contents(log)) == 2 * appended
+        before = raw(log)
+        log.close(clean=False)
+        log = reopen(disk, "data/t-0")
+        assert raw(log) == before
+        assert log.recovery.torn_size == 0
+        log.close(clean=True)
+
+
+def test_a_write_error_poisons() -> None:
+    """After an I/O error nothing is appended any more, and what was written before is read as far as it was durable."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0")
+    log.append_as_leader(batch(2), 0)
+    sync(disk, log)
+    log.advance_high_watermark(2)
+    log.append_as_leader(batch(2), 0)
+    disk.fail("write", path="*.log", error=errno.EIO)
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(2), 0)
+    disk.clear_faults()
+    with pytest.raises(ClosedError, match="poisoned"):
+        log.append_as_leader(batch(2), 0)
+    assert log.failure is not None
+    assert log.sync_plan() is None
+    assert len(contents(log, 0, 4)) == 2
+    log.close(clean=True)
+
+
+def test_a_failed_sync_poisons_for_good() -> None:
+    """After a failed sync the log takes nothing, shows only what was durable before, and says so at the next start, which trusts no cache."""
+    disk = SimDisk(Random(4))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0", LogConfig(durability="os"))
+    log.append_as_leader(batch(2), 0)
+    sync(disk, log)
+    log.append_as_leader(batch(2), 0)
+    log.advance_high_watermark(4)
+    log.write_mark()
+    disk.fail("sync", path="*.log")
+    with pytest.raises(StorageError):
+        sync(disk, log)
+    disk.clear_faults()
+    assert log.high_watermark == 2
+    with pytest.raises(ClosedError):
+        log.append_as_leader(batch(1), 0)
+    with pytest.raises(ClosedError):
+        log.become_leader(3)
+    assert [record.offset for record in contents(log, 0, 4)] == [0, 1]
+    log.poison(OSError("again"))
+    log.close(clean=True)
+    log = reopen(disk, "data/t-0", same_boot=True)
+    assert log.recovery.poisoned
+    assert log.incomplete
+    assert log.high_watermark <= 2
+    log.close(clean=True)
+
+
+def test_a_closed_log_refuses(place: Place) -> None:
+    """Everything but closing again raises ClosedError."""
+    log = filled(place)
+    log.close(clean=True)
+    log.close(clean=True)
+    assert log.closed
+    for call in (
+        lambda: log.append_as_leader(batch(1), 0),
+        lambda: log.append_as_follower([batch(1)]),
+        lambda: log.read(0, 100, 40),
+        lambda: log.find_timestamp(0, 40),
+        lambda: log.truncate_to(3),
+        lambda: log.truncate_fully(3),
+        lambda: log.become_leader(9),
+        lambda: log.increment_start_offset(1),
+        lambda: log.set_incomplete(True),
+        log.sync_mark,
+    ):
+        with pytest.raises(ClosedError):
+            call()
+    assert log.sync_plan() is None
+    log.write_mark()
+    log.synced(40, log.generation)
+    log.poison(OSError())
+
+
+def test_a_leader_epoch_never_falls(place: Place) -> None:
+    """Leading in an older epoch than the log's is a bug."""
+    log = filled(place)
+    log.become_leader(5)
+    with pytest.raises(InternalError):
+        log.become_leader(4)
+    log.close(clean=True)
+
+
+# -- settings --
+
+
+def test_durability_stays(place: Place) -> None:
+    """Opened without settings a log keeps its own; another durability is refused by both names; others are taken over and kept."""
+    directory = place.of("t-0")
+    create(place.disk, directory, LogConfig(durability="os", segment_bytes=2000)).close(clean=True)
+    log = reopen(place.disk, directory, clean=True)
+    assert log.config == LogConfig(durability="os", segment_bytes=2000)
+    assert log.durability == "os"
+    with pytest.raises(ConfigError, match=r"'os'.*'sync'"):
+        log.update_config(LogConfig(durability="sync"))
+    log.close(clean=True)
+    with pytest.raises(ConfigError, match=r"'os'.*'sync'"):
+        reopen(place.disk, directory, config=LogConfig(durability="sync"))
+    reopen(place.disk, directory, config=LogConfig(durability="os", segment_bytes=3000)).close(clean=True)
+    log = reopen(place.disk, directory)
+    assert log.config.segment_bytes == 3000
+    log.update_config(LogConfig(durability="os", segment_bytes=4000))
+    log.close(clean=False)
+    # Even without the file the mark knows.
+    place.disk.remove(f"{directory}/replog.config")
+    log = reopen(place.disk, directory)
+    assert log.config == LogConfig(durability="os")
+    log.close(clean=True)
+
+
+def test_incomplete_is_durable_at_once() -> None:
+    """Being incomplete is on stable storage when the call returns, and so is being complete again."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    disk.sync_directory("/")
+    log = create(disk, "data/t-0", LogConfig(durability="sync"))
+    for incomplete in (True, True, False, True):
+        log.set_incomplete(incomplete)
+        assert log.incomplete == incomplete
+        disk.sync_directory("data")
+        left = reopen(disk.crash(Random(3)), "data/t-0", same_boot=False)
+        assert left.incomplete == incomplete
+    log.close(clean=True)
+
+
+def test_batches_of_a_slice_are_shared_not_copied(place: Place) -> None:
+    """Near the end a reader gets the very memory that was appended."""
+    log = create(place.disk, place.of("t-0"))
+    sent = batch(2)
+    log.append_as_leader(sent, 0, trusted=True)
+    (part,) = log.read(0, 1000, 2).parts()
+    assert RecordBatch(part).base_offset == 0
+    sent[-1] ^= 1
+    assert part[-1] == sent[-1]
+    log.close(clean=True)

@@ -1,0 +1,427 @@
+"""Opening a log after a crash: torn tails are cut and kept, rot is reported and never cut, indexes and histories are made anew."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError
+from pyreplog.log import Log
+from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
+from pyreplog.record import split
+from pyreplog.testing.disk import SimDisk
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
+
+SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=100)
+T = "t-0"
+
+
+def written(place: Place, count: int = 20, *, synced: int = 0, config: LogConfig = SMALL) -> bytes:
+    """A log of ``count`` batches of two records, the first ``synced`` of them synced, left as by a kill. Its bytes."""
+    log = create(place.disk, place.of(T), config)
+    for number in range(count):
+        if number == count // 2:
+            log.become_leader(2)
+        log.append_as_leader(batch(2, size=50, timestamp=1000 + number, tag=b"%d:" % number), log.epochs.latest)
+        if number + 1 == synced:
+            sync(place.disk, log)
+    data = raw(log)
+    log.write_mark()
+    log.close(clean=False)
+    return data
+
+
+def logs(place: Place) -> list[str]:
+    """Names of the log files."""
+    return [f"{T}/{name}" for name in place.disk.list(place.of(T)) if parse_base_offset(name) is not None]
+
+
+def kept(place: Place) -> list[bytes]:
+    """The contents of what was cut."""
+    return [place.read(f"{T}/{name}") for name in place.disk.list(place.of(T)) if name.startswith(TORN_PREFIX)]
+
+
+def test_a_kill_loses_nothing(place: Place) -> None:
+    """Without a close, everything written is there again, with its epochs and times."""
+    data = written(place)
+    log = reopen(place.disk, place.of(T))
+    assert raw(log) == data
+    assert log.epochs.entries == [(0, 0), (2, 20)]
+    assert log.find_timestamp(1015, 40) == (29, 1015)
+    assert log.recovery.mark_found
+    assert not log.recovery.clean
+    assert log.flushed_offset == 40  # a sync log is made durable before it goes on
+    log.close(clean=True)
+
+
+def test_a_tail_torn_anywhere_is_cut_and_kept(place: Place) -> None:
+    """The last file cut or garbled at any byte: the whole batches before are there, the rest is beside the log, and counted."""
+    whole = written(place, 8, config=LogConfig())
+    sizes = [one.size for one in split(whole)]
+    name = logs(place)[-1]
+    files = {entry: place.read(f"{T}/{entry}") for entry in place.disk.list(place.of(T))}
+    for size in range(len(whole) - sizes[-1] - 2, len(whole) + 1):
+        for tail in (b"", b"\xff" * 40):
+            for entry in place.disk.list(place.of(T)):
+                place.disk.remove(place.of(f"{T}/{entry}"))
+            for entry, content in files.items():
+                place.write(f"{T}/{entry}", content)
+            place.write(name, whole[:size] + tail)
+            log = reopen(place.disk, place.of(T))
+            found = raw(log)
+            assert whole.startswith(found)
+            assert len(found) + sizes[-1] > size
+            torn = whole[len(found) : size] + tail
+            assert log.recovery.torn_size == len(torn)
+            assert kept(place) == ([torn] if torn.strip(b"\0") else [])
+            assert len(log.recovery.kept) == len(kept(place))
+            log.close(clean=False)
+            # Again: the same, and nothing is kept twice.
+            log = reopen(place.disk, place.of(T))
+            assert raw(log) == found
+            assert log.recovery.torn_size == 0
+            assert kept(place) == ([torn] if torn.strip(b"\0") else [])
+            log.close(clean=True)
+
+
+def test_zeros_at_the_end_are_cut_and_not_kept(place: Place) -> None:
+    """A tail of zeros, as some file systems leave after power loss, is cut; there is nothing in it to keep."""
+    whole = written(place, 3, config=LogConfig())
+    place.write(logs(place)[-1], whole + bytes(5000))
+    log = reopen(place.disk, place.of(T))
+    assert raw(log) == whole
+    assert log.recovery.torn_size == 5000
+    assert kept(place) == []
+    log.close(clean=True)
+
+
+def test_a_torn_place_ends_the_log_in_the_middle(place: Place) -> None:
+    """Above the mark, a flipped bit in an earlier segment ends the log there: later segments are kept beside it, under another name."""
+    whole = written(place)
+    names = logs(place)
+    assert len(names) > 2
+    first = bytearray(place.read(names[0]))
+    first[-1] ^= 1
+    place.write(names[0], bytes(first))
+    log = reopen(place.disk, place.of(T), same_boot=False)
+    found = raw(log)
+    assert whole.startswith(found)
+    assert len(found) < len(first)
+    assert log.recovery.torn_size == len(whole) - len(found)
+    assert sum(len(content) for content in kept(place)) == log.recovery.torn_size
+    assert logs(place) == names[:1]
+    log.become_leader(9)
+    log.append_as_leader(batch(1), 9)
+    log.close(clean=True)
+
+
+def test_a_lost_segment_ends_the_log(place: Place) -> None:
+    """Above the mark, a segment that is gone or too short ends the log: what lies behind the gap must not be seen."""
+    written(place)
+    names = logs(place)
+    place.write(names[1], place.read(names[1])[:-1])
+    log = reopen(place.disk, place.of(T), same_boot=False)
+    end = log.end_offset
+    assert [record.offset for record in contents(log)] == list(range(end))
+    assert logs(place) == names[:2]
+    log.close(clean=False)
+    place.disk.remove(place.of(names[0]))
+    with pytest.raises(CorruptLogError, match="beginning"):
+        reopen(place.disk, place.of(T))
+
+
+@pytest.mark.parametrize("same_boot", [False, True])
+def test_rot_below_the_mark_is_reported_and_not_cut(place: Place, same_boot: bool) -> None:
+    """Any flipped byte of a batch below the durable mark: CorruptLogError with the range of the batch, and no file is touched."""
+    whole = written(place, 6, synced=5, config=LogConfig())
+    batches = split(whole)
+    name = logs(place)[0]
+    for index in (0, 2, 4):
+        one = batches[index]
+        position = sum(other.size for other in batches[:index])
+        for at in (0, 8, 12, 16, 17, 23, 57, one.size - 1):
+            rotten = bytearray(whole)
+            rotten[position + at] ^= 0x40
+            place.write(name, bytes(rotten))
+            if at == 12:
+                # The leader epoch is outside of the checksum: a rise is only told by the mark's history.
+                continue
+            with pytest.raises(CorruptLogError) as caught:
+                reopen(place.disk, place.of(T), same_boot=same_boot)
+            assert caught.value.start == one.base_offset
+            assert caught.value.start < caught.value.end
+            if at not in (0, 8) and index < 4:
+                assert caught.value.end == one.next_offset
+            assert caught.value.file == place.of(name)
+            assert place.read(name) == bytes(rotten)
+            assert kept(place) == []
+    place.write(name, whole)
+    reopen(place.disk, place.of(T)).close(clean=True)
+
+
+def test_missing_data_below_the_mark_is_rot(place: Place) -> None:
+    """A log shorter than its mark, or without files, is damaged, not empty."""
+    whole = written(place, 6, synced=6, config=LogConfig())
+    name = logs(place)[0]
+    place.write(name, whole[:-1])
+    with pytest.raises(CorruptLogError) as caught:
+        reopen(place.disk, place.of(T), same_boot=False)
+    assert (caught.value.start, caught.value.end) == (10, 12)
+    place.write(name, b"")
+    with pytest.raises(CorruptLogError):
+        reopen(place.disk, place.of(T))
+    place.disk.remove(place.of(name))
+    with pytest.raises(CorruptLogError):
+        reopen(place.disk, place.of(T))
+
+
+def test_after_a_kill_the_mark_is_exact() -> None:
+    """What an os log showed its readers must be there after a kill; after power loss only what was synced must."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    place = Place(disk, "data")
+    log = create(disk, place.of(T), LogConfig(durability="os"))
+    for _ in range(5):
+        log.append_as_leader(batch(2), 0)
+    log.advance_high_watermark(8)
+    log.write_mark()
+    log.close(clean=False)
+    name = logs(place)[0]
+    data = place.read(name)
+    place.write(name, data[:-70])
+    after_kill = reopen(disk, place.of(T), same_boot=True)
+    assert after_kill.high_watermark == 8
+    assert not after_kill.incomplete
+    after_kill.close(clean=False)
+    place.write(name, data[: len(data) // 2])
+    with pytest.raises(CorruptLogError):
+        reopen(disk, place.of(T), same_boot=True)
+    after_power_loss = reopen(disk, place.of(T), same_boot=False)
+    assert after_power_loss.high_watermark == 0
+    assert after_power_loss.end_offset == 4
+    assert after_power_loss.incomplete
+    after_power_loss.close(clean=True)
+
+
+def test_without_a_mark_everything_is_scanned_and_the_replica_is_incomplete(place: Place) -> None:
+    """A missing or damaged mark never means an empty log; the root's recovery point then tells torn from rotten."""
+    whole = written(place, 10, synced=10)
+    for content in (None, b"", b"\0" * 1100, b"garbage" * 200):
+        if content is None:
+            place.disk.remove(place.of(f"{T}/replog.mark"))
+        else:
+            place.write(f"{T}/replog.mark", content)
+        log = reopen(place.disk, place.of(T), clean=True)
+        assert raw(log) == whole
+        assert log.incomplete
+        assert not log.recovery.mark_found
+        assert not log.recovery.clean
+        log.close(clean=False)
+    place.disk.remove(place.of(f"{T}/replog.mark"))
+    last = logs(place)[-1]
+    content = place.read(last)
+    place.write(last, content[:-1])
+    with pytest.raises(CorruptLogError):
+        reopen(place.disk, place.of(T), recovery_point=20)
+    log = reopen(place.disk, place.of(T), recovery_point=18)
+    assert log.end_offset == 18
+    log.close(clean=True)
+
+
+def test_another_partitions_mark_does_not_count(place: Place) -> None:
+    """A mark that was swapped in from elsewhere is as none."""
+    written(place, 3)
+    other = Log.create(
+        place.disk, place.of("t-1"), topic="t", partition=1, topic_id="ZbCdEfGhIjKlMnOpQrStUw", config=LogConfig(), clock=CLOCK
+    )
+    other.close(clean=True)
+    place.write(f"{T}/replog.mark", place.read("t-1/replog.mark"))
+    log = reopen(place.disk, place.of(T))
+    assert log.end_offset == 6
+    assert log.incomplete
+    log.close(clean=True)
+
+
+def test_wrong_indexes_only_cost_time(place: Place) -> None:
+    """Indexes cut, flipped, swapped, emptied or gone, of any segment, after a clean stop: every answer stays the same."""
+    log = create(place.disk, place.of(T), LogConfig(segment_bytes=1500, index_interval_bytes=60))
+    for number in range(30):
+        log.append_as_leader(batch(2, size=40, timestamp=1000 + 7 * (number % 11), tag=b"%d:" % number), 0)
+    whole = raw(log)
+    times = [(timestamp, log.find_timestamp(timestamp, 60)) for timestamp in range(995, 1080, 3)]
+    log.close(clean=True)
+    files = {entry: place.read(f"{T}/{entry}") for entry in place.disk.list(place.of(T))}
+    indexes = [entry for entry in files if entry.endswith("index")]
+    random = Random(1)
+    for attempt in range(120):
+        name = random.choice(indexes)
+        content = bytearray(files[name])
+        if attempt % 4 == 0 or not content:
+            content = content[: random.randrange(len(content) + 1)]
+        elif attempt % 4 == 1:
+            content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        elif attempt % 4 == 2:
+            content += bytes(random.randrange(1, 100))
+        else:
+            content = bytearray(files[random.choice(indexes)])
+        place.write(f"{T}/{name}", bytes(content))
+        if attempt % 17 == 16:
+            place.disk.remove(place.of(f"{T}/{name}"))
+        log = reopen(place.disk, place.of(T), clean=attempt % 2 == 0)
+        log.keep_tail(0)
+        assert raw(log) == whole
+        for offset in range(0, 60, 7):
+            assert contents(log, offset)[0].offset == offset
+        assert [(timestamp, log.find_timestamp(timestamp, 60)) for timestamp, _ in times] == times, (attempt, name)
+        log.close(clean=False)
+        for entry, saved in files.items():
+            if entry != "replog.mark":
+                place.write(f"{T}/{entry}", saved)
+        place.write(f"{T}/replog.mark", files["replog.mark"])
+
+
+def test_a_wrong_epoch_history_is_made_anew(place: Place) -> None:
+    """Any flipped bit in the epoch file, any cut, none at all, or an old copy: the history is that of the batches."""
+    written(place, 10)
+    path = f"{T}/leader-epoch-checkpoint"
+    good = place.read(path)
+    files = {entry: place.read(f"{T}/{entry}") for entry in place.disk.list(place.of(T))}
+    bad = [good[:size] for size in range(len(good))] + [b"0\n1\n0 0\n", b"0\n2\n0 0\n2 4\n", b"0\n3\n0 0\n2 10\n7 20\n"]
+    for position in range(len(good)):
+        flipped = bytearray(good)
+        flipped[position] ^= 1 << position % 8
+        bad.append(bytes(flipped))
+    for clean in (False, True):
+        for content in bad:
+            for entry, saved in files.items():
+                place.write(f"{T}/{entry}", saved)
+            place.write(path, content)
+            log = reopen(place.disk, place.of(T), clean=clean)
+            assert log.epochs.entries == [(0, 0), (2, 10)], content
+            log.close(clean=True)
+            assert place.read(path) == good
+    place.disk.remove(place.of(path))
+    log = reopen(place.disk, place.of(T), clean=True)
+    assert log.epochs.entries == [(0, 0), (2, 10)]
+    log.close(clean=True)
+
+
+def test_a_clean_marker_does_not_hide_a_torn_tail(place: Place) -> None:
+    """With the clean shutdown marker there, the tail is checked all the same (9.3)."""
+    log = create(place.disk, place.of(T), LogConfig())
+    for _ in range(5):
+        log.append_as_leader(batch(2), 0)
+    log.close(clean=True)
+    name = logs(place)[0]
+    data = place.read(name)
+    place.write(name, data[:-5])
+    with pytest.raises(CorruptLogError):
+        reopen(place.disk, place.of(T), clean=True)
+    place.write(name, data + b"more")
+    log = reopen(place.disk, place.of(T), clean=True)
+    assert not log.recovery.clean
+    assert log.recovery.notes
+    assert raw(log) == data
+    assert kept(place) == [b"more"]
+    log.close(clean=True)
+
+
+def test_a_checkpoint_behind_the_end_wipes_nothing(place: Place) -> None:
+    """A log start checkpoint above the end is not believed against the data (Kafka would delete all)."""
+    whole = written(place, 5)
+    place.disk.remove(place.of(f"{T}/replog.mark"))
+    log = Log.open(
+        place.disk, place.of(T), topic="t", partition=0, config=None, clock=CLOCK, clean=False, same_boot=True, log_start_offset=1000
+    )
+    assert raw(log) == whole
+    assert log.start_offset == 0
+    assert any("not believed" in note for note in log.recovery.notes)
+    log.close(clean=True)
+
+
+def test_unfinished_replacements_are_finished(place: Place) -> None:
+    """Kafka's cleaned, swap and deleted files: unfinished ones are dropped, finished ones win, in every state between."""
+    whole = written(place, 20)
+    names = [name.partition("/")[2] for name in logs(place)]
+    log = reopen(place.disk, place.of(T))
+    log.close(clean=True)
+    stems = [name[:-4] for name in names]
+    # (1) only .cleaned: dropped
+    for suffix in ("log", "index", "timeindex"):
+        place.write(f"{T}/{stems[0]}.{suffix}.cleaned", b"anything")
+    place.write(f"{T}/{stems[1]}.log.deleted", b"anything")
+    log = reopen(place.disk, place.of(T))
+    assert raw(log) == whole
+    assert not [name for name in place.disk.list(place.of(T)) if name.endswith((".cleaned", ".deleted"))]
+    log.close(clean=True)
+    # (2) a finished replacement of the first two segments: it wins
+    replacement = place.read(f"{T}/{names[0]}") + place.read(f"{T}/{names[1]}")
+    place.write(f"{T}/{stems[0]}.log.swap", replacement)
+    place.write(f"{T}/{stems[0]}.index.swap", b"")
+    place.write(f"{T}/{stems[0]}.timeindex.swap", b"")
+    log = reopen(place.disk, place.of(T))
+    assert raw(log) == whole
+    assert [name.partition("/")[2] for name in logs(place)] == [names[0], *names[2:]]
+    log.close(clean=True)
+    # (3) a swap of several segments that was interrupted before all were renamed: dropped
+    place.write(f"{T}/{stems[2]}.log.swap", b"")
+    place.write(f"{T}/{stems[0]}.log.cleaned", b"")
+    log = reopen(place.disk, place.of(T))
+    assert raw(log) == whole
+    log.close(clean=True)
+
+
+def test_a_folder_of_another_topic_is_refused(place: Place) -> None:
+    """A topic id that differs, and garbage where it should be, are refused with what was found."""
+    written(place, 2)
+    with pytest.raises(ConfigError, match="topic id"):
+        Log.open(
+            place.disk, place.of(T), topic="t", partition=0, config=None, clock=CLOCK, clean=False, same_boot=True,
+            topic_id="ZbCdEfGhIjKlMnOpQrStUw",
+        )  # fmt: skip
+    place.write(f"{T}/partition.metadata", b"garbage")
+    with pytest.raises(PyreplogError, match=r"partition\.metadata"):
+        reopen(place.disk, place.of(T))
+    place.disk.remove(place.of(f"{T}/partition.metadata"))
+    log = reopen(place.disk, place.of(T))  # the mark knows it too
+    assert log.end_offset == 4
+    log.close(clean=True)
+    assert place.read(f"{T}/partition.metadata").startswith(b"version: 0\ntopic_id: ")
+
+
+def test_no_file_of_a_log_can_make_it_fail_otherwise(place: Place) -> None:
+    """Random damage to any file of the folder: it opens, or raises an error of ours that names a file; never anything else."""
+    written(place, 12, synced=6)
+    files = {entry: place.read(f"{T}/{entry}") for entry in place.disk.list(place.of(T))}
+    random = Random(8)
+    opened = 0
+    for _ in range(250):
+        for entry in place.disk.list(place.of(T)):
+            place.disk.remove(place.of(f"{T}/{entry}"))
+        for entry, content in files.items():
+            place.write(f"{T}/{entry}", content)
+        for _ in range(random.randrange(1, 3)):
+            name = random.choice(sorted(files))
+            content = bytearray(files[name])
+            match random.randrange(4):
+                case 0:
+                    content = content[: random.randrange(len(content) + 1)]
+                case 1 if content:
+                    for _ in range(random.randrange(1, 8)):
+                        content[random.randrange(len(content))] = random.randrange(256)
+                case 2:
+                    content += random.randbytes(random.randrange(200))
+                case _:
+                    content = bytearray(files[random.choice(sorted(files))])
+            place.write(f"{T}/{name}", bytes(content))
+        with contextlib.suppress(PyreplogError):
+            log = reopen(place.disk, place.of(T), clean=random.random() < 0.3, same_boot=random.random() < 0.5)
+            opened += 1
+            for one in split(raw(log)):
+                one.check_crc()
+            log.close(clean=False)
+    assert opened > 30
