@@ -199,6 +199,9 @@ static int fill(columns *c, const columns_selection *selection, const batch_head
 /* Columns with one value for the whole batch. */
 static void fill_constant(columns *c, const columns_selection *selection, const batch_header *h, int64_t from) {
     const int64_t to = c->row_count;
+    if (from == to) {
+        return; /* before the first row the arrays may be NULL */
+    }
     if (c->wanted & COLUMN_PARTITION) {
         for (int64_t row = from; row < to; row++) {
             c->partition[row] = selection->partition;
