@@ -52,6 +52,9 @@ class LogRoot:
     ``logs`` are the partitions that could be opened, ``damaged`` those that could not, with the reason.
     """
 
+    #: The class of its logs; the known-bad variants of ``pyreplog.testing`` put others in its place.
+    log_class: type[Log] = Log
+
     def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Random, lock: Lock) -> None:
         self.disk = disk
         self.path = path
@@ -178,7 +181,7 @@ class LogRoot:
                 self._remove_folder(directory)
                 continue
             try:
-                self.logs[topic_partition] = Log.open(
+                self.logs[topic_partition] = self.log_class.open(
                     disk,
                     directory,
                     topic=topic_partition.topic,
@@ -207,7 +210,7 @@ class LogRoot:
             if key in self.logs or not self._half_made(directory):
                 raise StorageError(errno.EEXIST, f"the partition {key} is there already", directory)
             self._remove_folder(directory)
-        log = Log.create(
+        log = self.log_class.create(
             self.disk,
             directory,
             topic=topic,
@@ -226,7 +229,7 @@ class LogRoot:
         key = TopicPartition(topic, partition)
         old = self.logs[key]
         old.close(clean=False)
-        log = Log.open(
+        log = self.log_class.open(
             self.disk,
             old.directory,
             topic=topic,

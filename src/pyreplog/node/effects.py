@@ -80,6 +80,11 @@ class Effects:
         self._syncs: dict[int, tuple[Hosted, Sync]] = {}
         self._correlation_id = 0
 
+    @property
+    def syncing(self) -> bool:
+        """Whether a sync is under way."""
+        return bool(self._syncs)
+
     def run(self, hosted: Hosted, event: Event) -> None:
         """Step ``hosted`` and carry out what comes of it."""
         for effect in hosted.replica.step(event, self.now_ns):

@@ -181,9 +181,10 @@ class Node:
             elif type(event) is Disconnected:
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
-        for done in self._disk.poll():
-            progress = True
-            effects.synced(done)
+        if effects.syncing:
+            for done in self._disk.poll():
+                progress = True
+                effects.synced(done)
         if self._timers.run_due(now_ns):
             progress = True
         if progress:
