@@ -146,7 +146,8 @@ class Disk(Protocol):
         ...
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
-        """Begin to sync the content of ``files``; returns a token at once. ``wake`` is called (from any thread) when :meth:`poll` has news."""
+        """Begin to sync the content of ``files``; returns a token at once. ``wake`` is called (from any thread) when :meth:`poll` has
+        news."""
         ...
 
     def poll(self) -> Sequence[SyncDone]:

@@ -79,7 +79,8 @@ def test_a_partition_reads_as_listed(name: str, partition: dict[str, Any]) -> No
     ],
 )
 def test_a_killed_folder_reads_as_its_survivor(name: str, other: str) -> None:
-    """Below its checkpointed high watermark a killed, torn or diverged log reads as what Kafka made of it, or as the replica that went on."""
+    """Below its checkpointed high watermark a killed, torn or diverged log reads as what Kafka made of it, or as the replica that went
+    on."""
     checked = 0
     for partition in manifest(name)["partitions"]:
         if is_transactional(partition):
@@ -219,7 +220,8 @@ def test_a_clean_folder_is_taken_over_unchanged(name: str, tmp_path: Path) -> No
 
 
 def test_timestamps_are_found_as_kafka_found_them() -> None:
-    """ListOffsets by time gives Kafka's answers, on every partition whose answers do not come from transaction markers or empty leftovers."""
+    """ListOffsets by time gives Kafka's answers, on every partition whose answers do not come from transaction markers or empty
+    leftovers."""
     checked = 0
     for name in ("clean-4.1.0", "clean-4.3.1", "cluster-4.1.0/n2"):
         for partition in manifest(name)["partitions"]:
@@ -251,7 +253,8 @@ def test_split_points_cut_at_batches() -> None:
 
 
 def test_a_cluster_folder_reads_as_one() -> None:
-    """The roots of three nodes in one folder give each partition once, from a replica with the highest epoch, with the records of the others."""
+    """The roots of three nodes in one folder give each partition once, from a replica with the highest epoch, with the records of the
+    others."""
     folder = unit("cluster-4.3.1/n1").parent
     parent = folder.parent / "cluster-4.3.1-roots"
     shutil.rmtree(parent, ignore_errors=True)

@@ -89,7 +89,9 @@ def test_the_topics_codec_rewrites_batches(place: Place, codec: str) -> None:
     for sent in ("none", "zstd", "lz4"):
         log.append_as_leader(batch(4, codec=CODEC_NUMBERS[sent], timestamp=77), 0)
     assert {one.codec for one in split(raw(log))} == {CODEC_NUMBERS[codec]}
-    assert [(record.offset, record.timestamp, record.key) for record in contents(log)] == [(o, 77 + o % 4, b"k%d" % (o % 4)) for o in range(12)]
+    assert [(record.offset, record.timestamp, record.key) for record in contents(log)] == [
+        (o, 77 + o % 4, b"k%d" % (o % 4)) for o in range(12)
+    ]
     log.close(clean=True)
 
 
@@ -225,7 +227,13 @@ def test_segments_roll_by_message_time(place: Place) -> None:
     """A segment is closed by a batch whose timestamp is more than segment.ms after its first one's, whatever the clock says."""
     clock = StillClock()
     log = Log.create(
-        place.disk, place.of("t-0"), topic="t", partition=0, topic_id="AbCdEfGhIjKlMnOpQrStUw", config=LogConfig(segment_ms=1000), clock=clock
+        place.disk,
+        place.of("t-0"),
+        topic="t",
+        partition=0,
+        topic_id="AbCdEfGhIjKlMnOpQrStUw",
+        config=LogConfig(segment_ms=1000),
+        clock=clock,
     )
     log.become_leader(0)
     for timestamp in (5000, 6000, 4000, 6001, 6500, 7002):
@@ -239,7 +247,13 @@ def test_segments_without_timestamps_roll_by_the_clock(place: Place) -> None:
     """Where the first batch has no timestamp, the wall clock since the segment was begun decides."""
     clock = StillClock()
     log = Log.create(
-        place.disk, place.of("t-0"), topic="t", partition=0, topic_id="AbCdEfGhIjKlMnOpQrStUw", config=LogConfig(segment_ms=1000), clock=clock
+        place.disk,
+        place.of("t-0"),
+        topic="t",
+        partition=0,
+        topic_id="AbCdEfGhIjKlMnOpQrStUw",
+        config=LogConfig(segment_ms=1000),
+        clock=clock,
     )
     log.become_leader(0)
     for pause in (5000, 1000, 1, 500):
@@ -268,7 +282,8 @@ def test_segments_roll_when_an_index_is_full(place: Place) -> None:
 
 @pytest.mark.parametrize("tail", [0, 500, 4 << 20])
 def test_reads_give_whole_batches_below_the_end(place: Place, tail: int) -> None:
-    """From any offset, up to any end, with any size: whole batches, in order, the first holding the offset, at least one where there is one."""
+    """From any offset, up to any end, with any size: whole batches, in order, the first holding the offset, at least one where there is
+    one."""
     log = create(place.disk, place.of("t-0"), SMALL)
     log.keep_tail(tail)
     for number in range(14):
@@ -565,7 +580,8 @@ def test_a_write_error_poisons() -> None:
 
 
 def test_a_failed_sync_poisons_for_good() -> None:
-    """After a failed sync the log takes nothing, shows only what was durable before, and says so at the next start, which trusts no cache."""
+    """After a failed sync the log takes nothing, shows only what was durable before, and says so at the next start, which trusts no
+    cache."""
     disk = SimDisk(Random(4))
     disk.make_directory("data")
     log = create(disk, "data/t-0", LogConfig(durability="os"))

@@ -99,7 +99,8 @@ def test_unchanged_values_are_not_written(place: Place) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_power_loss_never_loses_what_was_synced(seed: int) -> None:
-    """After power loss at any time the mark is that of the last sync or a later one; after a kill within a write, that write or the one before."""
+    """After power loss at any time the mark is that of the last sync or a later one; after a kill within a write, that write or the one
+    before."""
     random = Random(seed)
     disk = SimDisk(Random(seed))
     disk.make_directory("d")

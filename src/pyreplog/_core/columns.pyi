@@ -12,7 +12,8 @@ COLUMNS: tuple[str, ...]
 
 @final
 class ArrowSchema:
-    """The schema of ``columns``, in the order given: partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 is null), timestamp_type
+    """The schema of ``columns``, in the order given: partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 is null),
+    timestamp_type
     int8, key binary, value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32. ValueError for an unknown or
     repeated name."""
 
@@ -25,7 +26,8 @@ class ColumnsBuilder:
     decoded: what lies behind the last of them in a record is skipped unread.
 
     Both ways of adding take half-open ranges; a record without timestamp (-1) is in no timestamp range. A batch is added whole or, on
-    :class:`CorruptError` (``position`` is in the bytes given) and OverflowError (a column would pass 2**31 - 1 bytes: ``finish`` earlier), not
+    :class:`CorruptError` (``position`` is in the bytes given) and OverflowError (a column would pass 2**31 - 1 bytes: ``finish``
+    earlier), not
     at all.
     """
 
@@ -49,7 +51,8 @@ class ColumnsBuilder:
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
     ) -> int:
-        """Add one batch, whose CRC the caller has checked; rows added (0 for a control batch). ``payload`` is its decompressed records where it
+        """Add one batch, whose CRC the caller has checked; rows added (0 for a control batch). ``payload`` is its decompressed records
+        where it
         has a codec. Releases the GIL above 5 KiB."""
     def extend(
         self,
@@ -65,9 +68,11 @@ class ColumnsBuilder:
         row_limit: int = 32768,
         size_limit: int = 2097152,
     ) -> int:
-        """Add the whole batches in ``data`` from ``position``, their CRC checked unless the caller has; the position of the first one not taken.
+        """Add the whole batches in ``data`` from ``position``, their CRC checked unless the caller has; the position of the first one not
+        taken.
 
-        Stops at the end, at a batch that is cut off, compressed, a control batch, or begins at or behind ``end_offset``, and before one that
+        Stops at the end, at a batch that is cut off, compressed, a control batch, or begins at or behind ``end_offset``, and before one
+        that
         might make it more than ``row_limit`` rows or ``size_limit`` bytes of keys, values and headers (the first is always taken). Batches
         before a corrupt one stay added. Releases the GIL above 5 KiB."""
     def finish(self) -> ArrowBatch:
@@ -75,7 +80,8 @@ class ColumnsBuilder:
 
 @final
 class ArrowBatch:
-    """One Arrow record batch, made by :meth:`ColumnsBuilder.finish`. Its buffers live as long as anything that imported them, and are released
+    """One Arrow record batch, made by :meth:`ColumnsBuilder.finish`. Its buffers live as long as anything that imported them, and are
+    released
     from any thread without the GIL."""
 
     @property
@@ -87,7 +93,8 @@ class ArrowBatch:
 
 @final
 class ArrowStream:
-    """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text. It can be handed
+    """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text. It can be
+    handed
     over once; a second time is a :class:`ClosedError`."""
 
     def __new__(cls, columns: Sequence[str], source: Iterable[ArrowBatch]) -> ArrowStream: ...

@@ -2,7 +2,8 @@
 
 Rules (docs/internals/durability.md):
 
-* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. Also a gap is a torn
+* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. Also a gap is
+a torn
   place: a later record must not be seen where an earlier one was lost;
 * bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
 * the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high watermark, for the page cache

@@ -1,6 +1,7 @@
 """One partition's log on a Disk: append, read, truncate, and what of it is durable.
 
-It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who leads, what the high watermark is,
+It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who leads, what the high
+watermark is,
 and when to sync is told to it. Every mutation needs the caller's lock (one owner); nothing here waits for the disk but small state files.
 
 Appends and truncations touch the page cache and return at once. :meth:`Log.sync_plan` says what makes everything durable, the
@@ -172,7 +173,8 @@ class Log:
         so that what was in the page cache is still there. The offsets are those of the root's checkpoints and serve where there is no mark.
         ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the mark is void.
 
-        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config`` contradicts
+        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
+        contradicts
         the kept durability; :class:`StorageError`.
         """
         kept_id = read_topic_id(disk, directory)
@@ -204,7 +206,8 @@ class Log:
             high_watermark=max(min(high_watermark, end), loaded.start_offset),
             start_offset=loaded.start_offset,
             durability=config.durability,
-            # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it acknowledged.
+            # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
+            # acknowledged.
             incomplete=state is None or state.incomplete or (not loaded.report.clean and crashed_cache and state.durability == "os"),
             adopted=state.adopted if state is not None else end > loaded.start_offset,
             poisoned=False,
@@ -241,7 +244,8 @@ class Log:
         return log
 
     def close(self, *, clean: bool) -> None:
-        """Release everything. ``clean``: first make all of it durable, complete the indexes, and sync the mark; not clean: as a kill would."""
+        """Release everything. ``clean``: first make all of it durable, complete the indexes, and sync the mark; not clean: as a kill
+        would."""
         if self._closed:
             return
         try:
@@ -268,7 +272,8 @@ class Log:
 
     @property
     def counted_end(self) -> int:
-        """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the written one for ``os``."""
+        """The end offset that counts for the high watermark and acknowledgements: the flushed one for ``sync``, the written one for
+        ``os``."""
         return self.flushed_offset if self._counts_flushed else self.end_offset
 
     @property
@@ -300,7 +305,8 @@ class Log:
         self._set_config(config)
 
     def keep_tail(self, size_max: int) -> None:
-        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end. 0: nothing, and buffers are free at once."""
+        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end. 0: nothing, and buffers are free at
+        once."""
         self._tail = TailCache(size_max)
 
     # -- appending --
@@ -508,9 +514,11 @@ class Log:
     # -- reading --
 
     def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
-        """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes, at least one batch if any.
+        """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes, at least one batch if
+        any.
 
-        Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the log,
+        Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the
+        log,
         :class:`CorruptError` for bytes that are no batches.
         """
         if not self.start_offset <= offset <= self.end_offset:
@@ -530,7 +538,8 @@ class Log:
         return LogSlice(self, offset, (data,), data.nbytes)
 
     def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp`` (ms); None where there is none."""
+        """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp`` (ms); None where there
+        is none."""
         self._check_open()
         if self._failure is not None:
             end_offset = min(end_offset, self.flushed_offset)
@@ -617,7 +626,8 @@ class Log:
         )
 
     def poison(self, error: Exception) -> None:
-        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable before."""
+        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable
+        before."""
         if self._failure is not None or self._closed:
             return
         self._failure = error

@@ -76,7 +76,8 @@ class LogReader:
         return [copy.directory for copy in self._copies]
 
     def segments(self) -> list[tuple[int, int]]:
-        """(base offset, size in bytes) of each segment of the copy that is read, in order; of the last one, what was there at :meth:`refresh`."""
+        """(base offset, size in bytes) of each segment of the copy that is read, in order; of the last one, what was there at
+        :meth:`refresh`."""
         return self._chosen.segments()
 
     def refresh(self) -> None:

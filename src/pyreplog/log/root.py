@@ -93,7 +93,8 @@ class LogRoot:
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
-        ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is new. Raises :class:`LockedError` while another writer
+        ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is new. Raises :class:`LockedError` while
+        another writer
         holds it, :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
         """
         known = disk.stat(path)
@@ -201,7 +202,8 @@ class LogRoot:
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
 
     def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
-        """A new, empty log in its own folder, durable when this returns. Raises what is wrong with a folder of that name that is there already."""
+        """A new, empty log in its own folder, durable when this returns. Raises what is wrong with a folder of that name that is there
+        already."""
         key = TopicPartition(topic, partition)
         if key in self.damaged:
             raise self.damaged[key]

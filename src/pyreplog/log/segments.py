@@ -109,7 +109,8 @@ class Segments:
     # -- cutting --
 
     def end_below(self, offset: int) -> int:
-        """Where the log ends once every batch whose last offset is at or above ``offset`` is gone. REQUIRES ``offset`` >= the first base."""
+        """Where the log ends once every batch whose last offset is at or above ``offset`` is gone. REQUIRES ``offset`` >= the first
+        base."""
         segment = self._segments[self._slot(offset)]
         position = segment.position_of(offset)
         if position is None:

@@ -70,7 +70,8 @@ def compress(codec: int, payload: Buffer) -> bytes:
 
 
 def decompress(batch: RecordBatch, size_max: int = SIZE_MAX) -> memoryview:
-    """The records of ``batch``, uncompressed: the stored bytes themselves where it has no codec, else new memory of at most ``size_max`` bytes.
+    """The records of ``batch``, uncompressed: the stored bytes themselves where it has no codec, else new memory of at most ``size_max``
+    bytes.
 
     Raises :class:`CorruptError` when the stream is broken, of an unknown codec, or larger than that.
     """

@@ -1,6 +1,7 @@
 """Cluster: three nodes (or any number), a controller and their clients in this process, on real files.
 
-Everything is under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, ``replog.controller`` is the controller's state. Opening the
+Everything is under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, ``replog.controller`` is the controller's state. Opening
+the
 same folder again goes on from what is there, however the last process ended.
 """
 
@@ -228,9 +229,7 @@ class Cluster:
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
-        config = ConsumerConfig(
-            auto_offset_reset=auto_offset_reset, max_poll_records=max_poll_records, fetch_max_bytes=fetch_max_bytes
-        )
+        config = ConsumerConfig(auto_offset_reset=auto_offset_reset, max_poll_records=max_poll_records, fetch_max_bytes=fetch_max_bytes)
         consumer: Consumer
 
         def make() -> tuple[ConsumerMachine, Seat]:
@@ -269,7 +268,8 @@ class Cluster:
     ) -> Scan:
         """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow, Polars, DuckDB or pandas.
 
-        ``start`` and ``end`` are offsets of each partition; timestamps are ms since 1970 or aware datetimes, the end exclusive. It reads the
+        ``start`` and ``end`` are offsets of each partition; timestamps are ms since 1970 or aware datetimes, the end exclusive. It reads
+        the
         nodes' files beside the cluster, and disturbs nobody.
         """
         self._check()

@@ -119,7 +119,12 @@ class ClusterNode:
         disk = self._make_disk(f"node-{self._node_id}")
         try:
             root = LogRoot.open(
-                disk, self._path, clock=self._clock, random=Random(SystemRandom().getrandbits(64)), node_id=self._node_id, cluster_id=self._cluster_id
+                disk,
+                self._path,
+                clock=self._clock,
+                random=Random(SystemRandom().getrandbits(64)),
+                node_id=self._node_id,
+                cluster_id=self._cluster_id,
             )
         except BaseException:
             _close_disk(disk)
@@ -176,7 +181,8 @@ class ClusterNode:
             self._disk = None
 
     def _interrupted(self, error: Exception | None) -> None:
-        """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by whoever
+        """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by
+        whoever
         drives."""
         self._kill()
         self._failure = error

@@ -70,7 +70,8 @@ class Producer:
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int] | None = None,
     ) -> Acks:
-        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``, ``acks[0]``."""
+        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``,
+        ``acks[0]``."""
         if not isinstance(values, (list, tuple)):
             if isinstance(values, (str, bytes, bytearray, memoryview)):
                 raise TypeError(f"values is one {type(values).__name__}; send_many takes a list of them, send takes one")
@@ -130,7 +131,8 @@ class Producer:
             self._on_close(self, self._seat)
 
     def interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by whoever
+        """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by
+        whoever
         drives."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
         self._machine.abandon(failure)

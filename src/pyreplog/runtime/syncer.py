@@ -25,7 +25,9 @@ class Syncer:
 
     __slots__ = ("_after_failure", "_after_sync", "_lock", "_log", "_syncing", "_turns", "count", "failure")
 
-    def __init__(self, log: Log, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]) -> None:
+    def __init__(
+        self, log: Log, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
+    ) -> None:
         self._log = log
         self._lock = lock
         self._turns: list[threading.Lock] = []
@@ -114,7 +116,8 @@ class Syncer:
 
 
 def acquire_surely(lock: threading.Lock) -> None:
-    """Take ``lock``, then raise what interrupted the waiting: whoever gave a lock up inside ``with`` must hold it again whatever happens."""
+    """Take ``lock``, then raise what interrupted the waiting: whoever gave a lock up inside ``with`` must hold it again whatever
+    happens."""
     interrupted: BaseException | None = None
     while True:
         try:

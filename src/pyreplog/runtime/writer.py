@@ -1,10 +1,12 @@
 """LogWriter: one partition that this process writes directly, without replicas. What is behind ``open_log`` in mode ``"a"``.
 
-One lock guards the log and the batch being gathered; a sync runs without it (:mod:`pyreplog.runtime.syncer`). The log's high watermark is its
+One lock guards the log and the batch being gathered; a sync runs without it (:mod:`pyreplog.runtime.syncer`). The log's high watermark is
+its
 end that counts: the flushed one under durability ``sync``, the written one under ``os``. The mark that tells other processes is written
 before anything is acknowledged.
 
-A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log is therefore fenced by a
+A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log is therefore fenced
+by a
 flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. (The lock is
 always taken by ``with``, whose entry, unlike a call of ``acquire``, cannot be interrupted between taking the lock and guarding it.)
 """
@@ -199,7 +201,8 @@ class LogWriter:
         )
 
     def _write_gathered(self) -> None:
-        """Append the gathered batch. Its outcome is settled here under ``os``, by the next sync under ``sync``; a failure goes to it alone."""
+        """Append the gathered batch. Its outcome is settled here under ``os``, by the next sync under ``sync``; a failure goes to it
+        alone."""
         outcome = self._gathering
         if outcome is None or not self._gatherer.count:
             return  # begun, and the first record is on its way or was refused
@@ -399,7 +402,8 @@ class LogWriter:
     # ------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless. Raises what failed, having closed all the same."""
+        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless. Raises what failed, having closed all
+        the same."""
         with self.lock:
             if self.closed:
                 return

@@ -170,7 +170,9 @@ class World:
             self._members[machine.address] = machine
             machine.start()
             self._after(machine.address)
-        self.run_until(lambda: all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes, SETUP_MS)
+        self.run_until(
+            lambda: all(not one.fenced for one in self.image.brokers.values()) and len(self.image.brokers) == options.nodes, SETUP_MS
+        )
         self._create_topics()
         nodes = [machine.address for machine in self.machines.values()]
         by_acks: dict[int, list[TopicOptions]] = {}
@@ -209,7 +211,10 @@ class World:
         assert self.endpoint is not None
         wanted = [
             CreatableTopic(
-                one.name, one.partitions, one.replication_factor, configs=[CreatableTopicConfig(key, value) for key, value in one.config.items()]
+                one.name,
+                one.partitions,
+                one.replication_factor,
+                configs=[CreatableTopicConfig(key, value) for key, value in one.config.items()],
             )
             for one in self.options.topics
         ]
@@ -227,7 +232,9 @@ class World:
 
     def start_controller(self) -> None:
         """The controller starts from its file."""
-        authority = Authority.open(self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns())
+        authority = Authority.open(
+            self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns()
+        )
         self.cluster_id = authority.cluster_id
         self._controller_transport = self.network.endpoint()
         self.endpoint = AuthorityEndpoint(authority, self._controller_transport, self.clock)
@@ -339,7 +346,10 @@ class World:
                 continue
             planned[token] = None
             longest = self.options.sync_delay_max_us * 1000 * (50 if machine.slow_disk else 1)
-            self._plan_at(self.clock.monotonic_ns() + self.random.randint(10_000, max(longest, 10_000)), lambda t=token: self._synced(machine, disk, t))
+            self._plan_at(
+                self.clock.monotonic_ns() + self.random.randint(10_000, max(longest, 10_000)),
+                lambda t=token: self._synced(machine, disk, t),
+            )
 
     def _synced(self, machine: Machine, disk: SimDisk, token: int) -> None:
         self._syncs.get(id_of(machine), {}).pop(token, None)
