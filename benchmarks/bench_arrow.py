@@ -1,0 +1,88 @@
+"""How fast a log becomes Arrow, beside pyarrow reading the very same rows from Parquet (snappy), each on one thread and from warm files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import pyreplog
+from benchmarks.conftest import Duel, Peer
+from pyreplog.arrow import COLUMNS
+
+COUNT = 500_000
+PER_BATCH = 1000
+VALUE_SIZE = 100
+REACH = 2.0
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A log of random values, and a Parquet file of the same rows."""
+    folder = tmp_path_factory.mktemp("arrow")
+    random = Random(1)
+    with pyreplog.open_log(folder / "log", durability="os") as log:
+        for _ in range(COUNT // PER_BATCH):
+            log.append_many([random.randbytes(VALUE_SIZE) for _ in range(PER_BATCH)])
+        table = pa.table(log.scan(COLUMNS))
+    assert table.num_rows == COUNT
+    pq.write_table(table, folder / "rows.parquet", compression="snappy")
+    assert pq.read_table(folder / "rows.parquet").column("value").equals(table.column("value"))
+    return folder / "log", folder / "rows.parquet"
+
+
+def test_scan_batch_by_batch(paths: tuple[Path, Path], duel: Duel) -> None:
+    """All columns of 100 B random values, as a stream of batches: at least twice as fast as from Parquet."""
+    folder, parquet = paths
+    with pyreplog.open_log(folder, "r") as log:
+
+        def scan() -> None:
+            count = 0
+            for batch in pa.RecordBatchReader.from_stream(log.scan(COLUMNS)):
+                count += batch.num_rows
+            assert count == COUNT
+
+        def read() -> None:
+            count = 0
+            for batch in pq.ParquetFile(parquet).iter_batches(32768, use_threads=False):
+                count += batch.num_rows
+            assert count == COUNT
+
+        duel(
+            "scan to Arrow, all columns, 100 B, batch by batch", scan, [Peer("pyarrow from Parquet", read, REACH)], count=COUNT, unit="rows"
+        )
+
+
+def test_scan_to_a_table(paths: tuple[Path, Path], duel: Duel) -> None:
+    """The same into one table that holds everything."""
+    folder, parquet = paths
+    with pyreplog.open_log(folder, "r") as log:
+
+        def scan() -> None:
+            assert pa.table(log.scan(COLUMNS)).num_rows == COUNT
+
+        def read() -> None:
+            assert pq.read_table(parquet, use_threads=False).num_rows == COUNT
+
+        def copy() -> None:
+            assert sum(len(file.read_bytes()) for file in folder.glob("*/*.log")) > COUNT * VALUE_SIZE
+
+        peers = [Peer("pyarrow from Parquet", read, REACH), Peer("reading the log's bytes", copy)]
+        duel("scan to Arrow, all columns, 100 B, one table", scan, peers, count=COUNT, unit="rows")
+
+
+def test_scan_of_one_column(paths: tuple[Path, Path], duel: Duel) -> None:
+    """Offsets alone, which a columnar file has side by side: only told, because a log has to walk its records."""
+    folder, parquet = paths
+    with pyreplog.open_log(folder, "r") as log:
+
+        def scan() -> None:
+            assert pa.table(log.scan(["offset"])).num_rows == COUNT
+
+        def read() -> None:
+            assert pq.read_table(parquet, columns=["offset"], use_threads=False).num_rows == COUNT
+
+        duel("scan to Arrow, offset alone", scan, [Peer("pyarrow from Parquet", read)], count=COUNT, unit="rows")
