@@ -118,7 +118,7 @@ class Cluster:
             except PyreplogError as error:
                 # One damaged copy must not keep the others from serving.
                 _log.error("node %d cannot start: %s", number, error)
-                node._failure = error  # noqa: SLF001  (the cluster makes its nodes)
+                node._failure = error  # the cluster makes its nodes
         if not any(node.alive for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
         self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S, "start of the nodes")
@@ -282,6 +282,7 @@ class Cluster:
             name=f"topic {topic!r}",
             columns=columns,
             default_columns=TOPIC_COLUMNS,
+            checked=True,
             start=start,
             end=end,
             start_timestamp=start_timestamp,

@@ -17,7 +17,7 @@ from typing import Literal
 
 from pyreplog.arrow import Scan, timestamp_ms
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
 from pyreplog.ports import Buffer, Clock, Disk
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
@@ -205,6 +205,7 @@ class Log:
             [(self._view.partition, self._view)],
             name=f"the log {self._path}",
             columns=columns,
+            checked=self._writer is None,
             start=start,
             end=end,
             start_timestamp=start_timestamp,
