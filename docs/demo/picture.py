@@ -11,6 +11,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 import polars as pl
+from matplotlib.axes import Axes
 
 INK, QUIET, GOOD, BAD, LATE = "#1b2a3a", "#8b98a5", "#2f7fb8", "#c8443a", "#e0a030"
 
@@ -54,13 +55,13 @@ def draw(
     plt.close(figure)
 
 
-def _bare(axes: plt.Axes, title: str) -> None:
+def _bare(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=11, weight="bold", pad=10)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=QUIET, length=0)
 
 
-def _time_line(axes: plt.Axes, progress: Sequence[tuple[float, int]], moments: Sequence[Moment]) -> None:
+def _time_line(axes: Axes, progress: Sequence[tuple[float, int]], moments: Sequence[Moment]) -> None:
     _bare(axes, "Acknowledged flights over time (seconds)")
     axes.fill_between([at for at, _ in progress], [count / 1000 for _, count in progress], color=GOOD, alpha=0.18, lw=0)
     axes.plot([at for at, _ in progress], [count / 1000 for _, count in progress], color=GOOD, lw=2)
@@ -74,7 +75,7 @@ def _time_line(axes: plt.Axes, progress: Sequence[tuple[float, int]], moments: S
         axes.annotate(moment.text, place, xytext=(5, 0), textcoords="offset points", color=moment.colour, va="top", fontsize=9)
 
 
-def _delays(axes: plt.Axes, delays: pl.DataFrame) -> None:
+def _delays(axes: Axes, delays: pl.DataFrame) -> None:
     _bare(axes, "Mean departure delay (minutes), by Spark and by Polars")
     rows = delays.sort("delay").rows(named=True)
     places = range(len(rows))
@@ -87,7 +88,7 @@ def _delays(axes: plt.Axes, delays: pl.DataFrame) -> None:
         axes.text(0.25, place, f"{row['flights']:,} flights", va="center", fontsize=7.5, color="white", alpha=0.9)
 
 
-def _day(axes: plt.Axes, day: pl.DataFrame, day_name: str) -> None:
+def _day(axes: Axes, day: pl.DataFrame, day_name: str) -> None:
     _bare(axes, f"{day_name} through the time index: departures per hour, UTC")
     axes.bar(day["hour"], day["flights"], color=[LATE if late >= 20 else GOOD for late in day["delay"].fill_null(0)], width=0.8)
     axes.set_xticks(range(0, 24, 3))

@@ -80,6 +80,7 @@ def paced(cluster: pyreplog.Cluster, events: list[Event], *, seconds: float, kil
                 say("settled", unknown=len(unknown), found=sum(number in in_log for number in unknown))
             if killed is None and kill_leader_at and done >= kill_leader_at:
                 killed = cluster.leader(TOPIC, 0)
+                assert killed is not None
                 killed.kill()
                 say("leader-killed", node=killed.node_id, partition=0)
             elif killed is not None and kill_leader_at and done >= kill_leader_at * 3 // 2:

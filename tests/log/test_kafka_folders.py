@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -41,8 +42,8 @@ def records(reader: LogReader, start: int | None = None, end: int | None = None)
     """What a consumer gets from ``start`` to ``end``."""
     start = reader.start_offset if start is None else start
     end = reader.end_offset if end is None else end
-    for batch in reader.batches(start, end):
-        yield from records_of(batch, reader.topic, reader.partition, start, end)
+    for one in reader.batches(start, end):
+        yield from records_of(one, reader.topic, reader.partition, start, end)
 
 
 def reader_of(name: str, partition: dict[str, Any]) -> LogReader:
@@ -158,7 +159,7 @@ def test_indexes_are_rebuilt_byte_for_byte() -> None:
     """The indexes of a scan are those of Kafka's files, for every segment of units that were never restarted or truncated."""
     compared = 0
     for name in (
-        *(unit for unit in UNITS if unit.startswith("clean-")),
+        *(one for one in UNITS if one.startswith("clean-")),
         "crash-4.1.0/recovered",
         "crash-4.1.0/torn-recovered",
         "cluster-4.1.0/n2",
@@ -247,7 +248,7 @@ def test_split_points_cut_at_batches() -> None:
         points = reader.split_points(reader.start_offset, reader.end_offset, 8192)
         assert points == sorted(set(points))
         assert (points[0], points[-1]) == (reader.start_offset, reader.end_offset)
-        pieces = [record.offset for start, end in zip(points, points[1:], strict=False) for record in records(reader, start, end)]
+        pieces = [record.offset for start, end in pairwise(points) for record in records(reader, start, end)]
         assert pieces == [record.offset for record in records(reader)]
         reader.close()
 

@@ -406,18 +406,18 @@ def test_no_file_of_a_log_can_make_it_fail_otherwise(place: Place) -> None:
             place.write(f"{T}/{entry}", content)
         for _ in range(random.randrange(1, 3)):
             name = random.choice(sorted(files))
-            content = bytearray(files[name])
+            damaged = bytearray(files[name])
             match random.randrange(4):
                 case 0:
-                    content = content[: random.randrange(len(content) + 1)]
-                case 1 if content:
+                    damaged = damaged[: random.randrange(len(damaged) + 1)]
+                case 1 if damaged:
                     for _ in range(random.randrange(1, 8)):
-                        content[random.randrange(len(content))] = random.randrange(256)
+                        damaged[random.randrange(len(damaged))] = random.randrange(256)
                 case 2:
-                    content += random.randbytes(random.randrange(200))
+                    damaged += random.randbytes(random.randrange(200))
                 case _:
-                    content = bytearray(files[random.choice(sorted(files))])
-            place.write(f"{T}/{name}", bytes(content))
+                    damaged = bytearray(files[random.choice(sorted(files))])
+            place.write(f"{T}/{name}", bytes(damaged))
         with contextlib.suppress(PyreplogError):
             log = reopen(place.disk, place.of(T), clean=random.random() < 0.3, same_boot=random.random() < 0.5)
             opened += 1

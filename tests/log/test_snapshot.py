@@ -53,8 +53,10 @@ def test_offsets_are_read_leniently(content: bytes) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"1\n0\n", b"\n", b"x\n0\n", b"0\nx\n", b"0\n-1\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5\nt 1 5\n", b"0\n1\nt 0\n", b"0\n1\nt 0 5 6\n", b"0\n1\nt x 5\n",
-        b"0\n1\nt 0 x\n", b"0\n1\nt -1 5\n", b"0\n1\nt 0 -2\n", b"0\n1\nt 0 9223372036854775808\n", b"0\n1\nt 0 1e5\n", b"0\n1\nt 0 \xd9\xa3\n", b"\xff\n0\n",
+        b"1\n0\n", b"\n", b"x\n0\n", b"0\nx\n", b"0\n-1\n", b"0\n2\nt 0 5\n", b"0\n1\nt 0 5\nt 1 5\n", b"0\n1\nt 0\n", b"0\n1\nt 0 5 6\n",
+        b"0\n1\nt x 5\n",
+        b"0\n1\nt 0 x\n", b"0\n1\nt -1 5\n", b"0\n1\nt 0 -2\n", b"0\n1\nt 0 9223372036854775808\n", b"0\n1\nt 0 1e5\n",
+        b"0\n1\nt 0 \xd9\xa3\n", b"\xff\n0\n",
         b"0\n99999999999999999999999\n", b"\x00" * 64,
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from pyreplog.config import NodeConfig
 from pyreplog.quorum import Controller, MetadataImage, PartitionImage, PartitionKey
@@ -95,7 +96,7 @@ class House:
         )
         return self.controller.register(request, self.now).error_code
 
-    def beat(self, broker: int, **wishes: bool) -> BrokerHeartbeatResponse:
+    def beat(self, broker: int, **wishes: Any) -> BrokerHeartbeatResponse:
         """A heartbeat of a broker that has applied everything."""
         request = BrokerHeartbeatRequest(broker, self.epoch(broker), self.image.offset, **wishes)
         return self.controller.heartbeat(request, self.now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyreplog.wire import AlterPartitionRequest, ErrorCode
 from tests.quorum.house import House
 
@@ -41,7 +43,8 @@ def test_newer_epochs_say_that_the_controller_is_stale() -> None:
     house = House()
     key = house.topic()
     now = house[key]
-    for wrong in ({"leader_epoch": now.leader_epoch + 1}, {"partition_epoch": now.partition_epoch + 1}):
+    wrongs: list[dict[str, Any]] = [{"leader_epoch": now.leader_epoch + 1}, {"partition_epoch": now.partition_epoch + 1}]
+    for wrong in wrongs:
         assert house.propose(key, [1, 1, 9], sender=2, **wrong).error_code == ErrorCode.NOT_CONTROLLER
 
 

@@ -126,7 +126,7 @@ def _snappy_compress(payload: memoryview) -> bytes:
 
 def _snappy_decompress(data: memoryview, size_max: int) -> memoryview:
     """Raw snappy where the xerial magic is absent; else its blocks, and any further xerial header between them."""
-    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+    if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _snappy_block(data, size_max)
     if len(data) < len(_XERIAL_HEADER):
         raise CorruptError("snappy stream is broken: its header is cut off")
@@ -134,7 +134,7 @@ def _snappy_decompress(data: memoryview, size_max: int) -> memoryview:
     total = 0
     position = len(_XERIAL_HEADER)
     while position < len(data):
-        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+        if bytes(data[position : position + len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             continue
         (size,) = cast("tuple[int]", _INT32.unpack_from(data, position))

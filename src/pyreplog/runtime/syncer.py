@@ -123,7 +123,7 @@ def acquire_surely(lock: threading.Lock) -> None:
         try:
             lock.acquire()
             break
-        except BaseException as error:  # noqa: BLE001  (raised below, with the lock held)
+        except BaseException as error:  # raised below, with the lock held
             interrupted = error
     if interrupted is not None:
         raise interrupted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyreplog.quorum import CONTROLLER_ADDRESS
@@ -153,7 +154,7 @@ class Nemesis:
             world.stop_controller(power_loss=power_loss)
             world.start_controller()
         for node_id in world.machines:
-            world.plan(self._random.random() * 100, lambda one=node_id: world.start(one))
+            world.plan(self._random.random() * 100, partial(world.start, node_id))
 
     def _cut(self) -> bool:
         addresses = [*(machine.address for machine in self._world.machines.values()), CONTROLLER_ADDRESS]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -348,7 +349,7 @@ class World:
             longest = self.options.sync_delay_max_us * 1000 * (50 if machine.slow_disk else 1)
             self._plan_at(
                 self.clock.monotonic_ns() + self.random.randint(10_000, max(longest, 10_000)),
-                lambda t=token: self._synced(machine, disk, t),
+                partial(self._synced, machine, disk, token),
             )
 
     def _synced(self, machine: Machine, disk: SimDisk, token: int) -> None:
