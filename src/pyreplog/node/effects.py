@@ -62,7 +62,7 @@ class Seat(Protocol):
 class Effects:
     """The executor of one node. ``now_ns`` is the moment of the node's present turn."""
 
-    def __init__(self, address: Address, transport: Transport, disk: Disk, timers: Timers) -> None:
+    def __init__(self, address: Address, transport: Transport, disk: Disk, timers: Timers, first_correlation_id: int) -> None:
         self.address = address
         self.now_ns = 0
         self.timers = timers
@@ -78,7 +78,8 @@ class Effects:
         self._transport = transport
         self._disk = disk
         self._syncs: dict[int, tuple[Hosted, Sync]] = {}
-        self._correlation_id = 0
+        # By chance, so that an answer to a former life of this address is not taken for one to this.
+        self._correlation_id = first_correlation_id
 
     @property
     def syncing(self) -> bool:

@@ -28,7 +28,7 @@ from pyreplog.wire import (
 
 __all__ = ["Following", "Want"]
 
-GRACE_NS: Final = 500_000_000
+GRACE_NS: Final = 1_000_000_000
 """How much longer than the longest wait an answer may take."""
 _IDLE: Final = 0
 _CHANGED: Final = 1

@@ -8,7 +8,7 @@ before this node registers. After that only the controller ends it: by metadata 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClusterError, cluster_error
@@ -31,11 +31,21 @@ from pyreplog.wire import (
 __all__ = ["Lifecycle"]
 
 _MS: Final = 1_000_000
+T = TypeVar("T")
+UNANSWERED_MAX: Final = 64
 REGISTRATION_RETRY_NS: Final = 100 * _MS
 LEASE_SHARE: Final = 19, 20
 """Of the session, because clocks run at rates that differ: the lease must end before the controller may give a leadership away."""
 _RETRIABLE: Final = (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER)
 _REGISTER_ANEW: Final = (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+
+def _remember(unanswered: dict[int, T], correlation_id: int, value: T) -> None:
+    """Keep what was sent, and forget the oldest where answers stay away."""
+    if correlation_id >= 0:
+        if len(unanswered) >= UNANSWERED_MAX:
+            del unanswered[next(iter(unanswered))]
+        unanswered[correlation_id] = value
 
 
 class Lifecycle:
@@ -64,9 +74,9 @@ class Lifecycle:
         self._controller = controller
         self._interval_ns = config.heartbeat_interval_ms * _MS
         self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
-        self._registration = -1
-        self._heartbeat = -1
-        self._heartbeat_sent_ns = 0
+        self._registrations: dict[int, None] = {}
+        self._heartbeats: dict[int, int] = {}
+        """Correlation id -> sent at, of those without an answer."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -87,7 +97,7 @@ class Lifecycle:
         if self._next_ns > effects.now_ns or self.failure is not None or self.may_stop:
             return
         if self._standing.broker_epoch < 0:
-            self._registration = effects.request(self._controller, self._registration_request())
+            _remember(self._registrations, effects.request(self._controller, self._registration_request()), None)
             self._plan(effects.now_ns + REGISTRATION_RETRY_NS)
         else:
             body = BrokerHeartbeatRequest(
@@ -97,8 +107,7 @@ class Lifecycle:
                 want_fence=self.want_fence,
                 want_shut_down=self.want_shutdown,
             )
-            self._heartbeat_sent_ns = effects.now_ns
-            self._heartbeat = effects.request(self._controller, body)
+            _remember(self._heartbeats, effects.request(self._controller, body), effects.now_ns)
             self._plan(effects.now_ns + self._interval_ns)
 
     def _registration_request(self) -> BrokerRegistrationRequest:
@@ -119,9 +128,8 @@ class Lifecycle:
 
     def registered(self, message: Response, body: BrokerRegistrationResponse) -> None:
         """The controller's answer to a registration."""
-        if message.correlation_id != self._registration:
+        if self._registrations.pop(message.correlation_id, message) is message or self._standing.broker_epoch >= 0:
             return
-        self._registration = -1
         if body.error_code == NO_ERROR:
             self._standing.broker_epoch = body.broker_epoch
             self.on_registered()
@@ -131,11 +139,15 @@ class Lifecycle:
 
     def answered(self, message: Response, body: BrokerHeartbeatResponse) -> None:
         """The controller's answer to a heartbeat."""
-        if message.correlation_id != self._heartbeat:
-            return  # a later one is on its way: only the newest says how things are
-        self._heartbeat = -1
+        sent_ns = self._heartbeats.pop(message.correlation_id, None)
+        if sent_ns is None:
+            return
+        for earlier in [number for number, at_ns in self._heartbeats.items() if at_ns < sent_ns]:
+            del self._heartbeats[earlier]  # only the newest says how things are
         if body.error_code in _REGISTER_ANEW:
             self._standing.broker_epoch = -1
+            self._standing.leased_until_ns = -1
+            self._heartbeats.clear()
             self.soon()
             return
         if body.error_code != NO_ERROR:
@@ -145,6 +157,6 @@ class Lifecycle:
             self.may_stop = True
             self._standing.leased_until_ns = -1
         elif not body.is_fenced and not self.want_fence:
-            self._standing.leased_until_ns = self._heartbeat_sent_ns + self._lease_ns
+            self._standing.leased_until_ns = sent_ns + self._lease_ns
         elif not self.want_fence and body.is_caught_up:
             self.soon()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pyreplog.config import NodeConfig
-from pyreplog.errors import StorageError
+from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
@@ -65,7 +65,7 @@ class MetadataFollower:
         self.on_caught_up: Callable[[], None]
         """Called when the image first includes this incarnation's registration."""
         self.on_removed: Callable[[Hosted], None]
-        self.on_storage_error: Callable[[StorageError], None]
+        self.on_storage_error: Callable[[PyreplogError], None]
         self._effects = effects
         self._standing = standing
         self._root = root
@@ -235,8 +235,11 @@ class MetadataFollower:
                 if partition.leader == NO_LEADER:
                     return None
                 incomplete = self._node_id not in partition.isr
+                if incomplete and topic_partition in self._root.damaged:
+                    # Somebody else leads and has everything that is committed: keep what is damaged beside, and fetch it anew.
+                    self._root.set_aside(topic_partition)
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
-        except StorageError as error:
+        except (StorageError, CorruptError, ConfigError) as error:
             self.on_storage_error(error)
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable, Container
 
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClusterError, StorageError
+from pyreplog.errors import ClusterError, PyreplogError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
@@ -92,11 +92,12 @@ class Node:
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._standing = standing = Standing()
         self._timers = Timers()
-        self._effects = effects = Effects(self.address, transport, disk, self._timers)
+        random = random if random is not None else Random(node_id)
+        self._effects = effects = Effects(self.address, transport, disk, self._timers, random.getrandbits(30))
         effects.now_ns = clock.monotonic_ns()
         wait_max_ms = config.replica_fetch_wait_max_ms
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
-        self._sessions = FollowerSessions(effects, self._hosted, random if random is not None else Random(node_id), wait_max_ms)
+        self._sessions = FollowerSessions(effects, self._hosted, random, wait_max_ms)
         self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)
@@ -242,7 +243,7 @@ class Node:
         self._following.forget(hosted)
         self._proposals.forget(hosted)
 
-    def _storage_error(self, error: StorageError) -> None:
+    def _storage_error(self, error: PyreplogError) -> None:
         _log.error("node %d: %s", self.node_id, error)
 
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:

@@ -46,9 +46,7 @@ class _ProduceGather:
 class ProduceService:
     """Appends of clients. ``trusted``: addresses whose batches our own encoder made in this process, so that they need no check."""
 
-    def __init__(
-        self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing, trusted: Container[Address]
-    ) -> None:
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing, trusted: Container[Address]) -> None:
         self.effects = effects
         self._standing = standing
         self._hosted = hosted
