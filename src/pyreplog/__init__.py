@@ -1,8 +1,7 @@
 """The replicated log you import: an embedded, Kafka-format commit log for Python.
 
 ``open_log`` keeps one durable log in a folder. ``Cluster`` replicates topics over several nodes in this process. ``docs/tutorial.md``
-begins
-at the beginning, ``docs/reference/api.md`` has every name.
+begins at the beginning, ``docs/reference/api.md`` has every name.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ COLUMNS: tuple[str, ...]
 @final
 class ArrowSchema:
     """The schema of ``columns``, in the order given: partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 is null),
-    timestamp_type
-    int8, key binary, value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32. ValueError for an unknown or
+    timestamp_type int8, key binary, value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32. ValueError
+    for an unknown or
     repeated name."""
 
     def __new__(cls, columns: Sequence[str]) -> ArrowSchema: ...
@@ -27,8 +27,7 @@ class ColumnsBuilder:
 
     Both ways of adding take half-open ranges; a record without timestamp (-1) is in no timestamp range. A batch is added whole or, on
     :class:`CorruptError` (``position`` is in the bytes given) and OverflowError (a column would pass 2**31 - 1 bytes: ``finish``
-    earlier), not
-    at all.
+    earlier), not at all.
     """
 
     def __new__(cls, columns: Sequence[str]) -> ColumnsBuilder: ...
@@ -52,8 +51,7 @@ class ColumnsBuilder:
         end_timestamp: int | None = None,
     ) -> int:
         """Add one batch, whose CRC the caller has checked; rows added (0 for a control batch). ``payload`` is its decompressed records
-        where it
-        has a codec. Releases the GIL above 5 KiB."""
+        where it has a codec. Releases the GIL above 5 KiB."""
     def extend(
         self,
         data: Buffer,
@@ -72,8 +70,8 @@ class ColumnsBuilder:
         taken.
 
         Stops at the end, at a batch that is cut off, compressed, a control batch, or begins at or behind ``end_offset``, and before one
-        that
-        might make it more than ``row_limit`` rows or ``size_limit`` bytes of keys, values and headers (the first is always taken). Batches
+        that might make it more than ``row_limit`` rows or ``size_limit`` bytes of keys, values and headers (the first is always taken).
+        Batches
         before a corrupt one stay added. Releases the GIL above 5 KiB."""
     def finish(self) -> ArrowBatch:
         """What was gathered; the builder begins anew, in memory of earlier batches where all that imported them let go of it."""
@@ -81,9 +79,10 @@ class ColumnsBuilder:
 @final
 class ArrowBatch:
     """One Arrow record batch, made by :meth:`ColumnsBuilder.finish`. Its buffers live as long as anything that imported them, and are
-    released
-    from any thread without the GIL."""
+    released from any thread without the GIL."""
 
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        """Raises TypeError: only a builder makes one."""
     @property
     def row_count(self) -> int: ...
     def slices(self, row_count: int) -> list[ArrowBatch]:
@@ -94,8 +93,7 @@ class ArrowBatch:
 @final
 class ArrowStream:
     """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text. It can be
-    handed
-    over once; a second time is a :class:`ClosedError`."""
+    handed over once; a second time is a :class:`ClosedError`."""
 
     def __new__(cls, columns: Sequence[str], source: Iterable[ArrowBatch]) -> ArrowStream: ...
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...

@@ -1,8 +1,7 @@
 """One copy of a partition as somebody who only reads sees it: no lock, no write, a live writer beside it or none.
 
 What may be seen ends at the high watermark: that of the mark while there is one, else the root's checkpoint, else the whole valid log.
-The bytes
-are checked before they are handed out.
+The bytes are checked before they are handed out.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class PartitionCopy:
     """The partition in ``directory``. Belongs to one thread at a time.
 
     ``high_watermark``: what this copy knows to be committed. ``end_offset``: where its valid bytes end, as far as anybody looked (at
-    least the high
-    watermark where they reach it). ``epochs``: its leader epoch history.
+    least the high watermark where they reach it). ``epochs``: its leader epoch history.
     """
 
     def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:

@@ -1,8 +1,7 @@
 """Which leader epoch begins at which offset: the memory by which replicas find where their logs part.
 
 The rules are those of Kafka's ``LeaderEpochFileCache``. The file, ``leader-epoch-checkpoint``, is Kafka's: text without a checksum. It
-can always be
-had from the batches again, so it is replaced without waiting for the disk, and the durable mark carries the checksum
+can always be had from the batches again, so it is replaced without waiting for the disk, and the durable mark carries the checksum
 of what it should hold: when they do not agree, the log is scanned.
 """
 

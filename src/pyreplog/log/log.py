@@ -1,8 +1,8 @@
 """One partition's log on a Disk: append, read, truncate, and what of it is durable.
 
 It owns the segments, the leader epoch history and the durable mark. It makes no decision about replication: who leads, what the high
-watermark is,
-and when to sync is told to it. Every mutation needs the caller's lock (one owner); nothing here waits for the disk but small state files.
+watermark is, and when to sync is told to it. Every mutation needs the caller's lock (one owner); nothing here waits for the disk but
+small state files.
 
 Appends and truncations touch the page cache and return at once. :meth:`Log.sync_plan` says what makes everything durable, the
 caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
@@ -174,8 +174,7 @@ class Log:
         ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the mark is void.
 
         Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
-        contradicts
-        the kept durability; :class:`StorageError`.
+        contradicts the kept durability; :class:`StorageError`.
         """
         kept_id = read_topic_id(disk, directory)
         if topic_id is not None and kept_id is not None and topic_id != kept_id:

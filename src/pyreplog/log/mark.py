@@ -11,8 +11,7 @@ before it, power loss, which may tear both of those two, leaves the synced one, 
 whole slot. After the end of a process the newest slot is exact; after power loss it may be old.
 
 Format: docs/internals/format/snapshot.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
-lowers and syncs
-the mark first.
+lowers and syncs the mark first.
 """
 
 from __future__ import annotations

@@ -56,8 +56,7 @@ class Segment:
     """The segment at ``base_offset`` of the partition folder ``directory``. Belongs to one owner.
 
     ``size`` is the length of what counts in the log file, in bytes. ``next_offset`` is one past the last offset, or -1 where nobody has
-    looked
-    yet (:meth:`end_offset` looks). Files are opened on first use.
+    looked yet (:meth:`end_offset` looks). Files are opened on first use.
     """
 
     __slots__ = (

@@ -1,8 +1,7 @@
 """Cluster: three nodes (or any number), a controller and their clients in this process, on real files.
 
 Everything is under one folder: ``node-1``, ``node-2``, ... are Kafka log roots, ``replog.controller`` is the controller's state. Opening
-the
-same folder again goes on from what is there, however the last process ended.
+the same folder again goes on from what is there, however the last process ended.
 """
 
 from __future__ import annotations
@@ -269,8 +268,7 @@ class Cluster:
         """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow, Polars, DuckDB or pandas.
 
         ``start`` and ``end`` are offsets of each partition; timestamps are ms since 1970 or aware datetimes, the end exclusive. It reads
-        the
-        nodes' files beside the cluster, and disturbs nobody.
+        the nodes' files beside the cluster, and disturbs nobody.
         """
         self._check()
         readers = open_readers(self._controller_disk, self._path, topic)

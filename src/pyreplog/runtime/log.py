@@ -46,14 +46,12 @@ def open_log(
     """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read only.
 
     ``topic``: default the folder's name, or the only topic that is there. ``durability``: ``"sync"`` (default for a new log: an append is
-    on
-    stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
+    on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
     the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored when the log is made.
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError where settings contradict what is stored, StorageError
-    where
-    the disk refuses or, for ``"r"``, nothing is there, CorruptLogError where acknowledged records can no longer be read.
+    where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError where acknowledged records can no longer be read.
     """
     folder = _folder(path)
     disk = SystemDisk() if disk is None else disk

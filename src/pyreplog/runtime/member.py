@@ -182,8 +182,7 @@ class ClusterNode:
 
     def _interrupted(self, error: Exception | None) -> None:
         """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by
-        whoever
-        drives."""
+        whoever drives."""
         self._kill()
         self._failure = error
         self._fence(self._node_id)

@@ -132,8 +132,7 @@ class Producer:
 
     def interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by
-        whoever
-        drives."""
+        whoever drives."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
         self._machine.abandon(failure)
         if not self._closed:

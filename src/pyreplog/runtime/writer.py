@@ -1,13 +1,12 @@
 """LogWriter: one partition that this process writes directly, without replicas. What is behind ``open_log`` in mode ``"a"``.
 
 One lock guards the log and the batch being gathered; a sync runs without it (:mod:`pyreplog.runtime.syncer`). The log's high watermark is
-its
-end that counts: the flushed one under durability ``sync``, the written one under ``os``. The mark that tells other processes is written
+its end that counts: the flushed one under durability ``sync``, the written one under ``os``. The mark that tells other processes is written
 before anything is acknowledged.
 
 A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log is therefore fenced
-by a
-flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. (The lock is
+by a flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. (The
+lock is
 always taken by ``with``, whose entry, unlike a call of ``acquire``, cannot be interrupted between taking the lock and guarding it.)
 """
 

@@ -1,8 +1,7 @@
 """LocalNetwork: messages between endpoints of one process. Objects are handed over: no copy, no thread, no system call.
 
 Messages keep their order from one endpoint to another, and are lost only when the endpoint they wait at closes. An endpoint that has news
-is
-entered once in the network's queue of those, so that a loop over it costs what happened, not what exists.
+is entered once in the network's queue of those, so that a loop over it costs what happened, not what exists.
 """
 
 from __future__ import annotations
