@@ -318,7 +318,8 @@ class AcknowledgedSurvive(Checker):
                 if place == name and values.get(offset) != attempt.value:
                     about = (
                         f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, {values.get(offset, b'nothing')[:60]!r} is there"
-                    ) world.broken("what was acknowledged survives", about)
+                    )
+            world.broken("what was acknowledged survives", about)
 
 
 class NothingReordered(Checker):
