@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot
-from pyreplog.log import root as root_module
+from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.support import CLOCK, batch, raw, sync
@@ -24,7 +24,8 @@ OTHER_ID = "ZbCdEfGhIjKlMnOpQrStUw"
 
 class Fact(NamedTuple):
     """Something promised. ``kind``: ``made`` (the partition exists), ``synced`` or ``shown`` (bytes ``data`` lie below ``end``), ``gone``
-    (bytes beyond ``end`` may be replaced from now on), ``removed`` (the partition may be gone), ``clean`` (a clean stop)."""
+    (bytes beyond ``end`` may be replaced from now on), ``removed`` (the partition may be gone), ``configured`` (``end`` is segment.bytes from
+    now on), ``clean`` (a clean stop)."""
 
     kind: str
     end: int = 0
@@ -33,7 +34,7 @@ class Fact(NamedTuple):
 
 def open_root(disk: SimDisk, seed: int = 1) -> LogRoot:
     """The root, made where missing."""
-    return root_module.LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(seed))
+    return LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(seed))
 
 
 def config(durability: str, **settings: int) -> LogConfig:
@@ -65,6 +66,8 @@ def sync_appends(disk: SimDisk, facts: list[Fact]) -> None:
         log.advance_high_watermark(log.counted_end)
         log.write_mark()
         facts.append(Fact("synced", log.end_offset, raw(log)))
+    log.update_config(config("sync", segment_bytes=2048))
+    facts.append(Fact("configured", 2048))
     root.checkpoint_recovery_points()
     root.checkpoint_high_watermarks()
     root.checkpoint_log_starts()
@@ -87,13 +90,14 @@ def os_follower(disk: SimDisk, facts: list[Fact]) -> None:
     # An unclean leader took over: even what was shown, and synced, goes.
     facts.append(Fact("gone", 4))
     log.truncate_to(4)
-    _follow(disk, log, facts, epoch=5, count=6, committed=6, synced=5, tag=b"c")
+    _follow(disk, log, facts, epoch=5, count=6, committed=6, synced=3, tag=b"c")
     root.checkpoint_recovery_points()
 
 
 def _follow(disk: SimDisk, log: Log, facts: list[Fact], *, epoch: int, count: int, committed: int, synced: int, tag: bytes) -> None:
     for number in range(count):
-        one = batch(2, size=80, base_offset=log.end_offset, leader_epoch=epoch, tag=tag + b"%d:" % number)
+        # The last leader's batches are smaller: its segments do not begin where those before did.
+        one = batch(2, size=80 if epoch < 5 else 25, base_offset=log.end_offset, leader_epoch=epoch, tag=tag + b"%d:" % number)
         log.append_as_follower([bytes(one)])
         if number == synced:
             sync(disk, log)
@@ -147,6 +151,7 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str) -> None:
             assert "removed" in kinds
             assert log.end_offset == 0
             return
+        assert log.config.segment_bytes == 2048 or (log.config.segment_bytes == 1200 and "configured" not in kinds)
         if durability == "sync":
             assert not log.incomplete
         elif not (root.same_boot or root.clean) and "made" in kinds:
@@ -161,6 +166,11 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str) -> None:
 def _check_promises(root: LogRoot, log: Log, facts: Sequence[Fact]) -> None:
     floor = None  # the lowest cut announced since: what was promised beyond may be gone
     data = raw(log)
+    expected = 0
+    for one in split(data):
+        one.check_crc()
+        assert one.base_offset == expected or one.base_offset <= log.start_offset, "a gap"
+        expected = one.next_offset
     # Whether the page cache of the workload is still there: only its own process, and perhaps a recovery's, ended.
     survived = root.disk.boot_id() == SimDisk(Random(0)).boot_id()
     for fact in reversed(facts):
@@ -182,8 +192,6 @@ def _check_promises(root: LogRoot, log: Log, facts: Sequence[Fact]) -> None:
 
 def _below(data: bytes, end: int) -> bytes:
     """The batches of ``data`` that end at or below ``end``."""
-    from pyreplog.record import split  # noqa: PLC0415  (only here)
-
     return b"".join(bytes(one.data) for one in split(data) if one.next_offset <= end)
 
 
