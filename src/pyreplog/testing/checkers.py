@@ -316,10 +316,9 @@ class AcknowledgedSurvive(Checker):
                         world.broken("what was refused is not there", f"{name} offset {record.offset}: {value[:60]!r}")
             for (place, offset), attempt in self._acknowledged.items():
                 if place == name and values.get(offset) != attempt.value:
-                    about = (
-                        f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, {values.get(offset, b'nothing')[:60]!r} is there"
-                    )
-            world.broken("what was acknowledged survives", about)
+                    there = values.get(offset, b"nothing")
+                    about = f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, {there[:60]!r} is there"
+                    world.broken("what was acknowledged survives", about)
 
 
 class NothingReordered(Checker):
