@@ -13,7 +13,7 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo test check sanitize bench docs kernels clean
+.PHONY: help demo test check sanitize bench docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars"
 	@echo "make test      every test but the soaks, with what was skipped and why"
@@ -60,14 +60,28 @@ demo: $(CORE) $(call group,demo)
 test: $(CORE) $(call group,test) $(call group,lint)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
 
-check: $(CORE) $(call group,test) $(call group,lint) kernels
+# `make -k check` goes on after the first that fails; each can be run alone.
+check: lint layers types stubs cython spelling kernels
+
+CHECKERS := $(call group,test) $(call group,lint)
+lint: $(CHECKERS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+layers: $(CHECKERS)
 	$(VENV)/bin/lint-imports --no-logo
+
+types: $(CORE) $(CHECKERS) $(call group,bench) $(call group,demo)
 	$(PY) -m mypy
-	MYPYPATH=src $(PY) -m mypy.stubtest pyreplog._core --ignore-missing-stub --allowlist tests/house/stubtest-allowlist.txt
-	PATH="$(VENV)/bin:$$PATH" $(VENV)/bin/cython-lint src/_core
-	$(VENV)/bin/codespell README.md CHANGELOG.md SECURITY.md docs src tests benchmarks
+
+stubs: $(CORE) $(CHECKERS)
+	MYPYPATH=src $(PY) -m mypy.stubtest pyreplog._core --ignore-missing-stub
+
+cython: $(CHECKERS)
+	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/cython-lint src/_core
+
+spelling: $(CHECKERS)
+	$(VENV)/bin/codespell README.md CHANGELOG.md SECURITY.md Makefile docs src tests benchmarks
 
 # Every kernel compiles alone, without Python.h, under every warning.
 KERNELS := $(wildcard src/_core/kernels/*.c)
