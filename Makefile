@@ -69,7 +69,7 @@ lint: $(CHECKERS)
 	$(VENV)/bin/ruff format --check .
 
 layers: $(CHECKERS)
-	$(VENV)/bin/lint-imports --no-logo
+	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 types: $(CORE) $(CHECKERS) $(call group,bench) $(call group,demo)
 	$(PY) -m mypy
