@@ -12,13 +12,15 @@ from typing import Final
 from pyreplog.client.calls import MS, Calls
 from pyreplog.errors import ClusterError, cluster_error
 from pyreplog.ports import Address, Clock, Random
-from pyreplog.wire import NO_ERROR, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from pyreplog.wire import NO_ERROR, ErrorCode, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
 __all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "backoff_ns"]
 
 BACKOFF_MS: Final = 20
 """Pause after the first failure; doubles up to :data:`BACKOFF_MAX_MS`, give or take a fifth."""
 BACKOFF_MAX_MS: Final = 1000
+_PASSING: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
+"""Whoever says this of a topic does not know yet."""
 
 
 def backoff_ns(failures: int, random: Random) -> int:
@@ -52,6 +54,7 @@ class Router:
         self._topics: dict[str, TopicRoute] = {}
         self._names: dict[str, str] = {}  # topic id -> name
         self._unknown: dict[str, ClusterError] = {}
+        self._denials: dict[str, int] = {}
         self._wanted: dict[str, None] = {}
         self._asking: list[str] | None = None
         self._next_peer = 0
@@ -142,8 +145,8 @@ class Router:
         if name is None:
             return False
         if topic.error_code != NO_ERROR:
-            self._unknown[name] = cluster_error(topic.error_code, repr(name))
-            return False
+            return self._denied(name, topic.error_code)
+        self._denials.pop(name, None)
         route = self._topics.get(name)
         if route is None or route.topic_id != topic.topic_id:
             route = self._topics[name] = TopicRoute(name, topic.topic_id)
@@ -165,6 +168,22 @@ class Router:
         if leaderless:
             self._wanted.setdefault(name)
         return leaderless
+
+    def _denied(self, name: str, code: int) -> bool:
+        """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say so
+        as there are nodes to ask first. Whether to ask again after a pause."""
+        if code in _PASSING or name in self._topics:
+            self._wanted.setdefault(name)
+            return True
+        denials = self._denials.get(name, 0) + 1
+        if denials < len(self._bootstrap):
+            self._denials[name] = denials
+            self._wanted.setdefault(name)
+            self._next_peer += 1
+        else:
+            self._denials.pop(name, None)
+            self._unknown[name] = cluster_error(code, repr(name))
+        return False
 
     def _pause(self) -> None:
         self._failures += 1

@@ -44,7 +44,12 @@ class AdminService:
 
     def _metadata(self, message: Request) -> None:
         assert isinstance(message.body, MetadataRequest)
-        self._effects.respond(message.source, message.correlation_id, metadata(self._standing.image, message.body, self._cluster_id))
+        body = metadata(self._standing.image, message.body, self._cluster_id)
+        if not self._standing.in_picture:
+            for topic in body.topics:
+                if topic.error_code:
+                    topic.error_code = ErrorCode.LEADER_NOT_AVAILABLE  # not known *here*, yet
+        self._effects.respond(message.source, message.correlation_id, body)
 
     def _describe_topics(self, message: Request) -> None:
         assert isinstance(message.body, DescribeTopicPartitionsRequest)
