@@ -24,8 +24,8 @@ OTHER_ID = "ZbCdEfGhIjKlMnOpQrStUw"
 
 class Fact(NamedTuple):
     """Something promised. ``kind``: ``made`` (the partition exists), ``synced`` or ``shown`` (bytes ``data`` lie below ``end``), ``gone``
-    (bytes beyond ``end`` may be replaced from now on), ``removed`` (the partition may be gone), ``configured`` (``end`` is segment.bytes from
-    now on), ``clean`` (a clean stop)."""
+    (bytes beyond ``end`` may be replaced from now on), ``removed`` (the partition may be gone), ``configured`` (``end`` is
+    segment.bytes from now on), ``clean`` (a clean stop)."""
 
     kind: str
     end: int = 0

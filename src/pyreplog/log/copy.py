@@ -6,18 +6,19 @@ The bytes are checked before they are handed out.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
 from pyreplog._core import RecordBatch, SegmentScanner
-from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, raise_for_status
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder import plan_folder
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, SWAP_SUFFIX, join, parent_of
 from pyreplog.log.mark import MarkState, read_mark
-from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment
+from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.ports import Disk
@@ -192,14 +193,11 @@ class PartitionCopy:
         if data is None:
             return memoryview(b"")
         scan = SegmentScanner(int.from_bytes(data[:8], "big"))
-        if scan.feed(data) != len(data):
-            if scan.status:
-                try:
-                    raise_for_status(scan.status, scan.position)
-                except CorruptError as error:
-                    raise self._damaged(error.reason, offset if not scan.batch_count else scan.next_offset, end_offset) from None
-            raise self._damaged("a batch is cut off", offset, end_offset)
-        return data
+        taken = scan.feed(data)
+        if taken == 0:
+            raise self._damaged(scan, data, offset, end_offset)
+        # What lies before a damaged batch is good; the next read begins at it, and says so.
+        return data[:taken]
 
     def batches(self, start: int, end: int, visible_end: int) -> Iterator[RecordBatch]:
         """The checked batches below ``visible_end`` that hold an offset in the half-open range; the last may reach beyond it."""
@@ -246,5 +244,9 @@ class PartitionCopy:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         return self._segments
 
-    def _damaged(self, reason: str, start: int, end: int) -> CorruptLogError:
+    def _damaged(self, scan: SegmentScanner, data: memoryview, start: int, end: int) -> CorruptLogError:
+        """The error for the batch that ``data`` begins with, at or before offset ``start`` and below ``end``."""
+        with contextlib.suppress(CorruptError):
+            end = min(end, RecordBatch(data).next_offset)
+        reason = status_text(scan.status) if scan.status else "a batch is cut off"
         return CorruptLogError(reason, start=start, end=max(end, start + 1), file=self.directory)

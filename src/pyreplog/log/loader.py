@@ -19,12 +19,12 @@ from typing import Final
 
 from pyreplog._core import RecordBatch, SegmentScanner
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, raise_for_status
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT64_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState
-from pyreplog.log.segment import Segment, describe_damage, scan_segment
+from pyreplog.log.segment import Segment, describe_damage, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
@@ -258,7 +258,7 @@ class Loader:
         """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
         segment = segments[index]
         if scan.status:
-            reason = _words(scan.status)
+            reason = status_text(scan.status)
         elif position != scan.position:
             reason = "the leader epoch falls"
         else:
@@ -360,13 +360,6 @@ class Loader:
             notes=tuple(self._notes),
         )
         return Loaded(segments, epochs, start, end, synced_end, report, changed or not clean)
-
-
-def _words(status: int) -> str:
-    try:
-        raise_for_status(status, 0)
-    except CorruptError as error:
-        return error.reason
 
 
 def _resume(segment: Segment, position: int, start: int) -> int | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner, find_offset, find_timestamp, whole_batches
-from pyreplog.errors import CorruptError, StorageError
+from pyreplog.errors import CorruptError, StorageError, raise_for_status
 from pyreplog.log.index_files import ENTRIES_PENDING_MAX, IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
@@ -544,6 +544,14 @@ def describe_damage(file: File, position: int, size: int, reason: str) -> str:
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
                 )
     return reason
+
+
+def status_text(status: int) -> str:
+    """What a scanner's negative ``status`` means, in words."""
+    try:
+        raise_for_status(status, 0)
+    except CorruptError as error:
+        return error.reason
 
 
 def scan_segment(

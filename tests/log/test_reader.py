@@ -1,0 +1,279 @@
+"""Reading beside a live writer, after its end, from a cluster's folder, and from folders that lie."""
+
+from __future__ import annotations
+
+import contextlib
+from random import Random
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError
+from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers
+from pyreplog.record import records_of, split
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, batch, create, raw, sync
+
+KEY = TopicPartition("events", 0)
+ID = "AbCdEfGhIjKlMnOpQrStUw"
+SMALL = LogConfig(durability="os", segment_bytes=1200, index_interval_bytes=100)
+
+
+def begin(place: Place, name: str = "root", config: LogConfig = SMALL, seed: int = 1) -> tuple[LogRoot, Log]:
+    root = LogRoot.open(place.disk, place.of(name), clock=CLOCK, random=Random(seed))
+    log = root.logs.get(KEY) or root.create_log("events", 0, ID, config)
+    log.become_leader(log.epochs.latest + 1)
+    return root, log
+
+
+def only(found: dict[TopicPartition, LogReader]) -> LogReader:
+    ((_, reader),) = found.items()
+    return reader
+
+
+def offsets(reader: LogReader, start: int | None = None, end: int | None = None) -> list[int]:
+    start = reader.start_offset if start is None else start
+    end = reader.end_offset if end is None else end
+    return [record.offset for one in reader.batches(start, end) for record in records_of(one, "events", 0, start, end)]
+
+
+def test_a_reader_follows_a_live_writer(place: Place) -> None:
+    """A reader sees up to the high watermark as of its last refresh, over rolls, without a lock, and writes nothing."""
+    root, log = begin(place)
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert (reader.topic, reader.partition, reader.topic_id) == ("events", 0, ID)
+    assert offsets(reader) == []
+    for number in range(40):
+        log.append_as_leader(batch(2, size=50, timestamp=1000 + 10 * number, tag=b"%d:" % number), 0)
+        if number % 3 == 0:
+            log.advance_high_watermark(log.end_offset - 2)
+            log.write_mark()
+            before = reader.end_offset
+            assert offsets(reader) == list(range(before))
+            reader.refresh()
+            assert reader.end_offset == log.high_watermark
+            assert offsets(reader) == list(range(reader.end_offset))
+            if reader.end_offset:
+                assert reader.find_timestamp(1000 + number // 2 * 10) == (number // 2 * 2, 1000 + number // 2 * 10)
+    assert reader.leader_epoch == 0
+    with pytest.raises(OffsetOutOfRangeError):
+        reader.read(reader.end_offset + 1, 100)
+    with pytest.raises(OffsetOutOfRangeError):
+        reader.batches(-1, 5)
+    assert reader.read(reader.end_offset, 100).nbytes == 0
+    data = reader.read(7, 500)
+    assert split(data)[0].base_offset == 6
+    reader.close()
+    reader.close()
+    with pytest.raises(ClosedError):
+        reader.refresh()
+    with pytest.raises(ClosedError):
+        reader.read(0, 100)
+    root.close()
+
+
+def test_a_reader_sees_the_start_move(place: Place) -> None:
+    """What the writer hides is hidden after the next refresh."""
+    root, log = begin(place)
+    for _ in range(10):
+        log.append_as_leader(batch(2, size=50), 0)
+    log.advance_high_watermark(20)
+    log.write_mark()
+    reader = only(open_readers(place.disk, place.of("root"), "events"))
+    assert open_readers(place.disk, place.of("root"), "other") == {}
+    log.increment_start_offset(7)
+    reader.refresh()
+    assert offsets(reader) == list(range(7, 20))
+    reader.close()
+    root.close()
+
+
+def test_a_reader_survives_a_truncation(place: Place) -> None:
+    """A follower's tail is cut and replaced beside a reader: it goes on with what is there."""
+    root, log = begin(place)
+    for number in range(20):
+        log.append_as_leader(batch(2, size=50, tag=b"%d" % number), 0)
+    log.advance_high_watermark(12)
+    log.write_mark()
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert offsets(reader) == list(range(12))
+    log.truncate_to(14)
+    log.become_leader(5)
+    for number in range(30):
+        log.append_as_leader(batch(2, size=70, tag=b"new%d" % number), 5)
+    log.advance_high_watermark(log.end_offset)
+    log.write_mark()
+    reader.refresh()
+    assert offsets(reader) == list(range(log.end_offset))
+    assert b"".join(bytes(one.data) for one in reader.batches(0, reader.end_offset)) == raw(log)
+    assert reader.leader_epoch == 5
+    log.truncate_fully(500)
+    reader.refresh()
+    assert (reader.start_offset, reader.end_offset) == (500, 500)
+    reader.close()
+    root.close()
+
+
+def test_after_power_loss_only_what_was_synced_is_shown() -> None:
+    """Before a writer has recovered an os log, a reader sees what was synced; after a kill, what was promised."""
+    disk = SimDisk(Random(6))
+    disk.make_directory("data")
+    disk.sync_directory("/")
+    _, log = begin(Place(disk, "data"))
+    for number in range(10):
+        log.append_as_leader(batch(2, size=50), 0)
+        if number == 4:
+            sync(disk, log)
+    log.advance_high_watermark(18)
+    log.write_mark()
+    disk.kill()
+    killed = only(open_readers(disk, "data/root"))
+    assert offsets(killed) == list(range(18))
+    for seed in range(20):
+        left = disk.crash(Random(seed))
+        reader = only(open_readers(left, "data/root"))
+        # The mark itself may be that of the sync, or the newer one.
+        assert reader.end_offset <= 10
+        assert offsets(reader) == list(range(reader.end_offset))
+
+
+def test_rot_is_reported_with_its_offsets(place: Place) -> None:
+    """A damaged batch is never handed out: reading it raises with where the damage begins; what lies before is read."""
+    root, log = begin(place, config=LogConfig())
+    for _ in range(6):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(12)
+    root.close()
+    path = "root/events-0/00000000000000000000.log"
+    content = bytearray(place.read(path))
+    size = len(content) // 6
+    content[3 * size + 70] ^= 1
+    place.write(path, bytes(content))
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert offsets(reader, 0, 6) == list(range(6))
+    with pytest.raises(CorruptLogError) as caught:
+        reader.read(6, 1 << 20)
+    assert (caught.value.start, caught.value.end) == (6, 8)
+    assert split(reader.read(8, 1 << 20))[-1].next_offset == 12
+    with pytest.raises(CorruptLogError):
+        offsets(reader)
+    reader.close()
+
+
+def test_a_clusters_folder_reads_the_replica_that_is_ahead(place: Place) -> None:
+    """Of several replicas the one with the highest epoch is read, up to the highest watermark; refresh looks again."""
+    nodes = [begin(place, f"node-{number}", seed=number) for number in (1, 2, 3)]
+    logs = [log for _, log in nodes]
+    first = [batch(2, base_offset=2 * number, leader_epoch=0, tag=b"a%d" % number) for number in range(5)]
+    for log in logs:
+        log.append_as_follower([bytes(one) for one in first])
+    # Node 1 led in epoch 0, and has a tail that nobody else got; node 2 leads in epoch 3, node 3 follows it and is behind with its
+    # watermark.
+    logs[0].append_as_follower([bytes(batch(2, base_offset=10, leader_epoch=0, tag=b"lost"))])
+    logs[0].advance_high_watermark(10)
+    for log in logs[1:]:
+        log.append_as_follower([bytes(batch(2, base_offset=10, leader_epoch=3, tag=b"kept"))])
+    logs[1].advance_high_watermark(12)
+    logs[2].advance_high_watermark(8)
+    for log in logs:
+        log.write_mark()
+    reader = only(open_readers(place.disk, place.path))
+    assert reader.leader_epoch == 3
+    assert reader.end_offset == 12
+    assert b"".join(bytes(one.data) for one in reader.batches(0, 12)) == raw(logs[1])
+    assert list_topics(place.disk, place.path) == {"events": [0]}
+    # Node 3 goes on alone.
+    logs[2].append_as_follower([bytes(batch(2, base_offset=12, leader_epoch=7))])
+    logs[2].advance_high_watermark(14)
+    logs[2].write_mark()
+    reader.refresh()
+    assert (reader.end_offset, reader.leader_epoch) == (14, 7)
+    assert reader.directory.endswith("node-3/events-0")
+    assert offsets(reader) == list(range(14))
+    reader.close()
+    for root, _ in nodes:
+        root.close()
+
+
+def test_a_lagging_replicas_watermark_counts_only_as_far_as_histories_agree(place: Place) -> None:
+    """A higher watermark of a replica whose history parts earlier is believed only up to where they part."""
+    (one_root, one), (two_root, two) = begin(place, "node-1", seed=1), begin(place, "node-2", seed=2)
+    for log, epoch in ((one, 0), (two, 4)):
+        log.append_as_follower([bytes(batch(4, leader_epoch=0))])
+        log.append_as_follower([bytes(batch(4, base_offset=4, leader_epoch=epoch))])
+    one.advance_high_watermark(8)
+    two.advance_high_watermark(2)
+    one.write_mark()
+    two.write_mark()
+    reader = only(open_readers(place.disk, place.path))
+    assert reader.end_offset == 4
+    reader.close()
+    one_root.close()
+    two_root.close()
+
+
+def test_a_bare_folder_needs_no_mark(place: Place) -> None:
+    """Without mark and checkpoint the whole valid log is read; a torn tail is not, and nothing is written."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    for _ in range(12):
+        log.append_as_leader(batch(2, size=50), 0)
+    log.close(clean=True)
+    place.disk.remove(place.of("t-0/replog.mark"))
+    names = sorted(name for name in place.disk.list(place.of("t-0")) if name.endswith(".log"))
+    content = place.read(f"t-0/{names[-1]}")
+    place.write(f"t-0/{names[-1]}", content[:-3])
+    before = {name: place.read(f"t-0/{name}") for name in place.disk.list(place.of("t-0"))}
+    reader = only(open_readers(place.disk, place.of("t-0")))
+    assert reader.end_offset == 22
+    assert [one.next_offset for one in reader.batches(0, 22)][-1] == 22
+    assert reader.split_points(0, 22, 200)[0] == 0
+    reader.close()
+    assert {name: place.read(f"t-0/{name}") for name in place.disk.list(place.of("t-0"))} == before
+
+
+def test_folders_without_logs(place: Place) -> None:
+    """An empty folder has no readers; one that is not there is a StorageError."""
+    assert open_readers(place.disk, place.path) == {}
+    assert list_topics(place.disk, place.path) == {}
+    with pytest.raises(StorageError):
+        open_readers(place.disk, place.of("nowhere"))
+
+
+def test_no_damage_makes_a_reader_fail_otherwise(place: Place) -> None:
+    """Random damage to any file of a root: readers give valid batches or an error of ours."""
+    root, log = begin(place)
+    for number in range(14):
+        log.append_as_leader(batch(2, size=50, timestamp=number), 0)
+    log.advance_high_watermark(26)
+    root.close()
+    names = [f"root/events-0/{name}" for name in place.disk.list(place.of("root/events-0"))]
+    names += [f"root/{name}" for name in ("replication-offset-checkpoint", "log-start-offset-checkpoint", "replog.incarnation")]
+    files = {name: place.read(name) for name in names}
+    random = Random(2)
+    read = 0
+    for _ in range(200):
+        for name, saved in files.items():
+            place.write(name, saved)
+        for _ in range(random.randrange(1, 3)):
+            name = random.choice(names)
+            content = bytearray(files[name])
+            match random.randrange(3):
+                case 0:
+                    content = content[: random.randrange(len(content) + 1)]
+                case 1 if content:
+                    for _ in range(random.randrange(1, 6)):
+                        content[random.randrange(len(content))] = random.randrange(256)
+                case _:
+                    content += random.randbytes(50)
+            place.write(name, bytes(content))
+        with contextlib.suppress(PyreplogError):
+            reader = only(open_readers(place.disk, place.of("root")))
+            for one in reader.batches(reader.start_offset, reader.end_offset):
+                one.check_crc()
+                read += 1
+            reader.find_timestamp(5)
+            reader.close()
+    assert read > 500

@@ -1,0 +1,337 @@
+"""A log root: lock, identity, incarnations, checkpoints, partitions coming and going."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError, CorruptLogError, LockedError, StorageError
+from pyreplog.log import LogRoot, parse_directory_name
+from pyreplog.log.identity import parse_properties, read_properties
+from pyreplog.log.incarnation import read_farewell, read_incarnation
+from pyreplog.log.snapshot import read_offsets
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, batch, contents, raw, sync
+
+KEY = TopicPartition("events", 0)
+ID = "AbCdEfGhIjKlMnOpQrStUw"
+
+
+def open_root(place: Place, **options: object) -> LogRoot:
+    return LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(len(place.disk.list(place.path))), **options)  # type: ignore[arg-type]
+
+
+def test_a_new_root_is_kafkas(place: Place) -> None:
+    """A new root has meta.properties in Kafka's form, the incarnation and the lock; closed in order, checkpoints and the marker."""
+    root = open_root(place, node_id=3, cluster_id="cluster-id-of-22-chars")
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    assert root.path == place.of("root")
+    text = place.read("root/meta.properties").decode()
+    assert text.startswith("#\n#Tue Nov 14 22:13:20 UTC 2023\nnode.id=3\ndirectory.id=")
+    assert text.endswith("\nversion=1\ncluster.id=cluster-id-of-22-chars\n")
+    assert (root.node_id, root.cluster_id) == (3, "cluster-id-of-22-chars")
+    assert not root.clean
+    assert root.previous_broker_epoch == -1
+    root.close(broker_epoch=17)
+    assert place.read("root/.kafka_cleanshutdown").startswith(b'{"version":0,"brokerEpoch":17,')
+    assert place.read("root/recovery-point-offset-checkpoint") == b"0\n1\nevents 0 3\n"
+    assert place.read("root/replication-offset-checkpoint") == b"0\n1\nevents 0 0\n"
+    assert place.read("root/log-start-offset-checkpoint") == b"0\n0\n"
+    assert place.read("root/events-0/partition.metadata") == f"version: 0\ntopic_id: {ID}".encode()
+    again = open_root(place)
+    assert (again.node_id, again.cluster_id, again.directory_id) == (3, root.cluster_id, root.directory_id)
+    assert again.clean
+    assert again.same_boot
+    assert again.previous_broker_epoch == 17
+    assert again.incarnation_id != root.incarnation_id
+    assert place.disk.stat(place.of("root/.kafka_cleanshutdown")) is None
+    assert again.logs[KEY].recovery.clean
+    again.close()
+
+
+def test_one_writer_at_a_time(place: Place) -> None:
+    """A second open is refused while the first lives, also after the logs were used, and works once it is closed."""
+    root = open_root(place)
+    with pytest.raises(LockedError, match="already open"):
+        open_root(place)
+    root.close()
+    root.close()
+    open_root(place).close()
+
+
+def test_a_root_of_another_node_or_cluster_is_refused(place: Place) -> None:
+    """The ids in meta.properties are binding, and the lock is free again after the refusal."""
+    open_root(place, node_id=1, cluster_id="one").close()
+    with pytest.raises(ConfigError, match="node 1"):
+        open_root(place, node_id=2)
+    with pytest.raises(ConfigError, match="cluster one"):
+        open_root(place, node_id=1, cluster_id="two")
+    open_root(place, node_id=1, cluster_id="one").close()
+
+
+def test_an_old_brokers_identity_is_understood(place: Place) -> None:
+    """meta.properties of a ZooKeeper broker (version 0, broker.id) is taken over; comments and escapes are read."""
+    place.disk.make_directory(place.of("root"))
+    place.write("root/meta.properties", b"#\n! note\nversion=0\nbroker.id = 7\ncluster.id:a\\:b\n\n")
+    root = open_root(place)
+    assert (root.node_id, root.cluster_id) == (7, "a:b")
+    root.close()
+    assert read_properties(place.disk, place.of("root")) == {
+        "version": "1", "cluster.id": "a:b", "node.id": "7", "directory.id": root.directory_id,
+    }  # fmt: skip
+    place.write("root/meta.properties", b"node.id=seven\n")
+    with pytest.raises(ConfigError, match="not a number"):
+        open_root(place)
+    assert parse_properties(b"") == {}
+
+
+def test_an_unclean_end_is_told_from_a_clean_one(place: Place) -> None:
+    """Without the marker a root is unclean; whether the machine stayed up is told by the boot id."""
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    root.close(clean=False)
+    again = open_root(place)
+    assert not again.clean
+    assert again.same_boot
+    assert again.logs[KEY].end_offset == 3
+    again.close()
+
+
+def test_a_start_that_never_ended_keeps_the_earlier_boot_in_mind() -> None:
+    """A process killed while it recovers from power loss must not make the next start believe that the page cache survived.
+
+    Left out, an os replica that had lost acknowledged records counted as complete, and led.
+    """
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    disk.sync_directory("/")
+    place = Place(disk, "data")
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig(durability="os"))
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    log.advance_high_watermark(3)
+    log.write_mark()
+    crashed = disk.crash(Random(5))
+    place = Place(crashed, "data")
+    crashed.fail("open", path="*replog.mark", times=1)  # the start ends before the log was opened
+    broken = open_root(place)
+    assert broken.damaged
+    broken.close(clean=False)
+    incarnation = read_incarnation(crashed, place.of("root"))
+    assert incarnation is not None
+    crashed.clear_faults()
+    again = open_root(place)
+    assert again.logs[KEY].incomplete
+    again.close()
+
+
+def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
+    """A marker that names an earlier incarnation is not a clean end; one that names none is a broker's, and voids our marks."""
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    root.close()
+    marker = place.read("root/.kafka_cleanshutdown")
+    open_root(place).close(clean=False)
+    place.write("root/.kafka_cleanshutdown", marker)
+    root = open_root(place)
+    assert not root.clean
+    assert root.logs[KEY].recovery.mark_found
+    root.close(clean=False)
+    for content in (b'{"version":0,"brokerEpoch":146}', b"", b"garbage", b"[1]", b'{"brokerEpoch":true}'):
+        place.write("root/.kafka_cleanshutdown", content)
+        root = open_root(place)
+        assert not root.clean
+        assert not root.logs[KEY].recovery.mark_found
+        assert root.logs[KEY].end_offset == 3
+        assert root.previous_broker_epoch == (146 if b"146" in content else -1)
+        root.close(clean=False)
+    assert read_farewell(place.disk, place.of("root")) is None
+
+
+def test_checkpoints_name_every_partition(place: Place) -> None:
+    """Each of the three files is written for all partitions at a time, and the start only where it is not that of the first segment."""
+    root = open_root(place)
+    for number in range(3):
+        log = root.create_log("events", number, ID, LogConfig())
+        log.become_leader(0)
+        log.append_as_leader(batch(number + 2), 0)
+        sync(place.disk, log)
+        log.advance_high_watermark(number + 1)
+    root.logs[TopicPartition("events", 2)].increment_start_offset(1)
+    root.checkpoint_recovery_points()
+    root.checkpoint_high_watermarks()
+    root.checkpoint_log_starts()
+    keys = [TopicPartition("events", number) for number in range(3)]
+    assert read_offsets(place.disk, place.of("root/recovery-point-offset-checkpoint")) == dict(zip(keys, (2, 3, 4), strict=True))
+    assert read_offsets(place.disk, place.of("root/replication-offset-checkpoint")) == dict(zip(keys, (1, 2, 3), strict=True))
+    assert read_offsets(place.disk, place.of("root/log-start-offset-checkpoint")) == {keys[2]: 1}
+    root.close(clean=False)
+    # They serve where a mark is missing.
+    for key in keys:
+        place.disk.remove(place.of(f"root/{key}/replog.mark"))
+    root = open_root(place)
+    assert [root.logs[key].high_watermark for key in keys] == [1, 2, 3]
+    assert root.logs[keys[2]].start_offset == 1
+    root.close()
+
+
+def test_damaged_checkpoints_are_not_believed(place: Place) -> None:
+    """Garbage in any of the root's own files costs a scan or a note, never data."""
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(3)
+    whole = raw(log)
+    root.close()
+    names = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint", "replog.incarnation")
+    for name in names:
+        for content in (b"", b"garbage", b"\0" * 30, b"0\n1\nevents 0 999999\n"):
+            place.write(f"root/{name}", content)
+            root = open_root(place)
+            assert raw(root.logs[KEY]) == whole
+            assert root.logs[KEY].high_watermark == 3
+            assert root.logs[KEY].start_offset == 0
+            root.close()
+
+
+def test_a_damaged_partition_does_not_stop_the_others(place: Place) -> None:
+    """A rotten partition is listed with its error, its checkpoint entries stay, no marker is written, and it is not made anew."""
+    root = open_root(place)
+    for number in range(2):
+        log = root.create_log("events", number, ID, LogConfig())
+        log.become_leader(0)
+        log.append_as_leader(batch(3), 0)
+        sync(place.disk, log)
+        log.advance_high_watermark(2)
+    root.close()
+    path = "root/events-0/00000000000000000000.log"
+    content = place.read(path)
+    place.write(path, content[:30] + b"\xff" + content[31:])
+    root = open_root(place)
+    assert isinstance(root.damaged[KEY], CorruptLogError)
+    assert list(root.logs) == [TopicPartition("events", 1)]
+    with pytest.raises(CorruptLogError):
+        root.create_log("events", 0, ID, LogConfig())
+    root.close()
+    assert place.disk.stat(place.of("root/.kafka_cleanshutdown")) is None
+    assert b"events 0 3\n" in place.read("root/recovery-point-offset-checkpoint")
+    assert b"events 0 2\n" in place.read("root/replication-offset-checkpoint")
+    assert place.read(path) == content[:30] + b"\xff" + content[31:]
+    root = open_root(place)
+    root.remove_log(KEY)
+    root.create_log("events", 0, ID, LogConfig())
+    root.close()
+    assert place.disk.stat(place.of("root/.kafka_cleanshutdown")) is not None
+
+
+def test_partitions_come_and_go(place: Place) -> None:
+    """A removed partition is gone with its folder; a second making of one that is there is refused; what is half deleted is finished."""
+    root = open_root(place)
+    root.create_log("events", 0, ID, LogConfig())
+    with pytest.raises(StorageError, match="there already"):
+        root.create_log("events", 0, ID, LogConfig())
+    root.remove_log(KEY)
+    root.remove_log(KEY)
+    assert not [name for name in place.disk.list(place.of("root")) if parse_directory_name(name)]
+    root.create_log("events", 0, ID, LogConfig())
+    place.disk.make_directory(place.of(f"root/events-1.{'0' * 32}-delete"))
+    place.write(f"root/events-1.{'0' * 32}-delete/x", b"x")
+    place.disk.make_directory(place.of(f"root/events-2.{'0' * 32}-stray"))
+    root.close()
+    root = open_root(place)
+    assert list(root.logs) == [KEY]
+    assert place.disk.stat(place.of(f"root/events-1.{'0' * 32}-delete")) is None
+    assert place.disk.stat(place.of(f"root/events-2.{'0' * 32}-stray")) is not None
+    root.close()
+
+
+def test_a_half_made_partition_counts_as_never_made(place: Place) -> None:
+    """A folder without mark, epoch file and records is what a crash left of making one: it is removed."""
+    root = open_root(place)
+    root.close()
+    place.disk.make_directory(place.of("root/events-0"))
+    place.write("root/events-0/partition.metadata", b"version: 0")
+    place.write("root/events-0/00000000000000000000.log", b"")
+    root = open_root(place)
+    assert not root.logs
+    assert not root.damaged
+    assert place.disk.stat(place.of("root/events-0")) is None
+    place.disk.make_directory(place.of("root/events-0"))
+    root.create_log("events", 0, ID, LogConfig())
+    root.close()
+
+
+def test_a_poisoned_log_reopens_verified() -> None:
+    """A log poisoned by a failed sync opens again in the same root, and the root then closes in order."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("data")
+    root = open_root(Place(disk, "data"))
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    sync(disk, log)
+    log.append_as_leader(batch(3), 0)
+    disk.fail("sync", path="*.log")
+    with pytest.raises(StorageError):
+        sync(disk, log)
+    disk.clear_faults()
+    again = root.reopen_log("events", 0)
+    assert again.end_offset >= 3
+    assert [record.offset for record in contents(again)][:3] == [0, 1, 2]
+    assert again.recovery.poisoned
+    root.close()
+    assert disk.stat("data/root/.kafka_cleanshutdown") is not None
+
+
+def test_a_poisoned_log_leaves_no_marker() -> None:
+    """A root with a poisoned log never says that it ended in order."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("data")
+    root = open_root(Place(disk, "data"))
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.poison(OSError("a sync failed"))
+    root.close()
+    assert disk.stat("data/root/.kafka_cleanshutdown") is None
+
+
+def test_a_folder_that_is_none_is_refused(place: Place) -> None:
+    """A file where the root should be, and a folder of several nodes' roots, are refused by name."""
+    place.write("root", b"a file")
+    with pytest.raises(StorageError, match="a file is where"):
+        open_root(place)
+    place.disk.remove(place.of("root"))
+    LogRoot.open(place.disk, place.of("root/node-1"), clock=CLOCK, random=Random(1)).close()
+    with pytest.raises(ConfigError, match="several nodes"):
+        open_root(place)
+
+
+def test_a_failing_close_releases_the_lock() -> None:
+    """Where closing fails, the error comes out, there is no marker, and the folder can be opened again."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("data")
+    place = Place(disk, "data")
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(1), 0)
+    disk.fail("sync", path="*.log")
+    with pytest.raises(StorageError):
+        root.close()
+    disk.clear_faults()
+    root = open_root(place)
+    assert not root.clean
+    assert not root.damaged
+    root.close()
