@@ -297,6 +297,20 @@ def test_a_brokers_folder(spark: SparkSession) -> None:
     assert found == wanted
 
 
+def test_a_clusters_folder(spark: SparkSession, tmp_path: Path) -> None:
+    """The folder of a running cluster: every acknowledged record once, whichever replica it is read from, also when a node is dead."""
+    with pyreplog.Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        cluster.admin.create_topic("orders", partitions=3, replication_factor=3)
+        with cluster.producer() as producer:
+            acks = [producer.send("orders", b"%d" % i, key=b"k%d" % (i % 7)) for i in range(300)]
+            wanted = sorted((ack.result().partition, ack.result().offset) for ack in acks)
+        frame = reader(spark, tmp_path / "cluster", topic="orders").load()
+        assert offsets(frame) == wanted
+        assert {row["value"] for row in frame.select("value").collect()} == {b"%d" % i for i in range(300)}
+        cluster.nodes[0].kill()
+        assert offsets(reader(spark, tmp_path / "cluster").load()) == wanted
+
+
 def test_errors_say_what_to_do(spark: SparkSession, orders: tuple[Path, list[Stored]], tmp_path: Path) -> None:
     """Wrong option, topic and path reach the user in our words."""
     root, _ = orders
