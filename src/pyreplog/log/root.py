@@ -131,7 +131,8 @@ class LogRoot:
         self._write_identity(properties or {})
         remove_farewell(disk, path)
         self._open_logs(trust_marks=not foreign)
-        if not survived:
+        # A log that could not even be looked at is still as an earlier boot may have left it.
+        if not survived and all(isinstance(error, CorruptError) for error in self.damaged.values()):
             write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id))
 
     def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
