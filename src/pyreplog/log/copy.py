@@ -94,7 +94,8 @@ class PartitionCopy:
         if mark is not None:
             self.start_offset = max(mark.start_offset, first)
             promised = mark.high_watermark
-            if before is None and mark.durability == "os" and self._lost_power():
+            # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
+            if before is None and self._lost_power():
                 promised = min(promised, mark.synced_end)
             # A live writer's mark is exact; what an earlier life left is looked at once.
             self.high_watermark = promised if before is not None else max(self._valid_end(promised), min(promised, mark.synced_end))

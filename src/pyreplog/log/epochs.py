@@ -65,6 +65,15 @@ class EpochCache:
         self._refresh()
         return True
 
+    def restore(self, entries: Iterable[EpochEntry]) -> None:
+        """Take back a change: REQUIRES what :attr:`entries` gave before it."""
+        self._epochs = []
+        self._starts = []
+        for epoch, start in entries:
+            self._epochs.append(epoch)
+            self._starts.append(start)
+        self._refresh()
+
     def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
         """The largest epoch not above ``epoch`` and where it ends, with ``end_offset`` the log's end; (-1, -1) where that is not known."""
         if epoch == NO_EPOCH or not self._epochs:

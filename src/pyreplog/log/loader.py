@@ -225,6 +225,7 @@ class Loader:
         if kept is not None:
             self._kept.append(kept)
         segment.file.truncate(position)
+        segment.file.sync()  # what was cut must not come back behind what follows
         segment.size = position
         self._torn_size += size - position
 

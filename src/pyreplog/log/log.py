@@ -488,18 +488,29 @@ class Log:
             segment = Segment.create(
                 self.disk, self.directory, base, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
             )
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+        try:
             self.disk.sync_directory(self.directory)
             self._write_mark_synced()
         except StorageError as error:
-            self._write_failed(error)
+            # Whatever the reason, for lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
+            self.poison(error)
             raise
         self._segments.append(segment)
         self._write_to(segment)
         return segment
 
     def _assign_epoch(self, epoch: int, offset: int) -> None:
+        before = self.epochs.entries
         if self.epochs.assign(epoch, offset):
-            self._write_epochs()
+            try:
+                self._write_epochs()
+            except StorageError:
+                # Tried again with the next batch: an epoch that is only in memory would be missing after a kill.
+                self.epochs.restore(before)
+                raise
 
     def _write_epochs(self) -> None:
         """Keep the history, not waiting for the disk: the mark has its checksum, and a scan finds it again."""
@@ -667,6 +678,8 @@ class Log:
         target = self._segments.end_below(offset)
         self._lower(target)
         self._write_to(self._segments.truncate(offset, self.clock.wall_ms()))
+        # Before anything follows: after power loss what was cut must not lie, whole, between batches that were written in its place.
+        self._active.file.sync()
         self.end_offset = self._active.next_offset
         self._clamp()
         if self.epochs.truncate_from_end(self.end_offset):

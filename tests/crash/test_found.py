@@ -1,0 +1,144 @@
+"""What crash points and failing calls found, each as small as it gets."""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import Final
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, StorageError
+from pyreplog.log import Log, LogRoot, open_readers
+from pyreplog.record import split
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
+
+PATH: Final = "data/t-0"
+SMALL: Final = LogConfig(segment_bytes=1200, index_interval_bytes=100)
+
+
+def fresh(config: LogConfig = SMALL) -> tuple[SimDisk, Log]:
+    """A disk and a new log on it, both durable."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, PATH, config)
+    disk.sync_directory("data")
+    disk.sync_directory("")
+    return disk, log
+
+
+def follow(log: Log, epoch: int, *, count: int = 1, tag: bytes = b"") -> None:
+    """Append as a follower."""
+    for number in range(count):
+        one = batch(2, size=80, base_offset=log.end_offset, leader_epoch=epoch, tag=b"%s%d:" % (tag, number))
+        log.append_as_follower([bytes(one)])
+
+
+@pytest.mark.parametrize("left", range(1, 61))
+def test_a_torn_header_is_no_old_message(left: int) -> None:
+    """A batch whose header lost everything behind its length, the magic byte too, is a torn tail: cut and kept."""
+    disk, log = fresh()
+    follow(log, 0, count=2)
+    sync(disk, log)
+    good = raw(log)
+    follow(log, 0)
+    size = log.stats().size
+    file = disk.open(f"{PATH}/00000000000000000000.log", write=True)
+    torn = bytes(file.read_at(len(good), left))
+    file.write_at(len(good), [torn.ljust(size - len(good), b"\0")])
+    after = reopen(disk.snapshot(), PATH, same_boot=False)
+    assert raw(after) == good
+    assert after.recovery.torn_size == size - len(good)
+    assert len(after.recovery.kept) == (1 if any(torn) else 0)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_what_was_truncated_does_not_come_back_between_what_follows(durability: str) -> None:
+    """After a truncation, power loss leaves the old log or a beginning of the new one: never old batches in the place of new ones."""
+    disk, log = fresh(LogConfig(segment_bytes=100_000, index_interval_bytes=100, durability=durability))  # type: ignore[arg-type]
+    follow(log, 0, count=6, tag=b"a")
+    sync(disk, log)
+    old = raw(log)
+    log.truncate_to(4)
+    follow(log, 2, count=3, tag=b"b")
+    new = raw(log)
+    for seed in range(200):
+        left = raw(reopen(disk.crash(Random(seed)), PATH, same_boot=False))
+        assert old.startswith(left) or new.startswith(left), (seed, [(one.base_offset, one.leader_epoch) for one in split(left)])
+
+
+@pytest.mark.parametrize(("kind", "name"), [("create", "*.log"), ("create", "*.timeindex"), ("write", "*index")])
+def test_a_roll_that_found_no_room_leaves_nothing_behind(kind: str, name: str) -> None:
+    """Where a new segment did not fit on the disk, the log goes on in the old one, and every record is found there, also after a kill."""
+    disk, log = fresh()
+    for number in range(4):
+        log.append_as_leader(batch(2, size=50, tag=b"a%d" % number), 0)
+    fault = disk.fail(kind, f"{PATH}/{name}", error=errno.ENOSPC)
+    with pytest.raises(StorageError, match="No space"):
+        while True:
+            log.append_as_leader(batch(1, size=500), 0)
+    assert fault.hits == 1
+    assert log.failure is None
+    for number in range(14):
+        log.append_as_leader(batch(1, size=20, tag=b"b%d" % number), 0)
+    log.advance_high_watermark(log.end_offset)
+    log.write_mark()
+    want = contents(log)
+    assert [record.offset for record in want] == list(range(log.end_offset))
+    assert contents(reopen(disk.snapshot(), PATH)) == want
+    log.close(clean=True)
+    after = reopen(disk.snapshot(), PATH, clean=True)
+    for number in range(8, log.end_offset):
+        assert contents(after, number, number + 1) == [want[number]]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("sync", "replog.mark"), ("sync_directory", "")])
+def test_a_failed_sync_of_a_roll_poisons(kind: str, name: str) -> None:
+    """A sync that fails for lack of room (as on a file system that allocates late) is a failed sync like any other."""
+    disk, log = fresh()
+    log.append_as_leader(batch(2, size=500), 0)
+    disk.fail(kind, f"{PATH}/{name}" if name else PATH, error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        for number in range(4):
+            log.append_as_leader(batch(2, size=500 + number), 0)
+            log.advance_high_watermark(log.end_offset)  # so that the mark has something to say
+    with pytest.raises(ClosedError, match="poisoned"):
+        log.append_as_leader(batch(1), 0)
+
+
+def test_an_epoch_that_found_no_room_is_written_by_the_next_append() -> None:
+    """Where the epoch history did not fit on the disk, the append is refused, and the next one in that epoch writes it after all."""
+    disk, log = fresh()
+    log.append_as_leader(batch(4, size=50), 0)
+    disk.fail("create", "*epoch*", error=errno.ENOSPC)
+    with pytest.raises(StorageError, match="No space"):
+        log.append_as_leader(batch(1), 3)
+    for _ in range(14):
+        log.append_as_leader(batch(1, size=220), 3)
+    sync(disk, log)
+    assert [*log.epochs.entries] == [(0, 0), (3, 4)]
+    assert reopen(disk.snapshot(), PATH).epochs == log.epochs
+
+
+def test_a_reader_skips_nothing_that_a_follower_lost() -> None:
+    """A ``sync`` follower that was told of a high watermark above its flushed end: after power loss a reader sees no hole."""
+    holes = 0
+    for seed in range(300):
+        disk = SimDisk(Random(seed))
+        root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1))
+        log = root.create_log("t", 0, root.new_topic_id(), SMALL)
+        follow(log, 0, count=2)
+        sync(disk, log)
+        follow(log, 0, count=10)
+        log.advance_high_watermark(log.end_offset)
+        log.write_mark()
+        want = raw(log)
+        left = disk.crash(Random(seed))
+        reader = open_readers(left, "data")[TopicPartition("t", 0)]
+        seen = b"".join(bytes(one.data) for one in reader.batches(reader.start_offset, reader.end_offset))
+        assert want.startswith(seen), seed
+        holes += len(seen) < len(want)
+    assert holes
