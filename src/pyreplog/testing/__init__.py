@@ -1,28 +1,44 @@
-"""A simulated machine and network, for our tests and for those of programs built on pyreplog.
+"""A simulated cluster, down to its disks and its network: for our tests and for those of programs built on pyreplog.
 
-No sleeping, no threads, and no chance but that of the ``random.Random`` given.
+``World(seed).run()`` is a whole cluster under faults with checkers looking on (``python -m pyreplog.testing --seed N``). No sleeping, no
+threads, and no chance but that of the seed or of the ``random.Random`` given.
 """
 
 from __future__ import annotations
 
+from pyreplog.testing.checkers import Checker, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.network import Link, NetworkOptions, SimNetwork, SimTransport
+from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
+from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
+from pyreplog.testing.world import Machine, World
 
 __all__ = [
+    "Attempt",
     "Call",
+    "Checker",
     "CrashFailure",
     "CrashReport",
     "Fault",
+    "FaultRates",
+    "InvariantBroken",
     "Link",
+    "Machine",
     "NetworkOptions",
     "SimClock",
+    "SimConsumer",
     "SimDisk",
     "SimFile",
     "SimNetwork",
+    "SimProducer",
     "SimTransport",
+    "TopicOptions",
+    "World",
+    "WorldOptions",
     "crash_points",
     "error_points",
+    "standard_checkers",
 ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyreplog.log import Log
-from pyreplog.quorum import MetadataImage, PartitionKey, effective_min_isr
+from pyreplog.quorum import MetadataImage, PartitionImage, PartitionKey, effective_min_isr
 from pyreplog.record import Record, RecordBatch, records_of, split
 from pyreplog.testing.workload import Attempt, SimConsumer
 from pyreplog.values import TopicPartition
@@ -29,6 +29,7 @@ __all__ = [
     "NothingReordered",
     "OneLeaderPerEpoch",
     "ReadsConsistent",
+    "Sightings",
     "WatermarkMonotonic",
     "standard_checkers",
 ]
@@ -338,6 +339,57 @@ class NothingReordered(Checker):
                 last[attempt.topic_partition] = attempt.offset
 
 
+class Sightings(Checker):
+    """Checks nothing, but counts in ``world.seen`` what a set of runs should reach together: else the others saw only fair weather."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[PartitionKey, PartitionImage] = {}
+        self._logs: dict[tuple[int, int, PartitionKey], tuple[int, bool]] = {}
+
+    def controller_turn(self, world: World, image: MetadataImage) -> None:
+        """Elections and in-sync sets."""
+        for _, key, now in world.partitions():
+            before = self._partitions.get(key)
+            if before is now:
+                continue
+            self._partitions[key] = now
+            if before is None:
+                continue
+            if now.leader >= 0 and now.leader != before.leader:
+                self._count(world, "a leader of the elr" if now.leader in before.elr else "a leader of the isr")
+            if now.leader < 0 <= before.leader:
+                self._count(world, "no leader")
+            if now.elr and not before.elr:
+                self._count(world, "below the minimum")
+            if now.leader == before.leader and len(now.isr) < len(before.isr):
+                self._count(world, "a shrink")
+            if now.leader == before.leader and len(now.isr) > len(before.isr):
+                self._count(world, "a join")
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """What happened to logs."""
+        assert machine.node is not None
+        for key, hosted in machine.node.hosted.items():
+            log = hosted.log
+            before = self._logs.get((machine.node_id, machine.starts, key))
+            if before is None:
+                self._count(world, "a torn tail", log.recovery.torn_size > 0)
+                self._count(world, "an incomplete copy", log.incomplete)
+                self._count(world, "an unclean complete copy", not log.recovery.clean and not log.incomplete)
+            else:
+                self._count(world, "a divergent tail", log.generation > before[0])
+                self._count(world, "complete again", before[1] and not log.incomplete)
+            self._logs[machine.node_id, machine.starts, key] = (log.generation, log.incomplete)
+
+    def settled(self, world: World, attempt: Attempt) -> None:
+        """Outcomes."""
+        self._count(world, f"an append that is {attempt.outcome}")
+
+    def _count(self, world: World, what: str, happened: bool = True) -> None:
+        if happened:
+            world.seen[what] = world.seen.get(what, 0) + 1
+
+
 def standard_checkers() -> list[Checker]:
     """All of them, fresh."""
     committed = CommittedIdentical()
@@ -351,4 +403,5 @@ def standard_checkers() -> list[Checker]:
         ReadsConsistent(committed),
         AcknowledgedSurvive(),
         NothingReordered(),
+        Sightings(),
     ]

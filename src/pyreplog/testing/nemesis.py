@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyreplog.quorum import CONTROLLER_ADDRESS
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from pyreplog.testing.world import World
 
 __all__ = ["Nemesis"]
-
-DOWN_MS_MAX: Final = 1500
 
 
 class Nemesis:
@@ -81,7 +79,7 @@ class Nemesis:
             if self._going:
                 call()
 
-        self._world.plan(self._random.random() * DOWN_MS_MAX, act)
+        self._world.plan(self._random.random() * self._rates.lasting_ms, act)
 
     def _tell(self) -> bool:
         return self._random.random() < self._world.options.told_of_kills

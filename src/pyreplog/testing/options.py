@@ -42,6 +42,8 @@ class FaultRates:
     when its turn comes."""
 
     interval_ms: int = 1000
+    lasting_ms: int = 1500
+    """How long a node stays away, or a link stays cut, at most."""
     kill: int = 3
     power_loss: int = 2
     clean_restart: int = 1
@@ -57,7 +59,7 @@ class FaultRates:
     @classmethod
     def none(cls) -> FaultRates:
         """No faults at all."""
-        return cls(0, *[0] * (len(dataclasses.fields(cls)) - 1))
+        return cls(**{one.name: 0 for one in dataclasses.fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,6 @@ def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:
 
 
 def _faults(random: Random) -> FaultRates:
-    weights = {
-        one.name: random.choice([0, 1, 1, 3]) for one in dataclasses.fields(FaultRates) if one.name != "interval_ms"
-    }
-    return FaultRates(interval_ms=random.choice([300, 800, 2000]), **weights)
+    kinds = [one.name for one in dataclasses.fields(FaultRates) if not one.name.endswith("_ms")]
+    weights = {kind: random.choice([0, 1, 1, 3]) for kind in kinds}
+    return FaultRates(interval_ms=random.choice([100, 300, 800, 2000]), lasting_ms=random.choice([200, 1500]), **weights)

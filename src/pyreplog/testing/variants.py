@@ -5,18 +5,24 @@ Give one to a world or a test as the class of its replicas: every variant must b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from typing_extensions import Buffer
+
+from pyreplog.log import Log
+from pyreplog.record import RecordBatch
 from pyreplog.replica import Follower, Leader, Produce, Progress, Replica
 
 __all__ = [
     "VARIANTS",
     "AckBeforeFsync",
+    "ChecksumUnchecked",
     "CommittedIsrOnly",
     "EpochEndOffByOne",
     "JoinBelowStartOfEpoch",
+    "MarkTooEarly",
     "NonDurableFollower",
     "NoMinimum",
     "TruncateToHighWatermark",
@@ -126,6 +132,33 @@ class JoinBelowStartOfEpoch(Replica):
     leader_class = _OpenLeader
 
 
+class MarkTooEarly(Log):
+    """The durable mark calls synced what is only written. After power loss an honest torn tail reads as rot, and a copy that is as good as
+    any is refused."""
+
+    def write_mark(self) -> None:
+        """With the written end in place of the synced one."""
+        self._mark.write(self.end_offset, self.high_watermark, self.start_offset)
+
+
+class ChecksumUnchecked(Log):
+    """A follower takes what it fetched without looking at checksums: rot on the leader's disk spreads to good replicas."""
+
+    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+        """As the original, but for the one line."""
+        views = [memoryview(part) for part in parts]
+        batches: list[tuple[int, int, int, int, int]] = []
+        for view in views:
+            position = 0
+            while position < view.nbytes:
+                one = RecordBatch(view, position)
+                batches.append((one.base_offset, one.last_offset, one.leader_epoch, one.size, one.max_timestamp))
+                position += one.size
+        if batches:
+            self._append_checked(views, batches, sum(view.nbytes for view in views))
+        return self.end_offset
+
+
 VARIANTS: Final[Mapping[str, type[Replica]]] = MappingProxyType(
     {
         kind.__name__: kind
@@ -140,4 +173,4 @@ VARIANTS: Final[Mapping[str, type[Replica]]] = MappingProxyType(
         )
     }
 )
-"""Every variant by its name."""
+"""Every variant of the replica by its name. Those of the log (``MarkTooEarly``, ``ChecksumUnchecked``) are the class of a root's logs."""

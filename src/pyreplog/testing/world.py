@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from typing import Final
@@ -95,7 +95,7 @@ class Machine:
 
 
 class World:
-    """See the module's text. ``replica_class`` puts a known-bad variant in the place of the replica."""
+    """See the module's text. ``replica_class`` and ``log_class`` put known-bad variants in the place of the real ones."""
 
     def __init__(
         self,
@@ -103,6 +103,7 @@ class World:
         options: WorldOptions | None = None,
         *,
         replica_class: type[Replica] = Replica,
+        log_class: type[Log] = Log,
         checkers: Sequence[Checker] | None = None,
     ) -> None:
         self.seed = seed
@@ -115,6 +116,8 @@ class World:
         """How often which fault was done."""
         self.events: list[str] = []
         """What was done to the cluster and when, in words."""
+        self.seen: dict[str, int] = {}
+        """How often something worth reaching was seen: see :class:`pyreplog.testing.checkers.Sightings`."""
         self.checkers = list(checkers) if checkers is not None else standard_checkers()
         self.machines: dict[int, Machine] = {}
         self.producers: list[SimProducer] = []
@@ -125,6 +128,7 @@ class World:
         self.endpoint: AuthorityEndpoint | None = None
         self.cluster_id = ""
         self._replica_class = replica_class
+        self._log_class = log_class
         self._controller_transport: SimTransport | None = None
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -142,25 +146,27 @@ class World:
 
     def open_root(self, machine: Machine, random: Random) -> LogRoot:
         """The machine's root, opened for writing."""
-        path = machine.address
-        return LogRoot.open(machine.disk, path, clock=self.clock, random=random, node_id=machine.node_id, cluster_id=self.cluster_id)
+
+        class Root(LogRoot):
+            log_class = self._log_class
+
+        return Root.open(
+            machine.disk, machine.address, clock=self.clock, random=random, node_id=machine.node_id, cluster_id=self.cluster_id
+        )
 
     def make_node(self, machine: Machine, random: Random) -> Node:
         """The machine's node."""
         assert machine.root is not None
         assert machine.transport is not None
-        replica_class = self._replica_class
 
         class Metadata(MetadataFollower):
-            pass
+            replica_class = self._replica_class
 
-        class OneNode(Node):
+        class Member(Node):
             metadata_class = Metadata
 
-        Metadata.replica_class = replica_class
-        return OneNode(
-            machine.node_id, machine.root, machine.disk, machine.transport, self.clock, self.options.config, CONTROLLER_ADDRESS, random
-        )
+        config = self.options.config
+        return Member(machine.node_id, machine.root, machine.disk, machine.transport, self.clock, config, CONTROLLER_ADDRESS, random)
 
     def _begin(self) -> None:
         options = self.options
@@ -328,10 +334,12 @@ class World:
             for attempt in member.settled:
                 for checker in self.checkers:
                     checker.settled(self, attempt)
+            member.settled = []
         elif isinstance(member, SimConsumer):
             for record in member.fresh:
                 for checker in self.checkers:
                     checker.read(self, member, record)
+            member.fresh = []
         elif self.endpoint is not None:
             for checker in self.checkers:
                 checker.controller_turn(self, self.image)
@@ -341,7 +349,7 @@ class World:
         pending = disk.pending_syncs
         if not pending:
             return
-        planned = self._syncs.setdefault(id_of(machine), {})
+        planned = self._syncs.setdefault(machine.node_id, {})
         for token in pending:
             if token in planned:
                 continue
@@ -353,7 +361,7 @@ class World:
             )
 
     def _synced(self, machine: Machine, disk: SimDisk, token: int) -> None:
-        self._syncs.get(id_of(machine), {}).pop(token, None)
+        self._syncs.get(machine.node_id, {}).pop(token, None)
         if machine.disk is disk and machine.node is not None and token in disk.pending_syncs:
             disk.complete(token)
             self._turn(machine.address)
@@ -540,11 +548,3 @@ class World:
         lines += [f"  {topic}" for topic in options.topics]
         lines += [f"  {options.network}", f"  {options.faults}", f"  {options.config}"]
         return "\n".join(lines)
-
-
-def id_of(machine: Machine) -> int:
-    """What names a machine for good."""
-    return machine.node_id
-
-
-Results = Mapping[str, int]
