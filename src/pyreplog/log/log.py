@@ -495,7 +495,7 @@ class Log:
             self.disk.sync_directory(self.directory)
             self._write_mark_synced()
         except StorageError as error:
-            # Whatever the reason, for lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
+            # For lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
             self.poison(error)
             raise
         self._segments.append(segment)
@@ -624,10 +624,12 @@ class Log:
             self.write_mark()
 
     def sync_due(self, now_ns: int) -> bool:
-        """Whether ``flush.messages`` or ``flush.ms`` ask for a sync by now (monotonic ns)."""
+        """Whether ``flush.messages``, ``flush.ms`` or a segment that was closed ask for a sync by now (monotonic ns)."""
         unsynced = self.end_offset - self.flushed_offset
         if unsynced <= 0:
             return False
+        if self._segments.closed_unsynced:
+            return True
         if self._unsynced_since_ns < 0:
             self._unsynced_since_ns = now_ns
         config = self._config

@@ -78,16 +78,18 @@ def crash_points(
     damages: int = 8,
     kills: bool = True,
     compound: int = 1,
+    thorough: float = 0.0,
     disk: Callable[[Random], SimDisk] = SimDisk,
     replay: str = "",
 ) -> CrashReport:
     """Crash at every call of ``workload`` that changes something and once after it, and ``check`` what is left.
 
     ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are crashed once more, at a
-    random call of the check's own recovery, and checked again. ``disk`` makes the disk. ``replay``: the command that a failure's text
+    random call of the check's own recovery, and checked again. ``thorough``: this share of all states, drawn from the seed, is crashed again
+    at *every* call of the recovery, by power loss and by a kill. ``disk`` makes the disk. ``replay``: the command that a failure's text
     names. Raises :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
     """
-    runner = _Runner(check, seed, replay)
+    runner = _Runner(check, seed, replay, thorough)
     acknowledged: list[A] = []
 
     def before(call: Call) -> None:
@@ -115,10 +117,11 @@ def error_points(
     errors: Sequence[int] = ERRORS,
     damages: int = 2,
     every: int = 1,
+    first: int = 1,
     disk: Callable[[Random], SimDisk] = SimDisk,
     replay: str = "",
 ) -> CrashReport:
-    """Let each call (``every`` n-th) of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is left.
+    """Let each call (every ``every``-th from the ``first`` on) of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is left.
 
     The workload may end with any :class:`PyreplogError` then, and only with one. Afterwards the faults end, and the check gets the disk
     as after a process kill and after power loss.
@@ -126,7 +129,7 @@ def error_points(
     count = disk(Random(seed))
     workload(count, [])
     runner = _Runner(check, seed, replay)
-    for number in range(1, count.calls + 1, every):
+    for number in range(first, count.calls + 1, every):
         for error in errors:
             for times in (1, None):
                 machine = disk(Random(f"{seed}:{number}:{error}:{times}"))
@@ -149,8 +152,9 @@ def error_points(
 class _Runner:
     """Makes the states of one crash point, checks each, and counts."""
 
-    def __init__(self, check: Check[Any], seed: int, replay: str) -> None:
+    def __init__(self, check: Check[Any], seed: int, replay: str, thorough: float = 0.0) -> None:
         self.check = check
+        self.thorough = thorough
         self.report = CrashReport(seed)
         self.replay = replay
         self.only = _only()
@@ -186,11 +190,19 @@ class _Runner:
     def _try(self, machine: SimDisk, left: SimDisk, call: Call, state: int, known: Sequence[Any], *, again: bool) -> None:
         self.report.states += 1
         recrashed: list[SimDisk] = []
-        if again:
-            chance = self._random(call, -state)
-            seen = 0
+        chance = self._random(call, -state)
+        if self.thorough and chance.random() < self.thorough:
 
             def during(inner: Call) -> None:
+                if inner.kind in MUTATING:
+                    recrashed.append(left.crash(chance))
+                    recrashed.append(left.snapshot(inner, chance.randint(0, len(inner.data))))
+
+            left.observer = during
+        elif again:
+            seen = 0
+
+            def choose(inner: Call) -> None:
                 # One of the recovery's calls, each with the same chance, without knowing how many there will be.
                 nonlocal seen
                 if inner.kind in MUTATING:
@@ -198,12 +210,12 @@ class _Runner:
                     if chance.randrange(seen) == 0:
                         recrashed[:] = [left.crash(chance) if chance.random() < 0.7 else left.snapshot(inner)]
 
-            left.observer = during
+            left.observer = choose
         what = f"state {state} of a crash before call {call}"
         try:
             self.check(left, known)
-            for disk in recrashed:
-                what += ", and a second one during the recovery"
+            for number, disk in enumerate(recrashed, 1):
+                what = f"state {state} of a crash before call {call}, and a second one during the recovery ({number} of {len(recrashed)})"
                 self.report.compound += 1
                 self.check(disk, known)
         except Exception as caught:
