@@ -445,6 +445,21 @@ def test_flush_settings_ask_for_syncs(place: Place) -> None:
     log.close(clean=True)
 
 
+def test_a_closed_segment_asks_for_a_sync(place: Place) -> None:
+    """An os log is synced when a segment was closed, as Kafka does."""
+    log = filled(place, 4, LogConfig(durability="os"))
+    assert not log.sync_due(0)
+    log.close(clean=False)
+    log = create(place.disk, place.of("t-1"), LogConfig(durability="os", segment_bytes=1200))
+    while log.stats().segment_count == 1:
+        assert not log.sync_due(0)
+        log.append_as_leader(batch(2, size=100), 0)
+    assert log.sync_due(0)
+    sync(place.disk, log)
+    assert not log.sync_due(0)
+    log.close(clean=True)
+
+
 # -- cutting --
 
 

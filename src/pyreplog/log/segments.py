@@ -89,6 +89,11 @@ class Segments:
 
     # -- durability --
 
+    @property
+    def closed_unsynced(self) -> bool:
+        """Whether :meth:`unsynced` has any."""
+        return len(self._segments) > 1 and not self._segments[-2].synced
+
     def unsynced(self) -> list[Segment]:
         """Those no longer written whose files are not known to be on stable storage."""
         # They are the newest: everything older was synced before.
