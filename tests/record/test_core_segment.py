@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from pyreplog._core import BatchBuilder, SegmentScanner, find_offset, find_timestamp, whole_batches
 from pyreplog.errors import CorruptError, raise_for_status
-from tests.golden import vectors
+from tests.golden import units, vectors
 from tests.oracle import batch as oracle
 
 INT_MAX = 2**31 - 1
@@ -308,3 +309,26 @@ def test_searches_on_any_bytes(data: bytes, least: int) -> None:
         except CorruptError:
             pass
         agrees(made_up)
+
+
+# -- what Kafka wrote --
+
+
+@pytest.mark.parametrize("name", ["clean-3.9.1", "clean-4.1.0", "clean-4.3.1"])
+def test_kafkas_indexes_come_out(name: str) -> None:
+    """Of every segment that Kafka closed, both index files are rebuilt byte for byte, and header searches find each batch."""
+    folder = units.unit(name)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    seen = 0
+    for partition in manifest["partitions"]:
+        interval = int(partition.get("topicConfig", {}).get("index.interval.bytes", 4096))
+        for log in sorted((folder / "data" / partition["dir"]).glob("*.log")):
+            data = log.read_bytes()
+            scanner = SegmentScanner(int(log.stem), index_interval=interval)
+            assert (scanner.feed(data), scanner.status) == (len(data), 0), log
+            assert scanner.offset_entries() == log.with_suffix(".index").read_bytes(), log
+            assert scanner.time_entries() == log.with_suffix(".timeindex").read_bytes(), log
+            for position, header, size in oracle.headers_of(data):
+                assert find_offset(data, header.base_offset) == (position, size)
+            seen += 1
+    assert seen > 20
