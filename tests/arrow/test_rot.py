@@ -120,8 +120,8 @@ def test_absurd_counts_allocate_nothing() -> None:
         rows_below_crc(bytes(data))
 
 
-def test_a_builder_in_use_refuses_a_second_thread() -> None:
-    """What cannot be read as bytes leaves the builder usable."""
+def test_wrong_calls_leave_a_builder_usable() -> None:
+    """What is no buffer, a position outside, or a compressed batch without its records is refused, and nothing is lost."""
     builder = ColumnsBuilder(["value"])
     with pytest.raises(TypeError):
         builder.extend("text")  # type: ignore[arg-type]
