@@ -146,7 +146,10 @@ class PartitionQueue:
                 outcome, index = self._begin(now_ns()), 0
             if not self._builder.append(value, key, headers, timestamp):
                 return self._append_alone(value, key, headers, timestamp, now_ns())
-        self._stamps.append(timestamp)
+        stamps = self._stamps
+        if len(stamps) != index:  # a signal handler came between an earlier record and its stamp
+            stamps.extend([-1] * (index - len(stamps)))
+        stamps.append(timestamp)
         return outcome, index
 
     def extend(
@@ -177,7 +180,10 @@ class PartitionQueue:
                 now_ns,
             )
             return (outcome, 0, 1), start + 1
-        self._stamps.extend(timestamps[start:taken] if timestamps is not None else [timestamp] * (taken - start))
+        stamps = self._stamps
+        if len(stamps) != first:
+            stamps.extend([-1] * (first - len(stamps)))
+        stamps.extend(timestamps[start:taken] if timestamps is not None else [timestamp] * (taken - start))
         if taken < len(values):
             self.seal()
         return (outcome, first, taken - start), taken

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, backoff_ns
-from pyreplog.errors import CorruptError, OffsetOutOfRangeError, PyreplogError, cluster_error
+from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, cluster_error
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
 from pyreplog.values import TopicPartition
@@ -290,10 +290,16 @@ class Consumer:
         happened |= self._ask()
         happened |= self._router.poll()
         if self._waiting and self.has_records:
-            waiting, self._waiting = self._waiting, []
-            for pending in waiting:
-                pending.settle()
+            self._release()
         return happened
+
+    def _release(self) -> None:
+        """Whoever waits for records looks again."""
+        while self._waiting:
+            pending = self._waiting[-1]  # taken out last: nobody is forgotten by a signal handler that comes in between
+            if not pending.settled:
+                pending.settle()
+            self._waiting.pop()
 
     def _ask(self) -> bool:
         now = self._now_ns()
@@ -352,7 +358,7 @@ class Consumer:
         return True
 
     def _fetched(self, leader: int, members: list[tuple[TopicPartition, _Partition, int]], answer: FetchResponse | None) -> None:
-        del self._fetching[leader]
+        self._fetching.pop(leader, None)
         for _, state, _ in members:
             state.fetching = False
         if answer is None or answer.error_code != NO_ERROR:
@@ -387,6 +393,8 @@ class Consumer:
                         if batch.next_offset > state.position:
                             state.batches.append(batch)
                             state.fetch_offset = batch.next_offset
+            except OutcomeUnknownError:  # the log was truncated since the answer was made
+                self._stumble(entry, state, leader)
             except CorruptError as error:
                 state.error = error
 
@@ -474,9 +482,7 @@ class Consumer:
         for answer in self._lookups:
             answer.fail(cluster_error(ErrorCode.BROKER_NOT_AVAILABLE, "the consumer was closed"))
         self._lookups.clear()
-        for pending in self._waiting:
-            pending.settle()
-        self._waiting.clear()
+        self._release()
 
 
 def _parts(records: Records | None) -> Iterator[Buffer]:

@@ -170,8 +170,8 @@ class Router:
         return leaderless
 
     def _denied(self, name: str, code: int) -> bool:
-        """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say so
-        as there are nodes to ask first. Whether to ask again after a pause."""
+        """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say
+        so as there are nodes to ask first. Whether to ask again after a pause."""
         if code in _PASSING or name in self._topics:
             self._wanted.setdefault(name)
             return True

@@ -44,6 +44,11 @@ class Background:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is there."""
+        return self._thread is not None and not self._stopping
+
     def arm(self) -> None:
         """Have ``work`` called within about a millisecond. Cheap when that is already so."""
         if not self._armed:

@@ -200,7 +200,12 @@ class Cluster:
             machine = ProducerMachine(
                 transport, self._clock, self._random, self._bootstrap(), address=address, config=config, owner=self._driver
             )
-            return machine, self._driver.add(machine, transport, lambda error: producer.interrupted(error))
+
+            def broken(error: Exception | None) -> None:
+                self._trusted.pop(address, None)
+                producer.interrupted(error)
+
+            return machine, self._driver.add(machine, transport, broken)
 
         producer = Producer(self._driver, make, self._producer_closed)
         self._producers[producer] = None
@@ -210,6 +215,10 @@ class Cluster:
         self._producers.pop(producer, None)
         with self._driver.exclusive():
             self._driver.remove(seat)
+            self._trusted.pop(seat.transport.address or "", None)
+            if seat.busy:  # cut short half-way
+                producer.interrupted(None)
+                return
             assert isinstance(seat.machine, ProducerMachine), "the seat of a producer"
             seat.machine.close()
 

@@ -78,22 +78,25 @@ class Consumer:
 
         At most ``count_max`` (default 500). Moves the positions behind what it returns.
         """
-        self._check()
-        seat = self._seat
-        with seat.lock:
-            records = self._machine.take(count_max)
-            pending = None if records else self._machine.wait_for_records()
-        self._driver.enter(seat)
-        if pending is None:
-            return records
-        try:
-            self._driver.wait_for(pending, timeout)
-        except TimeoutError:
+        while True:
+            self._check()
+            seat = self._seat
             with seat.lock:
-                self._machine.forget(pending)
-        self._check()
-        with self._seat.lock:
-            return self._machine.take(count_max)
+                records = self._machine.take(count_max)
+                pending = None if records else self._machine.wait_for_records()
+            self._driver.enter(seat)
+            if pending is None:
+                return records
+            try:
+                self._driver.wait_for(pending, timeout)
+            except TimeoutError:
+                with seat.lock:
+                    self._machine.forget(pending)
+            self._check()
+            with self._seat.lock:
+                records = self._machine.take(count_max)
+            if records or timeout is not None:
+                return records
 
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -171,15 +174,17 @@ class Consumer:
     # --------------------------------------------------------------------------------------------------------------------- the end
 
     def interrupted(self, error: Exception | None) -> None:
-        """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Called by whoever drives."""
-        positions = {entry: self._machine.position(*entry) for entry in self._machine.assignment}
-        if self._closed:
-            return
-        self._machine, self._seat = self._make()
-        self._machine.assign(list(positions))
-        for (topic, partition), offset in positions.items():
-            if offset >= 0:
-                self._machine.seek(topic, partition, offset)
+        """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Whoever waits for records
+        looks again; look-ups fail. Called by whoever drives."""
+        old = self._machine
+        positions = {entry: old.position(*entry) for entry in old.assignment}
+        if not self._closed:
+            self._machine, self._seat = self._make()
+            self._machine.assign(list(positions))
+            for (topic, partition), offset in positions.items():
+                if offset >= 0:
+                    self._machine.seek(topic, partition, offset)
+        old.close()
 
     def close(self) -> None:
         """End. Twice is harmless."""

@@ -34,6 +34,7 @@ TIMER_CHECK: Final = 64
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
+_AT_ONCE: Final = (False,)
 
 _log = logging.getLogger("pyreplog")
 
@@ -53,7 +54,7 @@ class Machine(Protocol):
 
 class Seat:
     """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a signal handler cut short
-    (error None): the machine's state is then worth nothing."""
+    (error None): the machine's state is then worth nothing. ``busy``: it is being polled, or was when that happened."""
 
     __slots__ = ("busy", "failed", "lock", "machine", "transport", "wake_ns")
 
@@ -84,6 +85,7 @@ class Driver:
         self._background = Background(f"pyreplog {name}", self._work)
         self._background_until_ns = INT64_MAX
         self._refusal: PyreplogError | None = None
+        self._broken: deque[tuple[Seat, Exception | None]] = deque()
 
     # -------------------------------------------------------------------------------------------------------------------- machines
 
@@ -94,8 +96,9 @@ class Driver:
         return seat
 
     def remove(self, seat: Seat) -> None:
-        """Drive it no more. REQUIRES :meth:`exclusive`."""
+        """Drive it no more, and forget what befell it. REQUIRES :meth:`exclusive`."""
         self._seats.pop(seat.transport, None)
+        self._broken = deque(entry for entry in self._broken if entry[0] is not seat)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -120,18 +123,30 @@ class Driver:
         while not pending.settled:
             if self._refusal is not None:
                 raise self._refusal
-            if not self._exclusive_wanted and self._drive.acquire(blocking=False):
-                try:
-                    self._run(pending, deadline_ns)
-                finally:
-                    self._drive.release()
-                    self._pass_on()
-            else:
+            if self._exclusive_wanted or not self._drive_until(pending, deadline_ns):
                 self._wait_turn(pending, deadline_ns)
             if self._now_ns() >= deadline_ns:
                 break
         if not pending.settled:
             raise TimeoutError(f"not settled after {timeout} s; it goes on in the background")
+
+    def _drive_until(self, pending: Pending, deadline_ns: int) -> bool:
+        """Drive, unless somebody does: then False at once."""
+        held: list[bool] = []
+        try:
+            held.extend(map(self._drive.acquire, _AT_ONCE))  # one call into C: no signal handler comes between the lock and its note
+            if held[0]:
+                self._run(pending, deadline_ns)
+                return True
+            return False
+        except BaseException:
+            if held and held[0]:
+                self._look_at_all()
+            raise
+        finally:
+            if held and held[0]:
+                self._drive.release()
+                self._pass_on()
 
     def wait_until(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
         """Return when ``condition()`` holds, asked while no machine moves; for what happens rarely. TimeoutError names ``what``."""
@@ -279,18 +294,40 @@ class Driver:
         self._due_ns = min((seat.wake_ns for seat in self._seats.values()), default=INT64_MAX)
 
     def _fail(self, seat: Seat, error: Exception | None) -> None:
+        """Take it out. What becomes of it is seen to by the background thread, which no signal handler interrupts."""
+        if self._seats.pop(seat.transport, None) is None:
+            return
         if error is None:
             _log.warning("%s was interrupted half-way; it starts again", seat.transport.address)
         else:
             _log.error("%s failed", seat.transport.address, exc_info=error)
-        self._seats.pop(seat.transport, None)
-        seat.busy = False
-        seat.failed(error)
+        self._broken.append((seat, error))
+        if self._background.is_running:
+            self._background.wake()
+        else:
+            self._mend()
+
+    def _mend(self) -> None:
+        while self._broken:
+            seat, error = self._broken.popleft()
+            seat.failed(error)
+
+    def _look_at_all(self) -> None:
+        """The loop was cut short somewhere: what it was about to do is not known, so everything is looked at."""
+        for transport, seat in list(self._seats.items()):
+            if seat.busy:
+                self._fail(seat, None)
+            else:
+                transport.is_ready = True
+                self.network.ready.append(transport)
 
     def _work(self) -> float | None:
         """The background thread's turn: the seconds until its next one."""
+        if self._broken:
+            with self.exclusive():
+                self._mend()
+        self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._exclusive_wanted or not self._drive.acquire(blocking=False):
-            self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
             return IDLE_S
         try:
             self._run(None, INT64_MAX)
@@ -318,5 +355,8 @@ class Driver:
     def forked(self, error: PyreplogError) -> None:
         """In the child of a fork: nothing may be waited for here."""
         self._refusal = error
+        for seat in self._seats.values():
+            seat.lock = threading.Lock()
         self._seats.clear()
         self._drive = threading.Lock()
+        self._exclusive_guard = threading.Lock()

@@ -132,20 +132,27 @@ class ClusterNode:
         for partition, error in root.damaged.items():
             _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
         transport = self._driver.network.endpoint()
-        self._disk = disk
-        self._failure = None
-        self._node = Node(
-            self._node_id,
-            root,
-            disk,
-            transport,
-            self._clock,
-            self._config,
-            CONTROLLER_ADDRESS,
-            Random(SystemRandom().getrandbits(64)),
-            trusted=self._trusted,
-        )
-        self._seat = self._driver.add(self._node, transport, self._interrupted)
+        try:
+            node = Node(
+                self._node_id,
+                root,
+                disk,
+                transport,
+                self._clock,
+                self._config,
+                CONTROLLER_ADDRESS,
+                Random(SystemRandom().getrandbits(64)),
+                trusted=self._trusted,
+            )
+            self._seat = self._driver.add(node, transport, self._interrupted)
+            self._disk = disk
+            self._failure = None
+            self._node = node
+        except BaseException:
+            transport.close()
+            root.close(clean=False)
+            _close_disk(disk)
+            raise
 
     def kill(self) -> None:
         """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is fine."""
@@ -194,7 +201,10 @@ class ClusterNode:
                 self._failure = failure
 
     def close(self) -> None:
-        """End it in order. REQUIRES that nobody drives. Raises what the disk says, closed all the same."""
+        """End it in order; one that was cut short half-way, as a kill does. REQUIRES that nobody drives. Raises what the disk says, closed
+        all the same."""
+        if self._seat is not None and self._seat.busy:
+            self._kill()
         node, self._node = self._node, None
         self._seat = None
         if node is None:

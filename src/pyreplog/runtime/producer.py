@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 
@@ -115,9 +116,10 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
+        until = None if timeout is None else time.monotonic() + timeout
         for outcome in self._unsettled():
             if not outcome.settled:
-                self._driver.wait_for(outcome, timeout)
+                self._driver.wait_for(outcome, None if until is None else max(until - time.monotonic(), 0.0))
 
     def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless."""
@@ -135,6 +137,7 @@ class Producer:
         whoever drives."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
         self._machine.abandon(failure)
+        self._seat.transport.close()
         if not self._closed:
             self._machine, self._seat = self._make()
             for topic in list(self._known):
