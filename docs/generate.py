@@ -20,7 +20,7 @@ from pyreplog import config, errors
 from pyreplog.cli.main import build_parser
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
-ROOMS: Final = ("pyreplog",)
+FOR_THE_RUNTIME: Final = ("REQUIRES that no", "Called by", "In the child of a fork")
 
 
 def pages() -> dict[str, str]:
@@ -82,7 +82,9 @@ def class_entry(node: ast.ClassDef) -> list[str]:
     for part in node.body:
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             made = part.name in {"__init__", "__new__"}
-            if made and (ast.get_docstring(part) or "").startswith("Made by"):
+            about = ast.get_docstring(part) or ""
+            # What belongs to the runtime says so: it is public to its neighbours, not to users.
+            if (made and about.startswith("Made by")) or any(words in about for words in FOR_THE_RUNTIME):
                 continue
             if part.name.startswith("_") and not made:
                 continue
