@@ -10,7 +10,7 @@ from random import SystemRandom
 
 from pyreplog.config import LogConfig, suggestion
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import Log, LogReader, LogRoot, open_readers
+from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE, new_id
 from pyreplog.runtime.writer import LogWriter
@@ -26,6 +26,9 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
     if disk.stat(folder) is None:
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
     readers = open_readers(disk, folder, topic)
+    if not readers and topic is not None:
+        others = tuple(sorted(list_topics(disk, folder)))
+        raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}")
     try:
         chosen = _choose(readers, folder, topic, partition)
     except BaseException:
@@ -47,8 +50,6 @@ def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, par
         if len(topics) > 1 and name not in topics:
             raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
         topic = name if name in topics else topics[0]
-    if topic not in topics:
-        raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, tuple(topics))}")
     chosen = TopicPartition(topic, partition)
     numbers = sorted(key.partition for key in found if key.topic == topic)
     if partition not in numbers:
@@ -96,9 +97,8 @@ def open_for_writing(
 
 def _asked_config(durability: str | None, config: Mapping[str, object] | None) -> dict[str, object]:
     asked = dict(config or {})
-    if durability is not None:
-        if asked.setdefault("durability", durability) != durability:
-            raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
+    if durability is not None and asked.setdefault("durability", durability) != durability:
+        raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
     LogConfig.from_mapping(asked)  # refuses before anything is touched
     return asked
 
@@ -118,7 +118,8 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str) -> None:
     durability = asked.get("durability", log.durability)
     if durability != log.durability:
         raise ConfigError(
-            f"{folder} was made with durability={log.durability!r} and cannot be opened with {durability!r}: leave it out to keep {log.durability!r}"
+            f"{folder} was made with durability={log.durability!r} and cannot be opened with {durability!r}: "
+            f"leave it out to keep {log.durability!r}"
         )
     config = LogConfig.from_mapping({**log.config.to_mapping(), **asked, "durability": log.durability})
     if config != log.config:

@@ -2,6 +2,9 @@
 
 The first caller that needs durability carries the sync out in its own thread, without the log's lock; who comes meanwhile waits,
 and the next sync covers all of them. So a lone caller pays no thread switch, and a crowd pays one sync per round.
+
+A signal handler that raises (Ctrl-C) can strike between any two calls. So who syncs is a token, which its owner takes back by a mere
+assignment; what a sync must be followed by is a flag, seen to by whoever comes next; and who sleeps looks again from time to time.
 """
 
 from __future__ import annotations
@@ -9,121 +12,117 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from pyreplog.errors import ClosedError, StorageError
-from pyreplog.log import Log
+from pyreplog.log import Log, SyncPlan
 
-__all__ = ["Syncer", "acquire_surely"]
+__all__ = ["Syncer"]
+
+LOOK_AGAIN_S: Final = 0.1
+"""How long a sleeper trusts that it will be woken."""
 
 
 class Syncer:
-    """Makes a log durable up to an offset. All methods REQUIRE ``lock``, which is given up while a sync is under way.
+    """Makes a log durable up to an offset. ``wait`` takes the log's lock itself; the rest REQUIRES it.
 
     A failed sync poisons the log: it is never tried again (what the disk holds afterwards is unknown), and everyone who
     waits hears of it. ``after_sync`` and ``after_failure`` run under the lock before anyone is released.
     """
 
-    __slots__ = ("_after_failure", "_after_sync", "_lock", "_log", "_syncing", "_turns", "count", "failure")
+    __slots__ = ("_after_failure", "_after_sync", "_failed", "_lock", "_log", "_owner", "_turns", "_unfinished", "count")
 
     def __init__(
         self, log: Log, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
     ) -> None:
         self._log = log
         self._lock = lock
-        self._turns: list[threading.Lock] = []
         self._after_sync = after_sync
         self._after_failure = after_failure
-        self._syncing = False
-        self.failure: StorageError | None = None
+        self._owner: object | None = None
+        self._turns: list[threading.Lock] = []
+        self._unfinished = False
+        self._failed: StorageError | None = None
         self.count = 0
 
+    @property
+    def failure(self) -> Exception | None:
+        """What poisoned the log: a sync here, or a write of which the log itself heard."""
+        return self._failed or self._log.failure
+
     def replace_log(self, log: Log) -> None:
-        """Go on with ``log``: the same partition, opened again. REQUIRES that no sync is under way (:meth:`drain`)."""
+        """Go on with ``log``: the same partition, opened again. A sync of the former one that is under way counts for nothing."""
         self._log = log
+        self._unfinished = True
+
+    def check(self) -> None:
+        """Raise ClosedError, with its cause, after a sync or a write failed."""
+        failure = self.failure
+        if failure is not None:
+            raise ClosedError(
+                f"the log is poisoned by an earlier failure ({failure}). What the disk holds is unknown: "
+                "close the log and open it again, which verifies it"
+            ) from failure
 
     def wait(self, offset: int, timeout: float | None = None) -> None:
-        """Return when everything below ``offset`` is on stable storage, by syncing if nobody else does.
+        """Return when everything below ``offset`` is on stable storage, by syncing if nobody else does. REQUIRES that the lock is not held.
 
         Raises the StorageError of this caller's own sync, ClosedError after an earlier failure; TimeoutError when others took longer
         than ``timeout`` seconds (a sync that this caller carries out is not cut short).
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._log.flushed_offset < offset:
-            self.check()
-            if not self._syncing:
-                self._sync()
-                continue
-            pause = None if deadline is None else deadline - time.monotonic()
-            if pause is not None and pause <= 0:
+        while not self._step(offset, deadline):
+            if deadline is not None and time.monotonic() >= deadline:
                 raise TimeoutError(f"not on stable storage after {timeout} s; it may still get there")
-            self._wait_for_others(pause)
 
-    def check(self) -> None:
-        """Raise ClosedError, with its cause, after a sync failed."""
-        if self.failure is not None:
-            raise ClosedError(
-                f"the log is poisoned by a failed sync ({self.failure}). What the disk holds is unknown: "
-                "close the log and open it again, which verifies it"
-            ) from self.failure
-
-    def drain(self) -> None:
-        """Wait until no sync is under way."""
-        while self._syncing:
-            self._wait_for_others(None)
-
-    def _wait_for_others(self, pause: float | None) -> None:
-        turn = threading.Lock()
-        turn.acquire()
-        self._turns.append(turn)
+    def _step(self, offset: int, deadline: float | None) -> bool:
+        """Sync, or wait for whoever does, once. Whether ``offset`` is reached."""
+        token = object()
+        turn: threading.Lock | None = None
+        plan: SyncPlan | None = None
         try:
-            self._lock.release()  # inside, so that Ctrl-C right after it finds the way to the line below
-            turn.acquire(timeout=-1 if pause is None else pause)
+            with self._lock:
+                if self._unfinished:
+                    self._finish()
+                if self._log.flushed_offset >= offset:
+                    return True
+                self.check()
+                if self._owner is None:
+                    log = self._log
+                    plan = log.sync_plan()
+                    self._owner = token
+                else:
+                    turn = threading.Lock()
+                    turn.acquire()
+                    self._turns.append(turn)
+            if turn is not None:
+                turn.acquire(timeout=LOOK_AGAIN_S if deadline is None else max(min(LOOK_AGAIN_S, deadline - time.monotonic()), 0))
+            elif plan is not None:
+                self._sync(log, plan)
         finally:
-            acquire_surely(self._lock)
+            if self._owner is token:
+                self._owner = None
+                turns, self._turns = self._turns, []
+                for other in turns:
+                    other.release()
+        return False
 
-    def _sync(self) -> None:
-        log = self._log
-        plan = log.sync_plan()
-        if plan is None:
-            return
-        self._syncing = True
-        failure: StorageError | None = None
-        finished = False
+    def _sync(self, log: Log, plan: SyncPlan) -> None:
         try:
-            self._lock.release()  # inside: see above
             for file in plan.files:
                 file.sync()
-            finished = True
         except StorageError as error:
-            failure = error
-        finally:
-            acquire_surely(self._lock)
-            self._syncing = False
-            turns, self._turns = self._turns, []
-            for turn in turns:
-                turn.release()
-            # Neither finished nor failed: a signal handler raised (Ctrl-C). Nothing is known, and the next in line syncs again.
-            if finished:
-                self.count += 1
-                log.synced(plan.upto, plan.generation)
-                self._after_sync()
-            elif failure is not None:
-                self.failure = failure
-                log.poison(failure)
-                self._after_failure(failure)
-        if failure is not None:
-            raise failure
+            with self._lock:
+                self._failed = error
+                log.poison(error)
+                self._after_failure(error)
+            raise
+        with self._lock:
+            self.count += 1
+            self._unfinished = True
+            log.synced(plan.upto, plan.generation)
+            self._finish()
 
-
-def acquire_surely(lock: threading.Lock) -> None:
-    """Take ``lock``, then raise what interrupted the waiting: whoever gave a lock up inside ``with`` must hold it again whatever
-    happens."""
-    interrupted: BaseException | None = None
-    while True:
-        try:
-            lock.acquire()
-            break
-        except BaseException as error:  # raised below, with the lock held
-            interrupted = error
-    if interrupted is not None:
-        raise interrupted
+    def _finish(self) -> None:
+        self._after_sync()
+        self._unfinished = False

@@ -101,9 +101,11 @@ class LogWriter:
             if not builder.append(value, key, headers, self._now_ms() if timestamp is None else timestamp):
                 raise self._too_large(0)
             offset = self._write(builder.finish()).base_offset
-            if self._sync_each:
-                self._syncer.wait(offset + 1)
-            return offset
+        if self._sync_each:
+            self._syncer.wait(offset + 1)
+        elif self._flushes:
+            self._flush_if_due()
+        return offset
 
     def append_many(
         self,
@@ -126,9 +128,11 @@ class LogWriter:
                 start = self._write(builder.finish()).base_offset
             else:
                 start = self._write_several(values, keys, headers, timestamps, stamp, taken)
-            if self._sync_each:
-                self._syncer.wait(start + count)
-            return range(start, start + count)
+        if self._sync_each:
+            self._syncer.wait(start + count)
+        elif self._flushes:
+            self._flush_if_due()
+        return range(start, start + count)
 
     def _write_several(
         self,
@@ -162,6 +166,8 @@ class LogWriter:
         return self._gather(value, key, headers, timestamp) if ack is None else ack
 
     def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
+        if self._unsynced_size > UNSYNCED_SIZE_MAX and self._sync_each:
+            self._syncer.wait(self.log.end_offset)
         with self.lock:
             if self._gathering is None:
                 self._begin_gathering()
@@ -183,14 +189,11 @@ class LogWriter:
         while True:
             if self._gatherer.count:
                 self._enter()
-                if self._sync_each and self._unsynced_size > UNSYNCED_SIZE_MAX:
-                    self._syncer.wait(self.log.end_offset)
-            if self._gathering is None:
-                self._begin_gathering()
+            begun = self._begin_gathering()
             ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
             if ack is not None:
                 return ack
-            if not self._gatherer.count:
+            if self._gathering is begun and not self._gatherer.count:
                 raise self._too_large(0)
 
     def _too_large(self, index: int) -> MessageTooLargeError:
@@ -254,12 +257,14 @@ class LogWriter:
         if self._is_new:
             self._is_new = False
             self._background.start()
-        if self._flushes:
-            if log.sync_due(self._now_ns()):
-                self._syncer.wait(log.end_offset)
-            else:
-                self._background.arm()
         return appended
+
+    def _flush_if_due(self) -> None:
+        """``flush.messages`` and ``flush.ms`` of an ``os`` log."""
+        if self.log.sync_due(self._now_ns()):
+            self._syncer.wait(self.log.end_offset)
+        else:
+            self._background.arm()
 
     def _after_sync(self) -> None:
         """Everything below the flushed end is durable: say so in the mark, then to those who wait."""
@@ -290,12 +295,10 @@ class LogWriter:
     def _repair(self) -> None:
         """Open the partition again after a change that was interrupted half-way."""
         _log.warning("%s: an append was interrupted; opening the partition again", self.log.topic_partition)
-        self._syncer.drain()
         self.log = self._reopen()
         self._syncer.replace_log(self.log)
         self._lead()
         self._busy = False
-        self._after_sync()
 
     # ------------------------------------------------------------------------------------------------------------------- waiting
 
@@ -304,15 +307,14 @@ class LogWriter:
         with self.lock:
             if pending is self._gathering:
                 self._enter()
-            for appended, waiting in self._unsettled:
-                if waiting is pending:
-                    try:
-                        self._syncer.wait(appended.last_offset + 1, timeout)
-                    except (StorageError, ClosedError):
-                        if not pending.settled:
-                            raise
-                    break
-            assert pending.settled, "what is neither gathered nor written is settled"
+            end = next((appended.last_offset + 1 for appended, waiting in self._unsettled if waiting is pending), -1)
+        if end >= 0 and not pending.settled:
+            try:
+                self._syncer.wait(end, timeout)
+            except (StorageError, ClosedError):
+                if not pending.settled:
+                    raise
+        assert pending.settled, "what is neither gathered nor waits for a sync is settled"
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
@@ -340,8 +342,8 @@ class LogWriter:
         """Make everything appended so far durable, what ``append_nowait`` gathered included."""
         with self.lock:
             self._enter()
-            self._check()
-            self._syncer.wait(self.log.end_offset)
+            end = self.log.end_offset
+        self._syncer.wait(end)
 
     def settle_gathered(self) -> None:
         """Append what was gathered, so that it can be read (under ``sync``: once it is synced)."""
@@ -366,26 +368,31 @@ class LogWriter:
 
     def _work(self) -> float | None:
         """What nobody waits for. The seconds until there is something to do again."""
-        with self.lock:
-            if self._failure is not None or self._syncer.failure is not None:
-                return None
-            if self._gathering is not self._seen and not self._hurry:
-                # Begun since the last look: who fills batches this fast needs no help.
-                self._seen = self._gathering
-                return LINGER_S
-            self._hurry = False
-            try:
+        end = -1
+        try:
+            with self.lock:
+                if self._failure is not None or self._syncer.failure is not None:
+                    return None
+                if self._gathering is not self._seen and not self._hurry:
+                    # Begun since the last look: who fills batches this fast needs no help.
+                    self._seen = self._gathering
+                    return LINGER_S
+                self._hurry = False
                 self._enter()
                 now = self._now_ns()
                 if self._unsettled or (self._flushes and self.log.sync_due(now)):
-                    self._syncer.wait(self.log.end_offset)
-                self._checkpoint(now)
-            except PyreplogError as error:  # those who waited have heard of it
-                _log.error("%s: %s", self.log.topic_partition, error)
-            due = min(self._high_watermark_due_ns, self._checkpoint_due_ns)
-            if self._flushes and self.log.flushed_offset < self.log.end_offset:
-                due = min(due, now + self._flush_ns)
-            return max(due - self._now_ns(), 0) / 1e9
+                    end = self.log.end_offset
+                else:
+                    self._checkpoint(now)
+            if end >= 0:
+                self._syncer.wait(end)
+        except PyreplogError as error:  # those who waited have heard of it
+            _log.error("%s: %s", self.log.topic_partition, error)
+        due = min(self._high_watermark_due_ns, self._checkpoint_due_ns)
+        now = self._now_ns()
+        if self._flushes and self.log.flushed_offset < self.log.end_offset:
+            due = min(due, now + self._flush_ns)
+        return max(due - now, 0) / 1e9
 
     def _checkpoint(self, now: int) -> None:
         if now >= self._checkpoint_due_ns:
@@ -403,27 +410,31 @@ class LogWriter:
     def close(self) -> None:
         """Write and sync everything, leave the clean marker, release the folder. Twice is harmless. Raises what failed, having closed all
         the same."""
+        failure: BaseException | None = None
         with self.lock:
             if self.closed:
                 return
             self.closed = True
-            failure: BaseException | None = self._syncer.failure
-            try:
-                if failure is None:
+            if self._syncer.failure is None:
+                try:
                     self._enter()
-                    self._syncer.wait(self.log.end_offset)
-            except PyreplogError as error:
-                failure = error
+                except PyreplogError as error:
+                    failure = error
+            end = self.log.end_offset
             self._failure = ClosedError(f"the log {self.log.topic_partition} is closed")
             self._gatherer.reset()  # takes nothing any more
+        if self._syncer.failure is None:
+            try:
+                self._syncer.wait(end)
+            except PyreplogError as error:
+                failure = error
         self._background.stop()
         with self.lock:
-            self._syncer.drain()
-            self._root.close(clean=failure is None and not self._busy)
+            self._root.close(clean=self._syncer.failure is None and not self._busy)
             if self._gathering is not None:
                 self._gathering.fail(self._failure)
                 self._gathering = None
-        if failure is not None and failure is not self._syncer.failure:
+        if failure is not None:
             raise failure
 
     def forked(self) -> None:

@@ -1,0 +1,353 @@
+"""``open_log`` as a user meets it, on real files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow
+import pytest
+
+import pyreplog
+
+
+def test_five_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines that the product promises work as printed."""
+    monkeypatch.chdir(tmp_path)
+    with pyreplog.open_log("events/") as log:
+        offset = log.append(b"hello", key=b"user-1")
+        log.append_many([b"a", b"b", b"c"])
+        pending = log.append_nowait(b"later")
+        assert pending.result().offset == 4
+        lines = [(record.offset, record.value) for record in log.read(start=0)]
+    assert offset == 0
+    assert lines == [(0, b"hello"), (1, b"a"), (2, b"b"), (3, b"c"), (4, b"later")]
+    assert log.topic == "events"
+    assert (tmp_path / "events" / "events-0" / "00000000000000000000.log").exists()
+
+
+def test_records_come_back_whole(tmp_path: Path) -> None:
+    """Key, value, headers and timestamp are those given; None stays None; other buffers count as bytes."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(None, key=None)
+        log.append(bytearray(b"v"), key=memoryview(b"k"), headers=[("h", b"1"), ("h", None)], timestamp=5)
+        log.append_many([b"a", None], keys=[None, b"k"], headers=[(), [("x", b"")]], timestamps=[7, 6])
+        ack = log.append_nowait(b"n", key=b"k", headers=(("y", b"2"),), timestamp=8)
+        assert ack.result() == ("log", 0, 4, 8, 0)
+        records = list(log)
+    assert [(r.key, r.value, r.headers) for r in records] == [
+        (None, None, ()),
+        (b"k", b"v", (("h", b"1"), ("h", None))),
+        (None, b"a", ()),
+        (b"k", None, (("x", b""),)),
+        (b"k", b"n", (("y", b"2"),)),
+    ]
+    assert [r.timestamp for r in records[1:]] == [5, 7, 6, 8]
+    assert records[0].timestamp > 1_600_000_000_000
+    assert all(r.topic == "log" and r.partition == 0 and r.timestamp_type == pyreplog.TimestampType.CREATE_TIME for r in records)
+
+
+def test_order_of_all_ways_to_append(tmp_path: Path) -> None:
+    """What was appended without waiting keeps its place before what is appended after it."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        acks = []
+        for number in range(0, 300, 3):
+            acks.append(log.append_nowait(b"%d" % number))
+            log.append(b"%d" % (number + 1))
+            log.append_many([b"%d" % (number + 2)])
+        assert [record.value for record in log] == [b"%d" % number for number in range(300)]
+        assert [ack.offset for ack in acks] == list(range(0, 300, 3))
+
+
+def test_many_records_become_several_batches_in_order(tmp_path: Path) -> None:
+    """What does not fit ``max.message.bytes`` is split between records, and the range of offsets covers all of it."""
+    values = [b"%05d" % number * 20 for number in range(500)]
+    with pyreplog.open_log(tmp_path / "log", durability="os", config={"max.message.bytes": 5000}) as log:
+        assert log.append_many(values) == range(500)
+        assert log.append_many([]) == range(500, 500)
+        assert log.append_many(iter([b"x"])) == range(500, 501)
+        assert [record.value for record in log][:500] == values
+        assert log.stats().batches_appended > 10
+
+
+def test_gathered_batches_split_where_they_are_full(tmp_path: Path) -> None:
+    """``append_nowait`` takes any record that fits ``max.message.bytes``, also one larger than what it gathers."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        sizes = [10, 300_000, 200_000, 200_000, 1_000_000, 10]
+        acks = [log.append_nowait(bytes(size)) for size in sizes]
+        assert [ack.result().offset for ack in acks] == [0, 1, 2, 3, 4, 5]
+        assert [len(record.value or b"") for record in log] == sizes
+
+
+@pytest.mark.parametrize("way", ["append", "append_nowait", "append_many"])
+def test_a_refused_value_leaves_nothing(tmp_path: Path, way: str) -> None:
+    """A str, a number, or too much raises what it is, and the log is as before and goes on."""
+    with pyreplog.open_log(tmp_path / "log", durability="os", config={"max.message.bytes": 1000}) as log:
+        one = getattr(log, way)
+        wrap = (lambda value: [b"first", value]) if way == "append_many" else (lambda value: value)
+        with pytest.raises(TypeError, match="encode"):
+            one(wrap("text"))
+        with pytest.raises(TypeError):
+            one(wrap(5))
+        with pytest.raises(pyreplog.MessageTooLargeError, match="1000 bytes"):
+            one(wrap(bytes(1001)))
+        assert log.end_offset == 0
+        assert log.append(b"fine") == 0
+    with pytest.raises(TypeError, match="list"):
+        log.append_many(b"one")
+
+
+def test_iterating_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
+    """Iteration moves ``position`` as in a file, stops at the end as it was, and ``seek`` moves it by offset and time."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        for minute in range(10):
+            log.append(b"%d" % minute, timestamp=int((start + timedelta(minutes=minute)).timestamp() * 1000))
+        for record in log:
+            if record.offset == 3:
+                break
+        assert log.position == 4
+        for record in log:
+            log.append(b"more")  # does not make the loop endless
+        assert record.offset == 9
+        assert [record.offset for record in log] == list(range(10, 16))
+        assert log.seek(2) == 2
+        assert next(iter(log)).offset == 2
+        assert log.seek(timestamp=start + timedelta(minutes=4, seconds=1)) == 5
+        assert log.seek(timestamp=int(start.timestamp() * 1000)) == 0
+        assert log.seek(timestamp=datetime(2100, 1, 1, tzinfo=UTC)) == 16
+        with pytest.raises(pyreplog.OffsetOutOfRangeError):
+            log.seek(17)
+        with pytest.raises(TypeError):
+            log.seek()
+        with pytest.raises(pyreplog.ConfigError, match="time zone"):
+            log.seek(timestamp=datetime(2024, 1, 1))  # noqa: DTZ001
+
+
+def test_reading_ranges(tmp_path: Path) -> None:
+    """``read`` selects by offset and exactly by time, without moving the position, and ``scan`` agrees with it."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append_many([b"%d" % number for number in range(100)], timestamps=[number * 10 for number in range(100)])
+        log.append_many([b"late", b"early", b"never"], timestamps=[5000, 15, -1])
+        assert [record.offset for record in log.read(95, 98)] == [95, 96, 97]
+        assert [record.offset for record in log.read(103)] == []
+        assert [record.offset for record in log.read(start_timestamp=15, end_timestamp=31)] == [2, 3, 101]
+        assert [record.offset for record in log.read(start_timestamp=5000)] == [100]
+        assert [record.offset for record in log.read(start_timestamp=5001)] == []
+        with pytest.raises(pyreplog.OffsetOutOfRangeError, match="offsets 0 up to"):
+            log.read(104)
+        assert log.position == 0
+        table = pyarrow.table(log.scan(["offset"], start_timestamp=15, end_timestamp=31))
+        assert table.column("offset").to_pylist() == [2, 3, 101]
+        assert pyarrow.table(log.scan()).num_rows == 103
+
+
+def test_a_log_goes_on_in_a_new_epoch(tmp_path: Path) -> None:
+    """Each writing opening leads in a new epoch, behind what is there."""
+    for life in range(3):
+        with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+            assert log.append(b"x") == life
+            assert [record.leader_epoch for record in log] == list(range(life + 1))
+
+
+def test_durability_belongs_to_the_log(tmp_path: Path) -> None:
+    """It is kept when left out; another one is refused with both named; so is a contradiction in one call."""
+    with pyreplog.open_log(tmp_path / "log", durability="os"):
+        pass
+    with pyreplog.open_log(tmp_path / "log") as log:
+        assert log.durability == "os"
+    with pytest.raises(pyreplog.ConfigError, match="durability='os'.*'sync'"):
+        pyreplog.open_log(tmp_path / "log", durability="sync")
+    with pytest.raises(pyreplog.ConfigError):
+        pyreplog.open_log(tmp_path / "other", durability="sync", config={"durability": "os"})
+    with pytest.raises(pyreplog.ConfigError, match="sync, os"):
+        pyreplog.open_log(tmp_path / "other", durability="maybe")  # type: ignore[arg-type]
+    assert not (tmp_path / "other").exists()
+    with pyreplog.open_log(tmp_path / "log"):  # nothing is locked after a refusal
+        pass
+
+
+def test_settings_are_kept(tmp_path: Path) -> None:
+    """Settings are stored with the log; those given later change just themselves; unknown ones are refused with the nearest."""
+    with pyreplog.open_log(tmp_path / "log", config={"segment.bytes": 5000, "compression.type": "lz4"}) as log:
+        log.append_many([b"x" * 100] * 100)
+    with pyreplog.open_log(tmp_path / "log", config={"max.message.bytes": 4000}) as log:
+        assert (log.config.segment_bytes, log.config.compression_type, log.config.max_message_bytes) == (5000, "lz4", 4000)
+        assert [record.value for record in log] == [b"x" * 100] * 100
+    with pytest.raises(pyreplog.ConfigError, match=r"segment\.bytes"):
+        pyreplog.open_log(tmp_path / "log", config={"segment.byte": 1})
+
+
+def test_append_time(tmp_path: Path) -> None:
+    """With LogAppendTime every record bears the log's time, and the Ack says so."""
+    with pyreplog.open_log(tmp_path / "log", config={"message.timestamp.type": "LogAppendTime"}) as log:
+        ack = log.append_nowait(b"x", timestamp=1)
+        assert ack.result().timestamp > 1_600_000_000_000
+        record = next(iter(log))
+        assert record.timestamp == ack.result().timestamp
+        assert record.timestamp_type == pyreplog.TimestampType.LOG_APPEND_TIME
+
+
+def test_topic_name(tmp_path: Path) -> None:
+    """The folder's name, or ``topic=``, or whatever topic is there; a name that Kafka refuses is refused."""
+    with pyreplog.open_log(tmp_path / "folder", topic="orders") as log:
+        assert log.topic == "orders"
+        log.append(b"x")
+    with pyreplog.open_log(tmp_path / "folder") as log:
+        assert [record.topic for record in log] == ["orders"]
+    with pyreplog.open_log(tmp_path / "folder", topic="other") as log:
+        assert log.end_offset == 0
+    with pytest.raises(pyreplog.ConfigError, match="orders, other"):
+        pyreplog.open_log(tmp_path / "folder")
+    with pytest.raises(pyreplog.ConfigError, match="orders, other"):
+        pyreplog.open_log(tmp_path / "folder", mode="r")
+    with pytest.raises(pyreplog.InvalidTopicError):
+        pyreplog.open_log(tmp_path / "with space")
+    with pytest.raises(pyreplog.UnknownTopicError, match="orders"):
+        pyreplog.open_log(tmp_path / "folder", mode="r", topic="order")
+
+
+def test_readers_need_no_lock_and_see_what_counts(tmp_path: Path) -> None:
+    """A reader beside a live writer sees what was acknowledged, also later, and changes nothing."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"one")
+        with pyreplog.open_log(tmp_path / "log", mode="r") as reader:
+            assert [record.value for record in reader] == [b"one"]
+            log.append_many([b"two", b"three"])
+            assert [record.value for record in reader] == [b"two", b"three"]
+            assert (reader.high_watermark, reader.end_offset, reader.start_offset, reader.mode) == (3, 3, 0, "r")
+            assert pyarrow.table(reader.scan()).num_rows == 3
+            with pytest.raises(pyreplog.ClosedError, match="mode='a'"):
+                reader.append(b"no")
+            with pytest.raises(pyreplog.ConfigError):
+                pyreplog.open_log(tmp_path / "log", mode="r", durability="os")
+
+
+def test_wrong_paths(tmp_path: Path) -> None:
+    """Nothing there, a file, an empty folder, nonsense: an error that says what, where and what to do."""
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(pyreplog.StorageError, match="mode='a' makes one") as caught:
+        pyreplog.open_log(tmp_path / "nothing", mode="r")
+    assert caught.value.filename == str(tmp_path / "nothing")
+    with pytest.raises(pyreplog.PyreplogError, match="empty"):
+        pyreplog.open_log(tmp_path / "empty", mode="r")
+    for mode in ("a", "r"):
+        with pytest.raises(pyreplog.PyreplogError, match="file"):
+            pyreplog.open_log(tmp_path / "file", mode=mode)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="path"):
+        pyreplog.open_log(b"bytes")  # type: ignore[arg-type]
+    for path in ("", "a\0b"):
+        with pytest.raises(pyreplog.ConfigError):
+            pyreplog.open_log(path)
+    with pytest.raises(pyreplog.ConfigError, match="mode"):
+        pyreplog.open_log(tmp_path / "log", mode="w")  # type: ignore[arg-type]
+
+
+def test_second_writer_is_refused(tmp_path: Path) -> None:
+    """In this process and in another, with the holder's pid; and the folder is free again afterwards."""
+    code = f"import pyreplog\ntry: pyreplog.open_log({str(tmp_path / 'log')!r})\nexcept pyreplog.LockedError as error: print(error)"
+    with pyreplog.open_log(tmp_path / "log"):
+        with pytest.raises(pyreplog.LockedError, match=f"pid {os.getpid()}"):
+            pyreplog.open_log(tmp_path / "log")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert f"pid {os.getpid()}" in done.stdout
+    with pyreplog.open_log(tmp_path / "log"):
+        pass
+
+
+def test_a_clusters_folder_is_not_for_single_writers(tmp_path: Path) -> None:
+    """Writing to one node's copy behind the cluster's back is refused; reading it is fine."""
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+        with cluster.producer() as producer:
+            producer.send("events", b"x").result(10)
+    for path in ("data", "data/node-1"):
+        with pytest.raises(pyreplog.ConfigError, match="cluster"):
+            pyreplog.open_log(tmp_path / path, topic="events")
+        with pyreplog.open_log(tmp_path / path, mode="r", topic="events") as reader:
+            assert [record.value for record in reader] == [b"x"]
+
+
+def test_closed(tmp_path: Path) -> None:
+    """A closed log refuses everything with ClosedError; closing twice is harmless; unfinished Acks were finished."""
+    log = pyreplog.open_log(tmp_path / "log", durability="os")
+    ack = log.append_nowait(b"x")
+    log.close()
+    log.close()
+    assert ack.offset == 0
+    for use in (
+        lambda: log.append(b"x"),
+        lambda: log.append_many([b"x"]),
+        lambda: log.append_nowait(b"x"),
+        lambda: log.flush(),
+        lambda: list(log),
+        lambda: log.read(),
+        lambda: log.scan(),
+        lambda: log.end_offset,
+        lambda: log.stats(),
+        lambda: log.__enter__(),
+    ):
+        with pytest.raises(pyreplog.ClosedError):
+            use()
+    assert "closed" in repr(log)
+
+
+def test_exit_closes(tmp_path: Path) -> None:
+    """A program that ends without closing loses nothing: the log is closed in order, gathered records included."""
+    code = f"import pyreplog; log = pyreplog.open_log({str(tmp_path / 'log')!r}); log.append_nowait(b'last words')"
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, check=True)
+    assert (tmp_path / "log" / ".kafka_cleanshutdown").exists()
+    with pyreplog.open_log(tmp_path / "log", mode="r") as reader:
+        assert [record.value for record in reader] == [b"last words"]
+    assert "Traceback" not in done.stderr
+
+
+def test_child_of_a_fork(tmp_path: Path) -> None:
+    """The child gets ForkedError, whatever it tries, and takes nothing from the parent: neither its lock nor its records."""
+    code = f"""
+import os, pyreplog
+log = pyreplog.open_log({str(tmp_path / "log")!r}, durability="os")
+log.append_nowait(b"gathered before the fork")
+child = os.fork()
+if child == 0:
+    caught = 0
+    for use in (lambda: log.append(b"x"), lambda: log.append_nowait(b"x"), lambda: log.append_many([b"x"]), log.flush):
+        try:
+            use()
+        except pyreplog.ForkedError as error:
+            caught += 1
+    log.close()
+    os._exit(caught)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+log.append(b"parent")
+print([record.value.decode() for record in log])
+log.close()
+pyreplog.open_log({str(tmp_path / "log")!r}).close()
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout.strip() == "['gathered before the fork', 'parent']", done.stderr
+
+
+def test_silent_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What goes wrong is told to the logger ``pyreplog``; an application without logging sees nothing of it."""
+    code = f"import os, pyreplog; log = pyreplog.open_log({str(tmp_path / 'log')!r}); log.append(b'x'); os._exit(0)"
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+    with caplog.at_level(logging.WARNING, "pyreplog"), pyreplog.open_log(tmp_path / "log"):
+        assert "not closed cleanly" in caplog.text
+
+
+def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:
+    """A log that nobody closed and nobody holds warns, as a file does, and is closed at exit."""
+    log = pyreplog.open_log(tmp_path / "log")
+    writer = log._writer
+    with pytest.warns(ResourceWarning, match="unclosed log"):
+        del log
+    assert writer is not None
+    writer.close()

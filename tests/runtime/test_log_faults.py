@@ -1,0 +1,503 @@
+"""``open_log`` when things go wrong: power loss, failing and full disks, threads, interrupts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog.ports import File
+from pyreplog.runtime.syncer import Syncer
+from pyreplog.system import SystemDisk
+from pyreplog.system.file import SystemFile
+from pyreplog.testing import SimDisk
+
+PATH = "/events"
+
+
+def opened(disk: SimDisk, **settings: Any) -> pyreplog.Log:
+    """The log on a simulated disk."""
+    return pyreplog.open_log(PATH, disk=disk, **settings)
+
+
+def killed(log: pyreplog.Log) -> None:
+    """End the log's threads as the end of its process would, without touching the disk."""
+    assert log._writer is not None
+    log._writer.forked()
+    log._writer._background.stop()
+    log._closed = True
+
+
+def everything(disk: SimDisk) -> list[bytes | None]:
+    """All values that a new opening finds, oldest first."""
+    with opened(disk) as log:
+        return [record.value for record in log]
+
+
+# ------------------------------------------------------------------------------------------------------------------- power loss
+
+
+def losses(durability: str, *, power: bool) -> int:
+    """How many acknowledged records are missing after 60 ends at moments and with damages drawn from a seed."""
+    lost = 0
+    for seed in range(60):
+        chance = Random(seed)
+        disk = SimDisk(Random(seed))
+        log = opened(disk, durability=durability)
+        acknowledged: list[bytes] = []
+        for number in range(chance.randrange(1, 8)):
+            values = [b"%d-%d-%d" % (seed, number, index) for index in range(chance.randrange(1, 5))]
+            way = chance.randrange(3)
+            if way == 0:
+                log.append(values[0])
+                values = values[:1]
+            elif way == 1:
+                log.append_many(values)
+            else:
+                for ack in [log.append_nowait(value) for value in values]:
+                    ack.result()
+            acknowledged += values
+        killed(log)
+        after = disk.crash(chance) if power else disk.snapshot()
+        lost += len(set(acknowledged) - set(everything(after)))
+    return lost
+
+
+def test_sync_survives_power_loss() -> None:
+    """What durability "sync" acknowledged survives the loss of all that was not synced, in any order and torn anywhere."""
+    assert losses("sync", power=True) == 0
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_kill_loses_nothing(durability: str) -> None:
+    """What was acknowledged survives the end of the process, whatever the durability."""
+    assert losses(durability, power=False) == 0
+
+
+def test_acknowledging_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bug: were acknowledgements given before the sync, the same test would see records lost."""
+    monkeypatch.setattr(Syncer, "wait", lambda self, offset, timeout=None: None)
+    monkeypatch.setattr(pyreplog.runtime.writer.LogWriter, "wait_for", lambda self, pending, timeout: pending.succeed(0, 0))
+    assert losses("sync", power=True) > 0
+
+
+def test_a_mark_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bug: were the mark not written before an ``os`` log acknowledges, a reader would not see what it acknowledged."""
+    disk = SimDisk()
+    with opened(disk, durability="os") as log:
+        log.append(b"x")
+        with opened(disk, mode="r") as reader:
+            assert reader.end_offset == 1
+        monkeypatch.setattr(pyreplog.log.Log, "write_mark", lambda self: None)
+        log.append(b"y")
+        with opened(disk, mode="r") as reader:
+            assert reader.end_offset == 1, "the planted bug was not planted"
+
+
+# ---------------------------------------------------------------------------------------------------------------- failing disks
+
+
+@pytest.mark.parametrize("way", ["append", "append_many", "append_nowait"])
+def test_a_failed_sync_poisons(way: str) -> None:
+    """The append that needed it raises StorageError, nothing is acknowledged any more, reads end at what was durable, reopening heals."""
+    disk = SimDisk()
+    log = opened(disk)
+    log.append(b"durable")
+    fault = disk.fail("sync", "*.log", times=None)
+    with pytest.raises(pyreplog.StorageError) as caught:
+        if way == "append":
+            log.append(b"lost?")
+        elif way == "append_many":
+            log.append_many([b"lost?"])
+        else:
+            log.append_nowait(b"lost?").result()
+    assert caught.value.errno == errno.EIO
+    assert fault.hits == 1
+    disk.clear_faults()
+    for use in (lambda: log.append(b"x"), lambda: log.append_many([b"x"]), lambda: log.append_nowait(b"x").result(), log.flush):
+        with pytest.raises(pyreplog.ClosedError, match="poisoned") as closed:
+            use()
+        assert isinstance(closed.value.__cause__, pyreplog.StorageError)
+    assert [record.value for record in log.read()] == [b"durable"]
+    assert log.high_watermark == 1
+    log.close()
+    found = everything(disk)
+    assert found[0] == b"durable"
+    with opened(disk) as log:
+        assert log.append(b"again") == len(found)
+
+
+def test_waiting_threads_hear_of_a_failed_sync() -> None:
+    """Acks that wait for the sync which fails all raise; none hangs."""
+    disk = SimDisk()
+    log = opened(disk)
+    acks = [log.append_nowait(b"x") for _ in range(5)]
+    disk.fail("sync", "*.log", times=None)
+    for ack in acks:
+        assert isinstance(ack.exception(timeout=10), pyreplog.StorageError)
+    log.close()
+
+
+def test_a_full_disk_loses_only_what_did_not_fit() -> None:
+    """ENOSPC is an error at once, wherever in the write it strikes; what was acknowledged stays; with room again appending goes on."""
+    for partial in (0, 1, 60, 70):
+        disk = SimDisk()
+        log = opened(disk)
+        log.append(b"before")
+        disk.fail("write", "*.log", error=errno.ENOSPC, partial=partial)
+        with pytest.raises(pyreplog.StorageError) as caught:
+            log.append(b"too much")
+        assert caught.value.errno == errno.ENOSPC
+        ack = log.append_nowait(b"room again")
+        assert ack.result().offset == 1
+        log.close()
+        assert everything(disk) == [b"before", b"room again"]
+
+
+def test_gathered_records_that_do_not_fit_fail_alone() -> None:
+    """A batch of ``append_nowait`` that the disk refuses fails its own Acks, not the append that follows it."""
+    disk = SimDisk()
+    with opened(disk, durability="os") as log:
+        lost = log.append_nowait(b"lost")
+        disk.fail("write", "*.log", error=errno.ENOSPC)
+        assert log.append(b"kept") == 0
+        assert isinstance(lost.exception(), pyreplog.StorageError)
+        assert lost.offset is None
+
+
+def test_a_write_error_ends_writing() -> None:
+    """After EIO on a write nobody knows what is on the disk: the log refuses until it is opened again."""
+    disk = SimDisk()
+    log = opened(disk, durability="os")
+    log.append(b"before")
+    disk.fail("write", "*.log")
+    with pytest.raises(pyreplog.StorageError):
+        log.append(b"x")
+    with pytest.raises(pyreplog.ClosedError):
+        log.append(b"y")
+    log.close()
+    assert everything(disk)[0] == b"before"
+
+
+def test_opening_fails_cleanly() -> None:
+    """Whichever call of an opening fails, the error is typed and the next opening works, with what was there."""
+    disk = SimDisk()
+    with opened(disk) as log:
+        log.append(b"kept")
+    number = 0
+    while True:
+        number += 1
+        fault = disk.fail("*", "*", nth=number)
+        try:
+            opened(disk).close()
+        except pyreplog.PyreplogError:
+            pass
+        disk.clear_faults()
+        assert everything(disk) == [b"kept"]
+        if not fault.hits:
+            break
+    assert number > 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system takes root")
+def test_a_really_full_disk(tmp_path: Path) -> None:
+    """On a file system of 1 MB: StorageError when full, all that was acknowledged is there, and appending goes on once there is room."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(place)], check=False).returncode:
+        pytest.skip("this machine does not let us mount")
+    try:
+        ballast = place / "ballast"
+        ballast.write_bytes(bytes(200_000))
+        with pyreplog.open_log(place / "log", durability="os") as log:
+            acknowledged = 0
+            with pytest.raises(pyreplog.StorageError) as caught:
+                while True:
+                    log.append(bytes(10_000))
+                    acknowledged += 1
+            assert caught.value.errno == errno.ENOSPC
+            assert acknowledged > 50
+            assert sum(1 for _ in log) == acknowledged
+            ballast.unlink()
+            assert log.append(b"room") == acknowledged
+        with pyreplog.open_log(place / "log", mode="r") as reader:
+            assert sum(1 for _ in reader) == acknowledged + 1
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------- threads
+
+
+class GatedFile(SystemFile):
+    """A file whose sync waits until the gate is open."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        """Wait, then sync."""
+        GatedDisk.entered.set()
+        assert GatedDisk.gate.wait(20)
+        super().sync()
+
+
+class GatedDisk(SystemDisk):
+    """A disk on which a sync of a segment takes as long as a test wants."""
+
+    gate = threading.Event()
+    entered = threading.Event()
+
+    def create(self, path: str, size: int = 0) -> File:
+        """A file that waits, if it is a segment."""
+        file = super().create(path, size)
+        if path.endswith(".log"):
+            file.__class__ = GatedFile  # type: ignore[assignment]
+        return file
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Open to begin with."""
+    GatedDisk.gate.set()
+    GatedDisk.entered.clear()
+    yield GatedDisk.gate
+    GatedDisk.gate.set()
+
+
+def in_threads(count: int, work: Any) -> list[threading.Thread]:
+    """Start ``work(number)`` in as many threads."""
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def joined(threads: list[threading.Thread]) -> None:
+    """All of them have ended."""
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def test_waiting_threads_share_a_sync(tmp_path: Path, gate: threading.Event) -> None:
+    """While one sync is under way others append; the next sync serves all of them: 21 appends cost two."""
+    with pyreplog.open_log(tmp_path / "log", disk=GatedDisk()) as log:
+        before = log.stats().syncs
+        gate.clear()
+        offsets: list[int] = []
+        first = in_threads(1, lambda number: offsets.append(log.append(b"first")))
+        assert GatedDisk.entered.wait(20)
+        appended = threading.Barrier(21)
+
+        def append(number: int) -> None:
+            ack = log.append_nowait(b"%d" % number)
+            appended.wait(20)
+            offsets.append(ack.result().offset)
+
+        others = in_threads(20, append)
+        appended.wait(20)
+        assert log.high_watermark == 0, "nothing counts before it is synced"
+        gate.set()
+        joined(first + others)
+        assert sorted(offsets) == list(range(21))
+        assert log.stats().syncs - before == 2
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_threads_mix_all_ways_to_append(tmp_path: Path, durability: str) -> None:
+    """Eight threads append in every way: each record is there once, at the offset that was told, and each thread's in its order."""
+    told: dict[int, bytes] = {}
+    with pyreplog.open_log(tmp_path / "log", durability=durability) as log:  # type: ignore[arg-type]
+
+        def work(number: int) -> None:
+            chance = Random(number)
+            for turn in range(30):
+                values = [b"%d/%d/%d" % (number, turn, index) for index in range(chance.randrange(1, 6))]
+                way = chance.randrange(3)
+                if way == 0:
+                    for value in values:
+                        told[log.append(value)] = value
+                elif way == 1:
+                    told.update(zip(log.append_many(values), values, strict=True))
+                else:
+                    acks = [log.append_nowait(value) for value in values]
+                    told.update((ack.result().offset, value) for ack, value in zip(acks, values, strict=True))
+
+        joined(in_threads(8, work))
+        found = {record.offset: record.value for record in log}
+    assert found == told
+    for number in range(8):
+        mine = [value for _, value in sorted(told.items()) if value.startswith(b"%d/" % number)]
+        assert mine == sorted(mine, key=lambda value: [int(part) for part in value.split(b"/")])
+
+
+def test_closing_while_others_append(tmp_path: Path) -> None:
+    """Every append either has its record in the log or raises ClosedError; nobody hangs."""
+    log = pyreplog.open_log(tmp_path / "log", durability="os")
+    told: list[bytes] = []
+    started = threading.Barrier(5)
+
+    def work(number: int) -> None:
+        started.wait(20)
+        for turn in range(10_000):
+            value = b"%d/%d" % (number, turn)
+            try:
+                if number % 2:
+                    log.append(value)
+                else:
+                    log.append_nowait(value).result()
+            except pyreplog.ClosedError:
+                return
+            told.append(value)
+
+    threads = in_threads(4, work)
+    started.wait(20)
+    while not told:
+        pass
+    log.close()
+    joined(threads)
+    with pyreplog.open_log(tmp_path / "log", mode="r") as reader:
+        assert set(told) <= {record.value for record in reader}
+
+
+# ---------------------------------------------------------------------------------------------------------------------- asyncio
+
+
+def test_acks_can_be_awaited(tmp_path: Path) -> None:
+    """``await ack`` gives the metadata without blocking the loop; many at once; an error is raised there."""
+
+    async def main() -> None:
+        with pyreplog.open_log(tmp_path / "log") as log:
+            place = await log.append_nowait(b"one")
+            assert place.offset == 0
+            places = await asyncio.gather(*(_awaited(log.append_nowait(b"%d" % number)) for number in range(50)))
+            assert [place.offset for place in places] == list(range(1, 51))
+            late = log.append_nowait(b"cancelled")
+            task = asyncio.ensure_future(_awaited(late))
+            await asyncio.sleep(0)
+            task.cancel()
+            assert late.result(10).offset == 51
+
+    asyncio.run(main())
+
+
+async def _awaited(ack: pyreplog.Ack) -> pyreplog.RecordMetadata:
+    return await ack
+
+
+def test_awaiting_a_failure() -> None:
+    """The error of a failed sync comes out of ``await``."""
+
+    async def main() -> None:
+        disk = SimDisk()
+        log = opened(disk)
+        disk.fail("sync", "*.log", times=None)
+        with pytest.raises(pyreplog.StorageError):
+            await log.append_nowait(b"x")
+        log.close()
+
+    asyncio.run(main())
+
+
+def test_result_times_out(tmp_path: Path, gate: threading.Event) -> None:
+    """``result(timeout)`` gives up in time while others sync, and the record is acknowledged all the same."""
+    with pyreplog.open_log(tmp_path / "log", disk=GatedDisk()) as log:
+        gate.clear()
+        threads = in_threads(1, lambda number: log.append(b"stuck"))
+        assert GatedDisk.entered.wait(20)
+        ack = log.append_nowait(b"x")
+        with pytest.raises(TimeoutError):
+            ack.result(0.01)
+        gate.set()
+        joined(threads)
+        assert ack.result(20).offset == 1
+
+
+# -------------------------------------------------------------------------------------------------------------------- interrupts
+
+
+class Interrupted(BaseException):
+    """What the signal handler raises, as Ctrl-C does."""
+
+
+class Interrupter:
+    """Raises once, at the ``moment``-th point where the interpreter would run a signal handler: where a Python function begins, and where a
+    C function has returned."""
+
+    def __init__(self, moment: int) -> None:
+        self.left = moment
+        self.struck = False
+
+    def __call__(self, frame: object, event: str, argument: object) -> None:
+        if event not in ("call", "c_return"):
+            return
+        self.left -= 1
+        if self.left == 0:
+            self.struck = True
+            raise Interrupted
+
+
+def interrupted(moment: int, use: Callable[[], object]) -> bool:
+    """Call ``use``, interrupted at that moment. Whether it struck."""
+    interrupter = Interrupter(moment)
+    sys.setprofile(interrupter)
+    try:
+        use()
+    except Interrupted:
+        pass
+    finally:
+        sys.setprofile(None)
+    return interrupter.struck
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "flush"])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_interrupts_at_any_moment(durability: str, way: str) -> None:
+    """A handler that raises at any point of an append loses nothing acknowledged, leaves nobody hanging, and the log goes on."""
+    disk = SimDisk()
+    log = opened(disk, durability=durability)
+    told: dict[int, bytes] = {}
+    moment = 0
+    struck = True
+    while struck:
+        moment += 1
+        acks: list[pyreplog.Ack] = []
+        values = [b"%d" % moment, b"%d again" % moment]
+
+        def use(acks: list[pyreplog.Ack] = acks, values: list[bytes] = values) -> None:
+            if way == "append":
+                told[log.append(values[0])] = values[0]
+            elif way == "append_many":
+                told.update(zip(log.append_many(values), values, strict=True))
+            elif way == "append_nowait":
+                acks += [log.append_nowait(value) for value in values]
+                told.update((ack.result().offset, value) for ack, value in zip(acks, values, strict=True))
+            else:
+                acks.append(log.append_nowait(values[0]))
+                log.flush()
+                told[acks[0].result().offset] = values[0]
+
+        struck = interrupted(moment, use)
+        for ack, value in zip(acks, values, strict=False):
+            try:
+                told[ack.result(20).offset] = value
+            except pyreplog.OutcomeUnknownError:
+                pass
+        told[log.append(b"after")] = b"after"
+        assert log.high_watermark == log.end_offset
+    assert moment > 30
+    found = {record.offset: record.value for record in log.read()}
+    assert told.items() <= found.items()
+    log.close()
+    assert len(everything(disk)) == len(found)
