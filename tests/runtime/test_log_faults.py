@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -432,14 +433,14 @@ class Interrupted(BaseException):
 
 class Interrupter:
     """Raises once, at the ``moment``-th point where the interpreter would run a signal handler: where a Python function begins, and where a
-    C function has returned."""
+    C function has returned. The simulated disk is spared: it stands for system calls."""
 
     def __init__(self, moment: int) -> None:
         self.left = moment
         self.struck = False
 
-    def __call__(self, frame: object, event: str, argument: object) -> None:
-        if event not in ("call", "c_return"):
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event not in ("call", "c_return") or "/testing/" in frame.f_code.co_filename:
             return
         self.left -= 1
         if self.left == 0:
@@ -496,7 +497,7 @@ def test_interrupts_at_any_moment(durability: str, way: str) -> None:
                 pass
         told[log.append(b"after")] = b"after"
         assert log.high_watermark == log.end_offset
-    assert moment > 30
+    assert moment > 20
     found = {record.offset: record.value for record in log.read()}
     assert told.items() <= found.items()
     log.close()
