@@ -16,5 +16,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--rewrite`` of the scripts."""
+    """``--rewrite`` of the scripts; ``--seeds`` of the simulations."""
+    parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/sim runs")
     parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts anew")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Soaks run only where ``-m`` names them."""
+    if "soak" not in config.option.markexpr:
+        soaks = [item for item in items if item.get_closest_marker("soak")]
+        config.hook.pytest_deselected(items=soaks)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]

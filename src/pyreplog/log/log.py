@@ -588,7 +588,11 @@ class Log:
     def write_mark(self) -> None:
         """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
         if not self._closed:
-            self._mark.write(self.flushed_offset, self.high_watermark, self.start_offset)
+            try:
+                self._mark.write(self.flushed_offset, self.high_watermark, self.start_offset)
+            except StorageError as error:
+                self._write_failed(error)
+                raise
 
     def sync_mark(self) -> None:
         """Bring the mark up to date and wait for the disk."""

@@ -79,21 +79,24 @@ def crash_points(
     kills: bool = True,
     compound: int = 1,
     thorough: float = 0.0,
+    every: int = 1,
+    first: int = 1,
     disk: Callable[[Random], SimDisk] = SimDisk,
     replay: str = "",
 ) -> CrashReport:
     """Crash at every call of ``workload`` that changes something and once after it, and ``check`` what is left.
 
     ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are crashed once more, at a
-    random call of the check's own recovery, and checked again. ``thorough``: this share of all states, drawn from the seed, is crashed again
-    at *every* call of the recovery, by power loss and by a kill. ``disk`` makes the disk. ``replay``: the command that a failure's text
-    names. Raises :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
+    random call of the check's own recovery, and checked again. ``thorough``: this share of all states, drawn from the seed, is crashed
+    again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: only every so many-th call from that one on,
+    for a share of the whole. ``disk`` makes the disk. ``replay``: the command that a failure's text names. Raises :class:`CrashFailure`
+    at the first state that fails; the workload's own errors come out as they are.
     """
     runner = _Runner(check, seed, replay, thorough)
     acknowledged: list[A] = []
 
     def before(call: Call) -> None:
-        if call.kind not in MUTATING:
+        if call.kind not in MUTATING or (call.number - first) % every:
             return
         machine.observer = None  # what is done to look at it is not part of the workload
         try:
@@ -121,8 +124,9 @@ def error_points(
     disk: Callable[[Random], SimDisk] = SimDisk,
     replay: str = "",
 ) -> CrashReport:
-    """Let each call (every ``every``-th from the ``first`` on) of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is left.
+    """Let each call of ``workload`` fail once, and from there on for ever, with each of ``errors``; check what is left.
 
+    ``every``, ``first``: only every so many-th call from that one on.
     The workload may end with any :class:`PyreplogError` then, and only with one. Afterwards the faults end, and the check gets the disk
     as after a process kill and after power loss.
     """

@@ -1,0 +1,78 @@
+"""Every end of four lives of a log root, and every refusal of its disk.
+
+The share that runs by default is drawn by a seed that the output names: ``REPLOG_CRASH_SEED`` sets it. ``-m soak`` runs everything, with
+several seeds (``REPLOG_CRASH_SEEDS``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pytest
+
+from pyreplog.testing.crash import CrashReport, crash_points, error_points
+from pyreplog.testing.disk import SimDisk
+from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, cycles
+
+SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
+SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
+EVERY: Final[dict[Workload, int]] = {cycles: 61}  # it makes many calls
+
+
+def checking(life: Workload, again: float) -> Callable[[SimDisk, Sequence[Fact]], None]:
+    """The check of ``life``."""
+    return partial(check, durability=DURABILITY[life], again=again)
+
+
+def crashes(life: Workload, seed: int, *, damages: int, thorough: float, again: float, every: int = 1) -> CrashReport:
+    """Its crash points."""
+    replay = (
+        f"REPLOG_CRASH_SEED={seed} .venv/bin/python -m pytest 'tests/crash/test_lives.py::test_no_end_breaks_a_promise[{life.__name__}]'"
+    )
+    return crash_points(
+        life, checking(life, again), seed=seed, damages=damages, thorough=thorough, every=every, first=1 + seed % every, replay=replay
+    )
+
+
+def errors(life: Workload, seed: int, *, every: int, first: int) -> CrashReport:
+    """Its refused calls."""
+    replay = f"REPLOG_CRASH_SEED={seed} .venv/bin/python -m pytest 'tests/crash/test_lives.py::test_no_refusal_breaks_a_promise[{life.__name__}]'"
+    return error_points(life, checking(life, 0.0), seed=seed, damages=1, every=every, first=first, replay=replay)
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
+def test_no_end_breaks_a_promise(life: Workload) -> None:
+    """After power loss or a kill at any call, and again while that is repaired: what was promised is there, byte for byte, and nothing else."""
+    print(f"REPLOG_CRASH_SEED={SEED}")
+    report = crashes(life, SEED, damages=3, thorough=0.005, again=0.3, every=3)
+    assert report.states > 200
+    assert report.compound > 50
+
+
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
+def test_no_refusal_breaks_a_promise(life: Workload) -> None:
+    """Whichever call the disk refuses, once or for ever, for whatever reason: a typed error, a poisoned log after a failed sync, no promise broken."""
+    print(f"REPLOG_CRASH_SEED={SEED}")
+    every = EVERY.get(life, 20)
+    report = errors(life, SEED, every=every, first=1 + SEED % every)
+    assert report.errors > 30
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
+def test_no_end_breaks_a_promise_all(life: Workload) -> None:
+    """The same for many seeds, the repair of every tenth state crashed again at each of its calls."""
+    for seed in range(SEED, SEED + SEEDS):
+        print(crashes(life, seed, damages=20, thorough=0.1, again=1.0))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
+def test_no_refusal_breaks_a_promise_all(life: Workload) -> None:
+    """The same for every call."""
+    print(errors(life, SEED, every=1, first=1))
