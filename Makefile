@@ -68,7 +68,7 @@ lint: $(CHECKERS)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-layers: $(CHECKERS)
+layers: $(CORE) $(CHECKERS)
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 
 types: $(CORE) $(CHECKERS) $(call group,bench) $(call group,demo)
