@@ -261,10 +261,14 @@ class LogRoot:
         self.disk.sync_directory(self.path)
         self._remove_folder(doomed)
 
-    def set_aside(self, topic_partition: TopicPartition) -> str:
-        """Take a damaged partition out of the way without losing a byte of it, so that it can be made anew: its folder gets Kafka's name for
-        a stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in ``damaged``."""
-        del self.damaged[topic_partition]
+    def set_aside(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
+        """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets Kafka's name for a
+        stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in ``logs`` or in ``damaged``."""
+        log = self.logs.pop(topic_partition, None)
+        if log is not None:
+            log.close(clean=False)
+        else:
+            del self.damaged[topic_partition]
         directory = join(self.path, directory_name(*topic_partition))
         unique = f".{self.random.randbytes(16).hex()}-stray"
         stray = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
@@ -272,7 +276,7 @@ class LogRoot:
         self.disk.sync_directory(self.path)
         for kept in self._kept.values():
             kept.pop(topic_partition, None)
-        self.notes.append(f"{topic_partition} is damaged and was set aside as {stray}")
+        self.notes.append(f"{topic_partition} {why} and was set aside as {stray}")
         return stray
 
     def new_topic_id(self) -> str:

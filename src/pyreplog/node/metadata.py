@@ -6,6 +6,7 @@ before that, "in sync" may speak of a former life. Then a picture that lists thi
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -44,6 +45,9 @@ GRACE_NS: Final = 500 * _MS
 CREATE_RETRY_NS: Final = 1_000 * _MS
 _ABOUT_BROKERS: Final = (BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord)
 _ABOUT_PARTITIONS: Final = (PartitionChangeRecord, PartitionRecord)
+
+
+_log = logging.getLogger("pyreplog.node")
 
 
 class MetadataFollower:
@@ -182,17 +186,18 @@ class MetadataFollower:
     # ------------------------------------------------------------------------------------------------------------------------- hosting
 
     def _host_all(self) -> None:
-        """Every partition of the image that has a replica here; what the image no longer has is deleted."""
+        """Every partition of the image that has a replica here. What the image does not have is set aside, not deleted: only a record that
+        removes a topic deletes, and a controller that came back with an old state must cost no data."""
         image = self._standing.image
         for topic in image.topics.values():
             for number, partition in topic.partitions.items():
                 if self._node_id in partition.replicas:
                     self._told((topic.topic_id, number))
         for key in [key for key in self._hosted if image.partition(key) is None]:
-            self._remove(key)
+            self._leave(key)
         for topic_partition, log in list(self._root.logs.items()):
             if log.topic_id not in image.topics:
-                self._root.remove_log(topic_partition)  # its topic was deleted while this node was away
+                self._set_aside(topic_partition)
 
     def _told(self, key: PartitionKey) -> None:
         """The metadata says something new about a partition."""
@@ -229,7 +234,7 @@ class MetadataFollower:
         log = self._root.logs.get(topic_partition)
         try:
             if log is not None and log.topic_id != key[0]:
-                self._root.remove_log(topic_partition)  # of a deleted topic with the same name
+                self._set_aside(topic_partition)  # of an earlier topic with the same name
                 log = None
             if log is None:
                 if partition.leader == NO_LEADER:
@@ -254,7 +259,14 @@ class MetadataFollower:
 
     def _remove(self, key: PartitionKey) -> None:
         """The partition is gone, by a committed record that names its topic's id."""
+        self._root.remove_log(self._leave(key).topic_partition)
+
+    def _leave(self, key: PartitionKey) -> Hosted:
         hosted = self._hosted.pop(key)
         self._effects.run(hosted, Stop())
         self.on_removed(hosted)
-        self._root.remove_log(hosted.topic_partition)
+        return hosted
+
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
+        stray = self._root.set_aside(topic_partition, "is unknown to the controller")
+        _log.warning("node %d: the controller does not know %s: its folder is kept as %s", self._node_id, topic_partition, stray)

@@ -148,8 +148,7 @@ class Authority:
         A disk that is full refuses them all, and nothing has changed; one that fails to sync or rename ends this authority
         (:class:`StorageError`, and :class:`ClosedError` ever after), because nobody knows what is on it.
         """
-        if self._failure is not None:
-            raise ClosedError("the controller's disk failed") from self._failure
+        self._check()
         if self._planned_ns is not None and now_ns - self._planned_ns > STALL_NS:
             self._controller.forgive(now_ns - self._last_ns)
         replies: list[AuthorityReply] = []
@@ -163,13 +162,19 @@ class Authority:
         self._last_ns = now_ns
         return replies
 
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise ClosedError("the controller's disk failed") from self._failure
+
     def fence(self, broker_id: int, now_ns: int) -> list[AuthorityReply]:
         """A node was killed, says who killed it: no need to wait for its session to end."""
+        self._check()
         self._controller.fence(broker_id, now_ns)
         return self._finish((), [], now_ns)
 
     def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[bool, list[AuthorityReply]]:
         """A person asks for the best log there is, whatever was lost. False where no replica is up, or somebody leads already."""
+        self._check()
         done = self._controller.elect_uncleanly(topic, partition)
         return done, self._finish((), [], now_ns)
 
@@ -239,6 +244,7 @@ class Authority:
         except StorageError as error:
             if self._failure is not None:
                 raise
+            self._controller.try_again(now_ns)
             replies = [
                 AuthorityReply(request.source, request.correlation_id, body)
                 for request in requests

@@ -118,6 +118,19 @@ class Controller:
             del self._waiting[key]
             self._settle(key, now_ns, patient=False)
 
+    def try_again(self, now_ns: int) -> None:
+        """The image is an earlier one again, because what was decided since could not be written: what only time brings about is due
+        anew."""
+        again = now_ns + ELECTION_WAIT_MS * _MS
+        for broker_id, session in self._sessions.items():
+            broker = self.image.brokers.get(broker_id)
+            if broker is not None and not broker.fenced and not session.alive:
+                session.alive = True
+                session.contact_ns = again - self.config.session_timeout_ms * _MS
+        for key, partition in self._partitions():
+            if partition.leader == NO_LEADER and (partition.isr or partition.elr):
+                self._waiting.setdefault(key, again)
+
     def forgive(self, stall_ns: int) -> None:
         """The controller itself stood still for ``stall_ns``: that is nobody else's silence."""
         for session in self._sessions.values():

@@ -108,6 +108,7 @@ class Leader(Seat):
     def take(self, now_ns: int) -> None:
         """Record the epoch (written, not awaited: a leader that comes back leads in a new epoch), begin to count from nothing (R0)."""
         self.log.become_leader(self.machine.leader_epoch)
+        self.log.write_mark()  # a follower's may lag behind the high watermark that is shown from now on
         self._set_replicas()
         for follower in self.remotes:
             if follower.broker_id in self.committed:

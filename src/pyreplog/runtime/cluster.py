@@ -20,10 +20,10 @@ from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClosedError, ConfigError, ForkedError, LockedError, PyreplogError, UnknownTopicError
+from pyreplog.errors import ClosedError, ConfigError, CorruptError, ForkedError, LockedError, PyreplogError, UnknownTopicError
 from pyreplog.log import open_readers
 from pyreplog.ports import Address, Clock, Disk, Lock
-from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint
+from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.consumer import Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
@@ -79,7 +79,12 @@ class Cluster:
         self._lock: Lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
         self._nodes: list[ClusterNode] = []
         try:
+            _check_state(self._controller_disk, self._path)
             self._authority, self._authority_seat = self._start_controller()
+            known = max(self._authority.authority.image.brokers, default=0)
+            if nodes is not None and nodes < known:
+                raise _too_few(self._path, known, nodes)
+            count = max(count, known)
             self._start_nodes(count)
             self._admin = Admin(self._driver, self._make_admin, self._settle, count)
         except BaseException:
@@ -394,5 +399,19 @@ def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
     if type(nodes) is not int or not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"nodes is {nodes!r}; it must be a whole number from 1 to {NODES_MAX}")
     if nodes < known:
-        raise ConfigError(f"{path} has {known} nodes, of which partitions may be on any: nodes={nodes} would leave some out")
+        raise _too_few(path, known, nodes)
     return nodes
+
+
+def _too_few(path: str, known: int, nodes: int) -> ConfigError:
+    return ConfigError(f"{path} has {known} nodes, of which partitions may be on any: nodes={nodes} would leave some out")
+
+
+def _check_state(disk: Disk, path: str) -> None:
+    """Nodes without the controller that knows their topics: never begin a new cluster over them."""
+    file = f"{path}/{STATE_FILE}"
+    if disk.stat(file) is not None:
+        return
+    for name in disk.list(path):
+        if name.startswith("node-") and disk.stat(f"{path}/{name}/meta.properties") is not None:
+            raise CorruptError(f"the controller's state is gone, but {name} is there: put the file back from a copy", file=file)

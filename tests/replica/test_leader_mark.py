@@ -1,0 +1,26 @@
+"""A new leader's mark: what it shows to readers from its first moment is in the mark before."""
+
+from __future__ import annotations
+
+from tests.replica.conftest import MakeBench
+
+
+def test_a_new_leader_writes_its_mark_first(make_bench: MakeBench) -> None:
+    """A follower's mark may lag behind its high watermark while records stream in; it is brought up to date when the follower leads."""
+    bench = make_bench(3)
+    bench.elect(1)
+    bench.settle()
+    bench.append(1)
+    bench.settle()
+    log = bench.logs[2]
+    marked: list[tuple[int, str]] = []
+    write = log.write_mark
+
+    def spy() -> None:
+        marked.append((log.high_watermark, bench.replicas[2].role))
+        write()
+
+    log.write_mark = spy
+    bench.elect(2)
+    assert marked
+    assert marked[0] == (1, "leader")

@@ -1,0 +1,116 @@
+"""A cluster's folder that is not as it was left: state gone, damaged or old, a node's folder gone, somebody else in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.errors import ConfigError, CorruptError, LockedError
+
+PATIENCE_S = 30.0
+STATE = "replog.controller"
+
+
+def write(path: Path, topic: str, count: int = 10) -> dict[tuple[int, int], bytes]:
+    """A new topic with records; what is where."""
+    with pyreplog.Cluster(path) as cluster:
+        cluster.admin.create_topic(topic, config={"durability": "os"})
+        with cluster.producer() as producer:
+            values = [b"%d" % number for number in range(count)]
+            places = producer.send_many(topic, values).result(PATIENCE_S)
+    return {(place.partition, place.offset): value for place, value in zip(places, values, strict=True)}
+
+
+def read(path: Path, topic: str) -> dict[tuple[int, int], bytes | None]:
+    """What a cluster that is opened now has."""
+    with pyreplog.Cluster(path) as cluster, cluster.consumer(topic) as consumer:
+        return {(record.partition, record.offset): record.value for record in consumer.until_end()}
+
+
+def test_a_cluster_without_its_state_is_refused(tmp_path: Path) -> None:
+    """Where nodes' folders are but no controller state, no new cluster is begun over them; with the file back everything is there."""
+    path = tmp_path / "data"
+    written = write(path, "events")
+    shutil.move(path / STATE, tmp_path / "kept")
+    for _ in range(2):
+        with pytest.raises(CorruptError, match=STATE):
+            pyreplog.Cluster(path)
+        assert not (path / STATE).exists()
+    shutil.move(tmp_path / "kept", path / STATE)
+    assert read(path, "events") == written
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty"])
+def test_damaged_state_is_reported_and_left_alone(tmp_path: Path, damage: str) -> None:
+    """A damaged state file is a CorruptError that names it, and not a byte of the folder's state or records changes."""
+    path = tmp_path / "data"
+    written = write(path, "events")
+    whole = (path / STATE).read_bytes()
+    half = len(whole) // 2
+    damaged = {"flip": whole[:half] + bytes([whole[half] ^ 4]) + whole[half + 1 :], "cut": whole[:half], "empty": b""}[damage]
+    (path / STATE).write_bytes(damaged)
+    with pytest.raises(CorruptError, match=STATE):
+        pyreplog.Cluster(path)
+    assert (path / STATE).read_bytes() == damaged
+    (path / STATE).write_bytes(whole)
+    assert read(path, "events") == written
+
+
+def test_old_state_costs_no_records(tmp_path: Path) -> None:
+    """A controller that comes back with a state from before a topic was made sets the topic's folders aside, whole, and deletes nothing."""
+    path = tmp_path / "data"
+    first = write(path, "first")
+    old = (path / STATE).read_bytes()
+    write(path, "second")
+    logs = {node: (path / f"node-{node}" / "second-0" / "00000000000000000000.log").read_bytes().rstrip(b"\0") for node in (1, 2, 3)}
+    (path / STATE).write_bytes(old)
+    assert read(path, "first") == first
+    for node, content in logs.items():
+        (stray,) = (path / f"node-{node}").glob("second-0.*-stray")
+        assert (stray / "00000000000000000000.log").read_bytes().rstrip(b"\0") == content
+    write(path, "second")
+
+
+def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path) -> None:
+    """How many nodes there are is what the controller knows: a replaced disk is filled again, and fewer nodes are refused."""
+    path = tmp_path / "data"
+    written = write(path, "events")
+    shutil.rmtree(path / "node-3")
+    with pytest.raises(ConfigError, match="3 nodes"):
+        pyreplog.Cluster(path, nodes=2)
+    with pyreplog.Cluster(path) as cluster:
+        assert len(cluster.nodes) == 3
+        cluster._driver.wait_until(
+            lambda: (
+                len(cluster._authority.authority.image.topics) == 1
+                and all(
+                    len(partition.isr) == 3
+                    for topic in cluster._authority.authority.image.topics.values()
+                    for partition in topic.partitions.values()
+                )
+            ),
+            PATIENCE_S,
+            "the new disk in the in-sync set",
+        )
+    assert read(path, "events") == written
+
+
+def test_a_second_process_is_refused(tmp_path: Path) -> None:
+    """While one process has the folder open another gets LockedError with its pid, and disturbs nothing."""
+    path = tmp_path / "data"
+    written = write(path, "events")
+    code = "import sys, pyreplog\ntry:\n    pyreplog.Cluster(sys.argv[1])\nexcept pyreplog.LockedError as error:\n    print(error)\n"
+    with pyreplog.Cluster(path) as cluster:
+        said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, check=True).stdout
+        assert f"pid {os.getpid()}" in said
+        with pytest.raises(LockedError):
+            pyreplog.Cluster(path)
+        with cluster.producer() as producer:
+            place = producer.send("events", b"more").result(PATIENCE_S)
+    assert read(path, "events") == {**written, (place.partition, place.offset): b"more"}
