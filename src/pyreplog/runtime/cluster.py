@@ -76,6 +76,7 @@ class Cluster:
         self._controller_disk = self._make_disk("controller")
         count = _node_count(self._controller_disk, self._path, nodes)
         self._controller_disk.make_directory(self._path)
+        self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
         self._lock: Lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
         self._nodes: list[ClusterNode] = []
         try:

@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.errors import ClosedError, ForkedError, PyreplogError
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import Background, release
 from pyreplog.system import LocalNetwork, LocalTransport
@@ -103,6 +103,8 @@ class Driver:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         """While inside, no machine moves: for taking one away, adding one, or looking at several at once."""
+        if isinstance(self._refusal, ForkedError):
+            raise self._refusal
         with self._exclusive_guard:
             self._exclusive_wanted = True
             try:

@@ -1,0 +1,488 @@
+"""``Cluster`` as a user meets it, on real files."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import polars
+import pytest
+
+import pyreplog
+from pyreplog.ports import Disk
+from pyreplog.record import partition_for_key
+from pyreplog.system import SystemDisk
+from pyreplog.testing import SimDisk
+
+
+def test_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines that the product promises work as printed (without groups, which come later)."""
+    monkeypatch.chdir(tmp_path)
+    with pyreplog.Cluster("data/", nodes=3) as cluster:
+        cluster.admin.create_topic("orders", partitions=4, replication_factor=3, config={"min.insync.replicas": 2})
+        with cluster.producer() as producer:
+            ack = producer.send("orders", b"...", key=b"k")
+            assert ack.result().topic == "orders"
+        with cluster.consumer("orders") as consumer:
+            lines = [(record.topic, record.partition, record.offset, record.value) for record in consumer.poll(timeout=10.0)]
+        assert lines == [("orders", partition_for_key(b"k", 4), 0, b"...")]
+        cluster.nodes[0].kill()
+        with cluster.producer() as producer:
+            for number in range(20):
+                producer.send("orders", b"%d" % number, key=b"%d" % number)
+        assert polars.DataFrame(cluster.scan("orders")).height == 21
+    assert sorted(os.listdir("data")) == ["node-1", "node-2", "node-3", "replog.controller", "replog.controller.lock"]
+
+
+def test_what_is_sent_comes_back(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Keyed records go where murmur2 puts them, in order; all fields come back; metadata names the place."""
+    topic = create(partitions=3)
+    sent: dict[tuple[int, int], tuple[bytes | None, bytes | None]] = {}
+    with cluster.producer() as producer:
+        for number in range(200):
+            key = b"%d" % (number % 7)
+            place = producer.send(topic, b"%d" % number, key=key, headers=[("h", b"x")], timestamp=number).result(10)
+            assert place.partition == partition_for_key(key, 3)
+            assert (place.topic, place.timestamp) == (topic, number)
+            sent[place.partition, place.offset] = (key, b"%d" % number)
+        place = producer.send(topic, None, partition=2).result(10)
+        sent[2, place.offset] = (None, None)
+    with cluster.consumer(topic) as consumer:
+        records = list(consumer.until_end())
+    assert {(record.partition, record.offset): (record.key, record.value) for record in records} == sent
+    assert records[0].headers == (("h", b"x"),)
+    for partition in range(3):
+        offsets = [record.offset for record in records if record.partition == partition]
+        assert offsets == list(range(len(offsets)))
+
+
+def test_send_many(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Many at once: one Ack each, in order; keys spread as singly; results agree with what is read; wrong input is refused."""
+    topic = create(partitions=4)
+    values = [b"%d" % number for number in range(1000)]
+    keys = [b"%d" % (number % 50) if number % 3 else None for number in range(1000)]
+    with cluster.producer(batch_size_max=2000) as producer:
+        acks = producer.send_many(topic, values, keys=keys, timestamps=list(range(1000)))
+        places = acks.result(10)
+        assert len(acks) == 1000
+        assert acks.done()
+        assert [acks[5].result(), acks[-1].result(), *[ack.result() for ack in acks[10:12]]] == [places[5], places[-1], *places[10:12]]
+        assert [ack.offset for ack in acks] == [place.offset for place in places]
+        for key, place in zip(keys, places, strict=True):
+            assert key is None or place.partition == partition_for_key(key, 4)
+        assert [place.timestamp for place in places] == list(range(1000))
+        plain = producer.send_many(topic, iter(values), partition=1)
+        plain.wait(10)
+        assert [ack.offset for ack in plain] == list(range(plain[0].offset or 0, (plain[0].offset or 0) + 1000))
+        assert len(producer.send_many(topic, [])) == 0
+        for wrong in ("text", b"bytes"):
+            with pytest.raises(TypeError, match="list"):
+                producer.send_many(topic, wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="2 keys"):
+            producer.send_many(topic, [b"x"], keys=[b"a", b"b"])
+    with cluster.consumer(topic) as consumer:
+        found = {(record.partition, record.offset): record.value for record in consumer.until_end()}
+    assert [found[place.partition, place.offset] for place in places] == values
+
+
+@pytest.mark.parametrize("acks", ["all", -1, 1, 0])
+def test_acks(cluster: pyreplog.Cluster, create: Callable[..., str], acks: Any) -> None:
+    """Every kind of acknowledgement: the record arrives; with 0 nobody says where."""
+    topic = create()
+    with cluster.producer(acks) as producer:
+        place = producer.send(topic, b"x").result(10)
+        assert place.offset == (-1 if acks == 0 else 0)
+    with cluster.consumer(topic) as consumer:
+        assert [record.value for record in consumer.poll(10)] == [b"x"]
+
+
+def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Each mistake is a typed error that says what is wrong, and the cluster goes on."""
+    topic = create()
+    with cluster.producer() as producer:
+        for use, error, words in (
+            (lambda: producer.send(topic, "text"), TypeError, "encode"),  # type: ignore[arg-type]
+            (lambda: producer.send(topic, b"x", key="text"), TypeError, "encode"),  # type: ignore[arg-type]
+            (lambda: producer.send("other", b"x"), pyreplog.UnknownTopicError, "other"),
+            (lambda: producer.send(topic, b"x", partition=1), pyreplog.UnknownTopicError, "partitions 0 to 0"),
+            (lambda: producer.send(topic, bytes(2_000_000)), pyreplog.MessageTooLargeError, "1048588"),
+            (lambda: producer.send(5, b"x"), TypeError, "topic"),  # type: ignore[arg-type]
+            (lambda: cluster.producer(2), pyreplog.ConfigError, "acks"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer("other"), pyreplog.UnknownTopicError, "other"),
+            (lambda: cluster.consumer(topic, auto_offset_reset="start"), pyreplog.ConfigError, "earliest"),  # type: ignore[arg-type]
+            (lambda: cluster.scan("other"), pyreplog.UnknownTopicError, "other"),
+            (lambda: cluster.leader("other"), pyreplog.UnknownTopicError, "other"),
+            (lambda: cluster.admin.describe("other"), pyreplog.UnknownTopicError, "other"),
+            (lambda: cluster.admin.create_topic(topic), pyreplog.TopicExistsError, topic),
+            (lambda: cluster.admin.create_topic("a/b"), pyreplog.InvalidTopicError, "a/b"),
+            (lambda: cluster.admin.create_topic("new", partitions=0), pyreplog.ConfigError, "partitions"),
+            (lambda: cluster.admin.create_topic("new", replication_factor=4), pyreplog.PyreplogError, "4"),
+            (lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}), pyreplog.ConfigError, "segment.bytes"),
+        ):
+            with pytest.raises(error, match=words):
+                use()
+        assert producer.send(topic, b"fine").result(10).offset == 0
+    assert cluster.admin.topics() == [topic]
+
+
+def test_topics(cluster: pyreplog.Cluster) -> None:
+    """A topic is described as it was made; ``min.insync.replicas`` is a majority unless given."""
+    made = cluster.admin.create_topic("orders", partitions=2, config={"segment.bytes": 4096})
+    assert made == cluster.admin.describe("orders")
+    assert made.config["segment.bytes"] == "4096"
+    assert made.config["min.insync.replicas"] == "2"
+    assert [entry.replicas and len(entry.isr) for entry in made.partitions] == [3, 3]
+    leader = cluster.leader("orders", 1)
+    assert leader is not None
+    assert leader.node_id == made.partitions[1].leader
+    assert leader.leads("orders", 1)
+    assert not cluster.nodes[leader.node_id % 3].leads("orders", 1)
+    assert cluster.admin.topics() == ["orders"]
+
+
+def test_positions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Seeking by offset, time and to both ends; assignment by topic, topics and partitions; polling what is not there."""
+    topic, other = create("one", partitions=2), create("two")
+    with cluster.producer() as producer:
+        producer.send_many(topic, [b"%d" % number for number in range(10)], partition=0, timestamps=[number * 100 for number in range(10)])
+        producer.send(other, b"x")
+        producer.flush()
+    with cluster.consumer([(topic, 0)]) as consumer:
+        assert consumer.position(topic, 0) == 0
+        assert consumer.end_offset(topic, 0) == 10
+        assert len(consumer.poll(10, count_max=3)) == 3
+        assert consumer.position(topic, 0) == 3
+        assert consumer.seek(topic, 0, timestamp=450) == 5
+        assert [record.offset for record in consumer.poll(10)] == [5, 6, 7, 8, 9]
+        assert consumer.seek(topic, 0, timestamp=901) == 10
+        assert consumer.poll(0.01) == []
+        assert consumer.poll() == []
+        consumer.seek_to_beginning()
+        assert next(iter(consumer)).offset == 0
+        consumer.seek_to_end()
+        assert list(consumer.until_end()) == []
+        with pytest.raises(LookupError):
+            consumer.seek(topic, 1, 0)
+        consumer.assign([topic, other])
+        assert len(consumer.assignment) == 3
+        assert [record.topic for record in consumer.until_end()] == [other]
+    with cluster.consumer(topic, auto_offset_reset="latest") as consumer:
+        assert consumer.position(topic, 0) == 10
+    with cluster.consumer([(topic, 0)], auto_offset_reset="none") as consumer:
+        consumer.seek(topic, 0, 50)
+        with pytest.raises(pyreplog.OffsetOutOfRangeError, match="50"):
+            consumer.poll(10)
+
+
+def test_a_cluster_goes_on_from_its_folder(tmp_path: Path) -> None:
+    """Closed and opened again it has its topics and records; the number of nodes is remembered, may grow, and never shrinks."""
+    for life in range(3):
+        with pyreplog.Cluster(tmp_path / "data", nodes=2 if life == 0 else None) as cluster:
+            if life == 0:
+                cluster.admin.create_topic("events", config={"durability": "os"})
+            assert len(cluster.nodes) == 2
+            with cluster.producer() as producer:
+                assert producer.send("events", b"x").result(20).offset == life
+    with pytest.raises(pyreplog.ConfigError, match="2 nodes"):
+        pyreplog.Cluster(tmp_path / "data", nodes=1)
+    with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+        cluster.admin.create_topic("wide", replication_factor=3, config={"durability": "os"})
+        assert cluster.admin.topics() == ["events", "wide"]
+
+
+def test_wrong_folders(tmp_path: Path) -> None:
+    """A file, a single log, nonsense for ``nodes``: refused, and nothing is left behind."""
+    (tmp_path / "file").write_bytes(b"")
+    with pyreplog.open_log(tmp_path / "log"):
+        pass
+    for name in ("file", "log"):
+        with pytest.raises(pyreplog.ConfigError, match=name):
+            pyreplog.Cluster(tmp_path / name)
+    for nodes in (0, -1, "3", 2.0, True):
+        with pytest.raises(pyreplog.ConfigError, match="nodes"):
+            pyreplog.Cluster(tmp_path / "new", nodes=nodes)  # type: ignore[arg-type]
+    assert not (tmp_path / "new").exists()
+
+
+def test_second_opening_is_refused(cluster: pyreplog.Cluster, tmp_path: Path) -> None:
+    """In this process and in another, with the holder's pid; the first goes on."""
+    with pytest.raises(pyreplog.LockedError, match=f"pid {os.getpid()}"):
+        pyreplog.Cluster(tmp_path / "data")
+    code = f"import pyreplog\ntry: pyreplog.Cluster({str(tmp_path / 'data')!r})\nexcept pyreplog.LockedError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert f"pid {os.getpid()}" in done.stdout
+    assert cluster.admin.topics() == []
+
+
+def test_closing(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Closing sends what producers hold; afterwards everything says ClosedError; twice is harmless."""
+    topic = create()
+    producer = cluster.producer()
+    consumer = cluster.consumer(topic)
+    ack = producer.send(topic, b"x")
+    cluster.close()
+    cluster.close()
+    assert ack.offset == 0
+    for use in (
+        lambda: producer.send(topic, b"x"),
+        lambda: consumer.poll(),
+        lambda: cluster.producer(),
+        lambda: cluster.consumer(topic),
+        lambda: cluster.admin,
+        lambda: cluster.scan(topic),
+        lambda: cluster.__enter__(),
+    ):
+        with pytest.raises(pyreplog.ClosedError):
+            use()
+    producer.close()
+    consumer.close()
+    assert "closed" in repr(cluster)
+
+
+def test_exit_closes(tmp_path: Path) -> None:
+    """A program that ends without closing loses nothing that it sent, and ends in order."""
+    code = f"""
+import pyreplog
+cluster = pyreplog.Cluster({str(tmp_path / "data")!r})
+cluster.admin.create_topic("events")
+producer = cluster.producer()
+producer.send("events", b"last words")
+"""
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert "Traceback" not in done.stderr
+    assert all((tmp_path / "data" / f"node-{number}" / ".kafka_cleanshutdown").exists() for number in (1, 2, 3))
+    with pyreplog.Cluster(tmp_path / "data") as cluster, cluster.consumer("events") as consumer:
+        assert [record.value for record in consumer.until_end()] == [b"last words"]
+
+
+def test_child_of_a_fork(tmp_path: Path) -> None:
+    """The child gets ForkedError or ClosedError, never hangs, and the parent goes on undisturbed."""
+    code = f"""
+import os, pyreplog
+cluster = pyreplog.Cluster({str(tmp_path / "data")!r})
+cluster.admin.create_topic("events", config={{"durability": "os"}})
+producer = cluster.producer()
+producer.send("events", b"before").result(10)
+consumer = cluster.consumer("events")
+child = os.fork()
+if child == 0:
+    caught = 0
+    for use in (
+        lambda: producer.send("events", b"x").result(5),
+        lambda: producer.send_many("events", [b"x"]).wait(5),
+        lambda: consumer.poll(5),
+        lambda: cluster.admin.topics(),
+        lambda: cluster.producer(),
+        lambda: cluster.nodes[0].kill(),
+    ):
+        try:
+            use()
+        except (pyreplog.ForkedError, pyreplog.ClosedError) as error:
+            caught += 1
+    cluster.close()
+    os._exit(caught)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+producer.send("events", b"after").result(10)
+print(status, [record.value.decode() for record in consumer.until_end()])
+cluster.close()
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.strip() == "6 ['before', 'after']", done.stderr
+
+
+def test_acks_can_be_awaited(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """``await`` on one, many and all, with nobody else driving; the loop goes on meanwhile."""
+    topic = create(partitions=2)
+
+    async def main() -> None:
+        with cluster.producer() as producer:
+            assert (await producer.send(topic, b"x", partition=0)).offset == 0
+            ticks = 0
+
+            async def tick() -> None:
+                nonlocal ticks
+                while True:
+                    ticks += 1
+                    await asyncio.sleep(0)
+
+            ticking = asyncio.ensure_future(tick())
+            acks = [producer.send(topic, b"%d" % number, partition=1) for number in range(100)]
+            assert [(await ack).offset for ack in acks] == list(range(100))
+            assert len(await producer.send_many(topic, [b"y"] * 100)) == 100
+            ticking.cancel()
+            assert ticks > 0
+
+    asyncio.run(main())
+
+
+# --------------------------------------------------------------------------------------------------------------------- failing disks
+
+
+def test_a_node_whose_disk_fails_leaves(tmp_path: Path) -> None:
+    """When the leader's sync fails the others go on with everything acknowledged; restarted on a healed disk it comes back."""
+    disks: dict[str, SimDisk] = {}
+
+    def make(name: str) -> Disk:
+        return disks.setdefault(name, SimDisk())
+
+    with pyreplog.Cluster("/data", disk=make) as cluster:
+        cluster.admin.create_topic("events")
+        with cluster.producer() as producer:
+            acknowledged = {producer.send("events", b"%d" % number).result(20).offset: b"%d" % number for number in range(10)}
+            leader = cluster.leader("events")
+            assert leader is not None
+            fault = disks[f"node-{leader.node_id}"].fail("sync", "*.log", times=None)
+            for number in range(10, 20):
+                try:
+                    acknowledged[producer.send("events", b"%d" % number).result(20).offset] = b"%d" % number
+                except pyreplog.OutcomeUnknownError:
+                    pass
+            assert fault.hits
+            assert len(acknowledged) >= 15
+            assert isinstance(leader.failure, pyreplog.StorageError)
+            successor = cluster.leader("events")
+            assert successor is not None
+            assert successor.node_id != leader.node_id
+            disks[f"node-{leader.node_id}"].clear_faults()
+            leader.restart()
+            assert leader.failure is None
+            assert producer.send("events", b"healed").result(20).offset not in acknowledged
+        with cluster.consumer("events") as consumer:
+            found = {record.offset: record.value for record in consumer.until_end()}
+        assert acknowledged.items() <= found.items()
+
+
+def test_full_disk_of_one_node(tmp_path: Path) -> None:
+    """A follower without room does not stop the others, and nothing acknowledged is lost."""
+    disks: dict[str, SimDisk] = {}
+
+    def make(name: str) -> Disk:
+        return disks.setdefault(name, SimDisk())
+
+    with pyreplog.Cluster("/data", disk=make) as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+        leader = cluster.leader("events")
+        assert leader is not None
+        follower = cluster.nodes[leader.node_id % 3]
+        disks[f"node-{follower.node_id}"].fail("write", "*.log", times=None, error=errno.ENOSPC)
+        with cluster.producer() as producer:
+            places = producer.send_many("events", [b"%d" % number for number in range(100)]).result(20)
+        assert [place.offset for place in places] == list(range(100))
+
+
+def test_unclean_power_loss_of_all(tmp_path: Path) -> None:
+    """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
+    for seed in range(5):
+        chance = Random(seed)
+        disks: dict[str, SimDisk] = {}
+
+        def make(name: str, disks: dict[str, SimDisk] = disks) -> Disk:
+            return disks.setdefault(name, SimDisk())
+
+        cluster = pyreplog.Cluster("/data", disk=make)
+        cluster.admin.create_topic("events", partitions=2)
+        with cluster.producer() as producer:
+            places = producer.send_many("events", [b"%d" % number for number in range(chance.randrange(1, 50))]).result(20)
+            producer.send_many("events", [b"not waited for"] * 10)
+            crashed = {name: disk.crash(chance) for name, disk in disks.items()}
+        cluster.close()
+        disks.clear()
+        disks.update(crashed)
+        with pyreplog.Cluster("/data", disk=make) as cluster, cluster.consumer("events") as consumer:
+            found = {(record.partition, record.offset): record.value for record in consumer.until_end()}
+        assert {(place.partition, place.offset): b"%d" % number for number, place in enumerate(places)}.items() <= found.items()
+
+
+# ------------------------------------------------------------------------------------------------------------------------- who drives
+
+
+def test_nobody_waits_behind_another(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """One thread drives while it waits for a record that does not come; others' sends are answered meanwhile; at last it gets its record."""
+    quiet, busy = create("quiet"), create("busy")
+    got: list[pyreplog.Record] = []
+    consumer = cluster.consumer(quiet)
+    waiting = threading.Thread(target=lambda: got.extend(consumer.poll(30)))
+    waiting.start()
+    with cluster.producer() as producer:
+        for number in range(50):
+            assert producer.send(busy, b"x").result(10).offset == number
+        assert not got
+        producer.send(quiet, b"at last").result(10)
+        waiting.join(10)
+    assert [record.value for record in got] == [b"at last"]
+
+
+def test_the_drive_is_handed_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Of many threads that wait, whoever drives may be answered first: the others are answered all the same, each only once."""
+    topic = create(partitions=3)
+    offsets: list[tuple[int, int]] = []
+    with cluster.producer() as producer:
+
+        def work(number: int) -> None:
+            for turn in range(50):
+                place = producer.send(topic, b"%d/%d" % (number, turn)).result(20)
+                offsets.append((place.partition, place.offset))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive()
+    assert len(set(offsets)) == len(offsets) == 300
+
+
+def test_nobody_needs_to_wait(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """What is sent and never asked after arrives by itself."""
+    topic = create()
+    producer = cluster.producer()
+    ack = producer.send(topic, b"x")
+    event = threading.Event()
+
+    async def main() -> None:
+        await ack
+        event.set()
+
+    asyncio.run(main())
+    assert event.is_set()
+    with pyreplog.open_log(cluster.path, mode="r", topic=topic) as reader:
+        assert [record.value for record in reader] == [b"x"]
+
+
+def test_a_timeout_is_no_failure(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """With too few replicas a record waits: ``result`` times out, and once a replica is back the same Ack has its offset."""
+    topic = create()
+    leader = cluster.leader(topic)
+    assert leader is not None
+    others = [node for node in cluster.nodes if node is not leader]
+    with cluster.producer() as producer:
+        producer.send(topic, b"warm").result(10)
+        for node in others:
+            node.kill()
+        ack = producer.send(topic, b"x")
+        with pytest.raises(TimeoutError):
+            ack.result(0.05)
+        assert not ack.done()
+        others[0].restart()
+        assert ack.result(20).offset == 1
+
+
+def test_system_disks_are_made_for_each_node(tmp_path: Path) -> None:
+    """``disk=`` is asked once for each node and the controller, by name."""
+    names: list[str] = []
+
+    def make(name: str) -> Disk:
+        names.append(name)
+        return SystemDisk()
+
+    with pyreplog.Cluster(tmp_path / "data", disk=make):
+        pass
+    assert names == ["controller", "node-1", "node-2", "node-3"]
