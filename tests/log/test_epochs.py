@@ -10,6 +10,7 @@ from pyreplog.errors import CorruptError, InternalError
 from pyreplog.log import EpochCache
 from pyreplog.log.epochs import read_epochs, write_epochs
 from pyreplog.log.layout import INT64_MAX
+from pyreplog.values import EpochEntry
 from tests.log.conftest import Place
 from tests.oracle.epochs import SlowEpochs
 
@@ -24,10 +25,9 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_it_agrees_with_its_slow_twin(steps: list[tuple[object, ...]]) -> None:
-    """After any steps the entries and every answer are those of the slow twin, and each step says whether it changed anything."""
-    cache, twin = EpochCache(), SlowEpochs()
+def compare(cache: EpochCache, steps: list[tuple[object, ...]]) -> None:
+    """Carry out ``steps`` on ``cache`` and on the slow twin, and compare everything they say."""
+    twin = SlowEpochs()
     for name, *values in steps:
         before = cache.entries
         changed = getattr(cache, str(name))(*values)
@@ -40,6 +40,34 @@ def test_it_agrees_with_its_slow_twin(steps: list[tuple[object, ...]]) -> None:
         assert cache.epoch_for_offset(epoch) == twin.epoch_for_offset(epoch)
         assert cache.previous(epoch) == max((e for e, _ in twin.entries if e < epoch), default=-1)
     assert EpochCache.parse(cache.format()) == cache
+
+
+@given(STEPS)
+def test_it_agrees_with_its_slow_twin(steps: list[tuple[object, ...]]) -> None:
+    """After any steps the entries and every answer are those of the slow twin, and each step says whether it changed anything."""
+    compare(EpochCache(), steps)
+
+
+class EndOffByOne(EpochCache):
+    """A planted bug: an epoch that is not the latest ends one offset late."""
+
+    def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
+        found = super().end_offset_for(epoch, end_offset)
+        return found if epoch == self.latest or found.epoch < 0 else found._replace(start_offset=found.start_offset + 1)
+
+
+class KeepsLaterEntries(EpochCache):
+    """A planted bug: an entry that begins exactly at the cut stays."""
+
+    def truncate_from_end(self, offset: int) -> bool:
+        return super().truncate_from_end(offset + 1)
+
+
+@pytest.mark.parametrize("bug", [EndOffByOne, KeepsLaterEntries])
+def test_a_planted_bug_is_caught(bug: type[EpochCache]) -> None:
+    """The slow twin tells an epoch's end that is off by one, and a cut that is."""
+    with pytest.raises(AssertionError):
+        compare(bug(), [("assign", 0, 0), ("assign", 1, 5), ("assign", 2, 9), ("truncate_from_end", 9), ("assign", 4, 9)])
 
 
 @given(STEPS, STEPS)

@@ -656,6 +656,9 @@ def test_a_leader_epoch_never_falls(place: Place) -> None:
     log.become_leader(5)
     with pytest.raises(InternalError):
         log.become_leader(4)
+    with pytest.raises(InternalError):
+        log.append_as_leader(batch(1), 4)
+    assert log.epochs.entries == [(0, 0), (5, 40)]
     log.close(clean=True)
 
 

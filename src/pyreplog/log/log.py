@@ -339,7 +339,7 @@ class Log:
             raise MessageTooLargeError(self._too_large(size))
         base = self.end_offset
         if leader_epoch != self.epochs.latest:
-            self._assign_epoch(leader_epoch, base)
+            self.become_leader(leader_epoch)
         stamp(view, base, leader_epoch)
         header_count = header.record_count
         next_offset = base + header_count
