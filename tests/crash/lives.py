@@ -34,12 +34,12 @@ Content = tuple[tuple[int, bytes], ...]
 
 
 class Fact(NamedTuple):
-    """Told before it is done (``tried``, ``showing``, ``cut``, ``removing``) or once it is (the others).
+    """Told before it is done (``tried``, ``showing``, ``cut``, ``removing``, ``configuring``) or once it is (the others).
 
     ``made``: the partition is there. ``tried``: the log may have ``content`` from now on. ``acked``: what ``content`` has below ``end``
-    survives what the durability says; ``synced``: it survives power loss in any case. ``showing``: readers may see below ``end``. ``cut``:
-    of what was promised, that above ``end`` may go. ``removing``: the partition may go. ``failed``: the disk refused, and the page cache is
-    not what it has.
+    survives what the durability says; ``synced``: it survives power loss in any case. ``showing``: readers may see below ``end``.
+    ``cut``: of what was promised, that above ``end`` may go. ``removing``: the partition may go. ``configured``: segment.bytes is
+    ``end``. ``failed``: the disk refused, and the page cache is not what it has.
     """
 
     kind: str
@@ -197,9 +197,11 @@ def os_log(disk: SimDisk, facts: list[Fact]) -> None:
             life.sync()
         if number == 5:
             life.checkpoint()
-    life.follow(2, 3, tag=b"b")
+    for _ in range(3):
+        life.follow(2, tag=b"b")
     life.cut(life.log.high_watermark)
-    life.follow(3, 3, size=100, tag=b"c")
+    for _ in range(3):
+        life.follow(3, tag=b"c")  # as large as those that were cut
     life.show(life.log.end_offset - 2)
     life.cut(5)
     life.follow(6, 3, size=40, tag=b"d")
@@ -221,7 +223,9 @@ def cycles(disk: SimDisk, facts: list[Fact]) -> None:
             other.become_leader(0)
             other.append_as_leader(batch(1), 0)
         else:
+            facts.append(Fact("configuring", 1300 + number))
             life.log.update_config(LogConfig(segment_bytes=1300 + number, index_interval_bytes=100))
+            facts.append(Fact("configured", 1300 + number))
         life.close()
     life = Life(disk, facts, "sync", seed=4)
     life.lead(9)
@@ -268,9 +272,20 @@ def stubborn(disk: SimDisk, facts: list[Fact]) -> None:
     life.close()
 
 
+def replaced(disk: SimDisk, facts: list[Fact]) -> None:
+    """``os``: a follower's batches are cut and others of the same size follow, and nothing is synced in between."""
+    life = Life(disk, facts, "os", segment_size=5000)
+    for _ in range(6):
+        life.follow(0, tag=b"a")
+    life.sync()
+    life.cut(4)
+    for _ in range(3):
+        life.follow(2, tag=b"b")
+
+
 Workload = Callable[[SimDisk, list[Fact]], None]
 LIVES: Final[tuple[Workload, ...]] = (sync_log, os_log, cycles, stubborn)
-DURABILITY: Final[dict[Workload, str]] = {sync_log: "sync", os_log: "os", cycles: "sync", stubborn: "os"}
+DURABILITY: Final[dict[Workload, str]] = {replaced: "os", sync_log: "sync", os_log: "os", cycles: "sync", stubborn: "os"}
 
 
 # -- the check --
@@ -291,12 +306,13 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str, *, again: float
             assert not any(fact.kind == "made" for fact in facts) or any(fact.kind == "removing" for fact in facts), "the partition is gone"
             return
         start = log.start_offset
-        assert start <= log.high_watermark <= log.flushed_offset or durability == "os" and log.high_watermark <= log.end_offset
+        assert start <= log.high_watermark <= log.flushed_offset or (durability == "os" and log.high_watermark <= log.end_offset)
         content = content_of(raw(log))
         _check_content(content, facts, start, "the log")
         _check_promises(disk, content, facts, durability, log.recovery.poisoned)
         if _survived(disk, facts) and not log.recovery.poisoned:
             assert log.high_watermark >= seen, f"the high watermark fell from {seen} to {log.high_watermark}"
+        _check_config(log.config.segment_bytes, facts)
         if durability == "sync":
             assert not log.incomplete, "incomplete"
         assert not _survived(disk, facts) or log.recovery.poisoned or not log.incomplete
@@ -375,6 +391,17 @@ def _check_promises(disk: SimDisk, content: Content, facts: Sequence[Fact], dura
             assert list(content[: len(kept)]) == kept, (
                 f"lost: {kept[-1][0]} is promised, the log ends at {content[-1][0] if content else 0}"
             )
+
+
+def _check_config(segment_size: int, facts: Sequence[Fact]) -> None:
+    possible = set()
+    for fact in facts:
+        if fact.kind == "configured":
+            possible = {fact.end}
+        elif fact.kind == "configuring":
+            possible.add(fact.end)
+    if any(fact.kind == "configured" for fact in facts):
+        assert segment_size in possible, f"the settings went back: segment.bytes is {segment_size}, not one of {sorted(possible)}"
 
 
 def begins(whole: Content, part: Content, start: int) -> bool:

@@ -19,6 +19,7 @@ from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, cycles
 
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
+COMMAND: Final = ".venv/bin/python -m pytest 'tests/crash/test_lives.py"
 EVERY: Final[dict[Workload, int]] = {cycles: 61}  # it makes many calls
 
 
@@ -39,13 +40,13 @@ def crashes(life: Workload, seed: int, *, damages: int, thorough: float, again: 
 
 def errors(life: Workload, seed: int, *, every: int, first: int) -> CrashReport:
     """Its refused calls."""
-    replay = f"REPLOG_CRASH_SEED={seed} .venv/bin/python -m pytest 'tests/crash/test_lives.py::test_no_refusal_breaks_a_promise[{life.__name__}]'"
+    replay = f"REPLOG_CRASH_SEED={seed} {COMMAND}::test_no_refusal_breaks_a_promise[{life.__name__}]'"
     return error_points(life, checking(life, 0.0), seed=seed, damages=1, every=every, first=first, replay=replay)
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 def test_no_end_breaks_a_promise(life: Workload) -> None:
-    """After power loss or a kill at any call, and again while that is repaired: what was promised is there, byte for byte, and nothing else."""
+    """After power loss or a kill at any call, and again while that is repaired: all that was promised is there, and nothing but it."""
     print(f"REPLOG_CRASH_SEED={SEED}")
     report = crashes(life, SEED, damages=3, thorough=0.005, again=0.3, every=3)
     assert report.states > 200
@@ -54,7 +55,7 @@ def test_no_end_breaks_a_promise(life: Workload) -> None:
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 def test_no_refusal_breaks_a_promise(life: Workload) -> None:
-    """Whichever call the disk refuses, once or for ever, for whatever reason: a typed error, a poisoned log after a failed sync, no promise broken."""
+    """Whichever call the disk refuses, once or for ever: a typed error, a poisoned log after a failed sync, no promise broken."""
     print(f"REPLOG_CRASH_SEED={SEED}")
     every = EVERY.get(life, 20)
     report = errors(life, SEED, every=every, first=1 + SEED % every)

@@ -1,0 +1,183 @@
+"""Bugs of durability put in on purpose: crash points or failing calls find each, for the right reason; without it the same run passes."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import pytest
+
+from pyreplog.errors import StorageError
+from pyreplog.log import Log, epochs, identity, incarnation, loader, segments, settings, snapshot
+from pyreplog.log.segment import scan_segment
+from pyreplog.ports import Buffer, Disk
+from pyreplog.testing.crash import CrashFailure, crash_points, error_points
+from pyreplog.testing.disk import SimDisk, SimFile
+from tests.crash import lives
+from tests.crash.lives import DURABILITY, Workload, check, cycles, os_log, replaced, sync_log
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+REAL_SYNC_DIRECTORY: Final = SimDisk.sync_directory
+REAL_WRITE_AT: Final = SimFile.write_at
+
+
+def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: bool = True, named: bool = True) -> None:
+    """Small files replaced by other steps."""
+
+    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+        temporary = path if in_place else path + ".tmp"
+        file = disk.create(temporary) if disk.stat(temporary) is None else disk.open(temporary, write=True)
+        file.truncate(0)
+        file.write_at(0, [content])
+        if synced:
+            file.sync()
+        file.close()
+        if not in_place:
+            disk.rename(temporary, path)
+        if named:
+            disk.sync_directory(path.rpartition("/")[0])
+
+    for module in (snapshot, identity, incarnation, settings, epochs):
+        if hasattr(module, "replace_file"):
+            patch.setattr(module, "replace_file", replace)
+
+
+def checksum_not_checked_on_recovery(patch: pytest.MonkeyPatch) -> None:
+    """Recovery believes headers."""
+    patch.setattr(loader, "scan_segment", lambda *arguments, **options: scan_segment(*arguments, **{**options, "check_crc": False}))
+
+
+def mark_advanced_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """The durable mark says what was written, not what was synced."""
+    patch.setattr(Log, "write_mark", lambda log: log._mark.write(log.end_offset, log.high_watermark, log.start_offset))
+
+
+def state_files_in_place(patch: pytest.MonkeyPatch) -> None:
+    """Checkpoints and settings are overwritten."""
+    _replacing(patch, in_place=True)
+
+
+def rename_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
+    """The new name of a state file is not made durable."""
+    _replacing(patch, named=False)
+
+
+def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
+    """A state file is renamed before its content is durable."""
+    _replacing(patch, synced=False)
+
+
+def new_segment_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
+    """The names of a segment that a roll made are not made durable."""
+
+    def sync_directory(disk: SimDisk, directory: str) -> None:
+        if sum(name.endswith(".log") for name in disk._folder(directory).entries) < 2:
+            REAL_SYNC_DIRECTORY(disk, directory)
+
+    patch.setattr(SimDisk, "sync_directory", sync_directory)
+
+
+def rolled_segments_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """A sync is on the newest file only."""
+    patch.setattr(segments.Segments, "unsynced", lambda _: [])
+
+
+def truncation_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """What follows a truncation may reach the disk before it."""
+    real = SimFile.sync
+
+    def sync(file: SimFile) -> None:
+        if not file.path.endswith(".log"):
+            real(file)
+
+    patch.setattr(SimFile, "sync", sync)
+
+
+def acknowledged_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """The log is told of a sync that has only begun."""
+
+    def sync(disk: Disk, log: Log) -> None:
+        plan = log.sync_plan()
+        if plan is not None:
+            log.synced(plan.upto, plan.generation)
+
+    patch.setattr(lives, "sync", sync)
+
+
+def failed_sync_swallowed(patch: pytest.MonkeyPatch) -> None:
+    """A sync that failed counts like one that did not."""
+
+    def sync(disk: Disk, log: Log) -> None:
+        plan = log.sync_plan()
+        if plan is not None:
+            for file in plan.files:
+                try:
+                    file.sync()
+                except StorageError:
+                    pass
+            log.synced(plan.upto, plan.generation)
+
+    patch.setattr(lives, "sync", sync)
+
+
+def short_write_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A write that only went in part counts as a whole one."""
+
+    def write_at(file: SimFile, position: int, parts: list[Buffer]) -> None:
+        try:
+            REAL_WRITE_AT(file, position, parts)
+        except StorageError:
+            pass
+
+    patch.setattr(SimFile, "write_at", write_at)
+
+
+def _crashes(life: Workload) -> None:
+    for seed in range(3):
+        checking = partial(check, durability=DURABILITY[life], again=0.1)
+        crash_points(life, checking, seed=seed, damages=4, compound=0, kills=False, every=3, first=seed)
+
+
+def _many_crashes(life: Workload) -> None:
+    crash_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=1, damages=30, compound=0, kills=False)
+
+
+def _refusals(life: Workload) -> None:
+    error_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=3, damages=3, errors=[errno.EIO], every=3, first=1)
+
+
+BUGS: Final[list[tuple[Patch, Callable[[Workload], None], Workload, str]]] = [
+    (checksum_not_checked_on_recovery, _crashes, sync_log, "checksum"),
+    (mark_advanced_before_the_sync, _crashes, sync_log, "damaged: .*(before what was synced|damaged|missing)"),
+    (state_files_in_place, _crashes, cycles, "settings went back|incomplete|damaged"),
+    (rename_without_directory_sync, _crashes, cycles, "settings went back"),
+    (rename_without_sync, _crashes, sync_log, "damaged: .*partition.metadata"),
+    (new_segment_without_directory_sync, _crashes, sync_log, "lost|before what was synced"),
+    (rolled_segments_not_synced, _crashes, sync_log, "lost"),
+    (truncation_not_synced, _many_crashes, replaced, "what never was"),
+    (acknowledged_before_the_sync, _crashes, sync_log, "lost|before what was synced"),
+    (failed_sync_swallowed, _refusals, sync_log, "a gap|damaged: .*CorruptLogError|lost"),
+    (short_write_ignored, _refusals, os_log, "is acknowledged|lost|damaged"),
+]
+
+
+@pytest.mark.parametrize(("bug", "run", "life", "message"), BUGS, ids=[bug.__name__ for bug, *_ in BUGS])
+def test_it_is_caught(bug: Patch, run: Callable[[Workload], None], life: Workload, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some state breaks a promise, and the check says which."""
+    bug(monkeypatch)
+    with pytest.raises(CrashFailure) as caught:
+        run(life)
+    cause = caught.value.__cause__
+    assert re.search(message, str(cause), re.DOTALL), cause
+
+
+RUNS: Final = list(dict.fromkeys((run, life) for _, run, life, _ in BUGS))
+
+
+@pytest.mark.parametrize(("run", "life"), RUNS, ids=[f"{run.__name__}-{life.__name__}" for run, life in RUNS])
+def test_without_it_the_same_run_passes(run: Callable[[Workload], None], life: Workload) -> None:
+    """The code as it is breaks none."""
+    run(life)
