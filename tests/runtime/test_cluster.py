@@ -405,7 +405,7 @@ def test_unclean_power_loss_of_all(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_behind_another(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
-    """One thread drives while it waits for a record that does not come; others' sends are answered meanwhile; at last it gets its record."""
+    """A thread drives while it waits for a record that does not come; others' sends are answered meanwhile; it gets its record at last."""
     quiet, busy = create("quiet"), create("busy")
     got: list[pyreplog.Record] = []
     consumer = cluster.consumer(quiet)

@@ -262,7 +262,7 @@ class GatedDisk(SystemDisk):
         """A file that waits, if it is a segment."""
         file = super().create(path, size)
         if path.endswith(".log"):
-            file.__class__ = GatedFile  # type: ignore[assignment]
+            file.__class__ = GatedFile
         return file
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from random import Random
+from typing import Any
 
 import pyreplog
 
@@ -18,7 +19,7 @@ def say(text: str) -> None:
     os.write(1, text.encode() + b"\n")
 
 
-def write_log(path: str, durability: str, random: Random) -> None:
+def write_log(path: str, durability: Any, random: Random) -> None:
     """Append in all three ways, for ever."""
     config = {"segment.bytes": 20_000}
     with pyreplog.open_log(path, durability=durability, config=config) as log:

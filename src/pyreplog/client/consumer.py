@@ -55,6 +55,10 @@ _PASSING: Final = frozenset(
 """Refusals after which to ask who leads and try again."""
 
 
+BACKOFFS_CORRUPT: Final = 5
+"""After damaged bytes the pause is that after so many failures."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerConfig:
     """A consumer's settings. Sizes in bytes, times in ms."""
@@ -237,8 +241,19 @@ class Consumer:
                 if not state.batches:
                     return
                 batch = state.batches.popleft()
-                batch.check_crc()
-                state.records.extend(records_of(batch, entry.topic, entry.partition, state.position))
+                try:
+                    batch.check_crc()
+                    records = records_of(batch, entry.topic, entry.partition, state.position)
+                except CorruptError as error:
+                    # Never skipped: asked for again after a pause, perhaps of another copy.
+                    state.move(state.position)
+                    state.error = error
+                    state.paused_until_ns = self._now_ns() + backoff_ns(BACKOFFS_CORRUPT, self._random)
+                    if not taken:
+                        state.error = None
+                        raise
+                    return
+                state.records.extend(records)
                 if not state.records:
                     state.position = max(state.position, batch.next_offset)
                     continue

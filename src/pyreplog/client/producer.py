@@ -284,10 +284,9 @@ class Producer:
             if queue.sealed_count == state.sticky_sealed:
                 return number
         leaders = self._route(topic).leaders
-        led = [index for index, leader in enumerate(leaders) if leader >= 0 and index != number] or [
-            index for index in range(len(leaders)) if index != number
-        ]
-        number = state.sticky = led[int(self._random.random() * len(led))] if led else 0
+        usable = [index for index, leader in enumerate(leaders) if leader >= 0] or list(range(len(leaders)))
+        others = [index for index in usable if index != number] or usable
+        number = state.sticky = others[int(self._random.random() * len(others))]
         state.sticky_sealed = state.queues[number].sealed_count
         return number
 

@@ -103,8 +103,10 @@ class LocalTransport:
         if len(inbox) >= QUEUE_MAX:
             return False
         event = Received(self._address, message)
-        if target._paused and self._address in target._paused:
-            target._paused[self._address].append(event)
+        if target._paused and (kept := target._paused.get(self._address)) is not None:
+            if len(kept) >= QUEUE_MAX:
+                return False
+            kept.append(event)
             return True
         inbox.append(event)
         if not target.is_ready:

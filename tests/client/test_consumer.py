@@ -1,0 +1,236 @@
+"""The consumer against a node that answers as a test says, on a clock moved by hand."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pyreplog.client import Consumer, ConsumerConfig
+from pyreplog.errors import CorruptError, OffsetOutOfRangeError, UnknownTopicError
+from pyreplog.ports import Received
+from pyreplog.record import BatchBuilder
+from pyreplog.system import LocalNetwork
+from pyreplog.testing import SimClock
+from pyreplog.values import TopicPartition
+from pyreplog.wire import (
+    EARLIEST_TIMESTAMP,
+    ErrorCode,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    PartitionData,
+    Request,
+    Response,
+)
+
+TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
+MS = 1_000_000
+
+
+def batch(base_offset: int, *values: bytes) -> bytearray:
+    """One batch as a node would send it."""
+    builder = BatchBuilder()
+    builder.extend(list(values), None, None, None, 1, 0)
+    return bytearray(builder.finish(base_offset=base_offset, leader_epoch=0))
+
+
+class Script:
+    """Node 1, which answers metadata and offsets by itself and keeps fetches until told what to say; and a consumer."""
+
+    def __init__(self, partitions: int = 1, **settings: object) -> None:
+        self.clock = SimClock()
+        self.network = LocalNetwork()
+        self.partitions = partitions
+        self.start, self.end = 0, 100
+        self.offsets_code = 0
+        self.node = self.network.endpoint()
+        self.node.listen("node-1")
+        self.fetches: list[Request] = []
+        self.metadata_asked = 0
+        self.consumer = Consumer(
+            self.network.endpoint(),
+            self.clock,
+            Random(1),
+            ["node-1"],
+            address="consumer",
+            config=ConsumerConfig(**settings),  # type: ignore[arg-type]
+        )
+        self.consumer.assign([TopicPartition(TOPIC, number) for number in range(partitions)])
+        self.turn()
+
+    def turn(self) -> None:
+        """Let both do what there is to do now."""
+        for _ in range(20):
+            moved = self.consumer.poll()
+            for event in self.node.poll(0):
+                assert isinstance(event, Received)
+                message = event.message
+                assert isinstance(message, Request)
+                moved = True
+                body = message.body
+                if isinstance(body, MetadataRequest):
+                    self.metadata_asked += 1
+                    parts = [MetadataResponsePartition(number, 1, leader_epoch=3) for number in range(self.partitions)]
+                    answer = MetadataResponse([MetadataResponseBroker(1, "node-1")], [MetadataResponseTopic(TOPIC, TOPIC_ID, parts)])
+                    self.node.send("consumer", Response("node-1", message.correlation_id, answer))
+                elif isinstance(body, ListOffsetsRequest):
+                    asked = body.topics[0].partitions[0]
+                    offset = self.start if asked.timestamp == EARLIEST_TIMESTAMP else self.end
+                    result = ListOffsetsPartitionResponse(asked.partition_index, self.offsets_code, 0, offset)
+                    offsets = ListOffsetsResponse([ListOffsetsTopicResponse(TOPIC, [result])])
+                    self.node.send("consumer", Response("node-1", message.correlation_id, offsets))
+                else:
+                    self.fetches.append(message)
+            if not moved:
+                return
+
+    def asked(self) -> dict[int, int]:
+        """The offsets that the kept fetch asks for, by partition."""
+        assert len(self.fetches) == 1, "one fetch per node"
+        body = self.fetches[0].body
+        assert isinstance(body, FetchRequest)
+        return {part.partition: part.fetch_offset for topic in body.topics for part in topic.partitions}
+
+    def answer(self, *parts: PartitionData) -> None:
+        """Answer the kept fetch."""
+        message = self.fetches.pop()
+        self.node.send("consumer", Response("node-1", message.correlation_id, FetchResponse([FetchableTopicResponse(TOPIC_ID, parts)])))
+        self.turn()
+
+    def advance(self, ms: int) -> None:
+        """Time passes."""
+        self.clock.advance(ms * MS)
+        self.turn()
+
+
+def test_records_come_in_order_and_the_position_follows() -> None:
+    """What arrived is handed out in portions; the next fetch goes out when it is used up, from behind it."""
+    script = Script(max_poll_records=2)
+    assert script.asked() == {0: 0}
+    script.answer(PartitionData(0, high_watermark=5, records=batch(0, b"a", b"b", b"c") + batch(3, b"d", b"e")))
+    assert not script.fetches, "nothing is fetched while something is there"
+    assert [record.value for record in script.consumer.take()] == [b"a", b"b"]
+    assert script.consumer.position(TOPIC, 0) == 2
+    assert [record.value for record in script.consumer.take()] == [b"c", b"d"]
+    assert [record.value for record in script.consumer.take()] == [b"e"]
+    script.turn()
+    assert script.asked() == {0: 5}
+    assert script.consumer.high_watermark(TOPIC, 0) == 5
+
+
+def test_a_batch_may_begin_before_the_position() -> None:
+    """A fetch from the middle of a batch brings it whole; only what was asked for is handed out."""
+    script = Script()
+    script.consumer.seek(TOPIC, 0, 2)
+    script.fetches.clear()
+    script.advance(10_000)
+    script.advance(100)
+    assert script.asked() == {0: 2}
+    script.answer(PartitionData(0, records=batch(0, b"a", b"b", b"c", b"d")))
+    assert [record.offset for record in script.consumer.take()] == [2, 3]
+
+
+def test_a_seek_forgets_what_was_fetched() -> None:
+    """An answer to a fetch from another position is dropped, and so is what was buffered."""
+    script = Script()
+    script.consumer.seek(TOPIC, 0, 50)
+    script.answer(PartitionData(0, records=batch(0, b"a")))
+    assert script.consumer.take() == []
+    assert script.asked() == {0: 50}
+    script.answer(PartitionData(0, records=batch(50, b"b")))
+    script.consumer.seek(TOPIC, 0, 60)
+    assert script.consumer.take() == []
+    script.turn()
+    assert script.asked() == {0: 60}
+
+
+def test_partitions_share_a_fetch_and_take_turns() -> None:
+    """One fetch carries all that is wanted; a busy partition does not starve the others."""
+    script = Script(partitions=3, max_poll_records=4)
+    assert script.asked() == {0: 0, 1: 0, 2: 0}
+    script.answer(*(PartitionData(number, records=batch(0, *[b"%d" % number] * 4)) for number in range(3)))
+    first = {record.partition for _ in range(3) for record in script.consumer.take()}
+    assert first == {0, 1, 2}
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.OFFSET_NOT_AVAILABLE])
+def test_a_passing_refusal_is_asked_again(code: int) -> None:
+    """Who leads is asked again, and after a pause the fetch goes out anew; the caller sees nothing of it."""
+    script = Script()
+    before = script.metadata_asked
+    script.answer(PartitionData(0, code))
+    assert not script.fetches
+    script.advance(100)
+    assert script.metadata_asked > before
+    assert script.asked() == {0: 0}
+    assert not script.consumer.has_records
+
+
+def test_out_of_range() -> None:
+    """By the policy: begin at the start, at the end, or tell the caller."""
+    for policy, offset in (("earliest", 7), ("latest", 100)):
+        script = Script(auto_offset_reset=policy)
+        script.start = 7
+        script.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE))
+        assert script.asked() == {0: offset}
+        assert script.consumer.position(TOPIC, 0) == offset
+    script = Script(auto_offset_reset="none")
+    script.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=100, log_start_offset=7))
+    with pytest.raises(OffsetOutOfRangeError):
+        script.consumer.take()
+    assert script.consumer.take() == [], "told once"
+
+
+def test_damaged_bytes_are_told() -> None:
+    """A batch whose checksum is wrong is never handed out."""
+    script = Script()
+    damaged = batch(1, b"value")
+    damaged[-2] ^= 1
+    script.answer(PartitionData(0, records=batch(0, b"good") + damaged + batch(2, b"behind")))
+    assert [record.value for record in script.consumer.take()] == [b"good"], "what came before it is fine"
+    with pytest.raises(CorruptError, match="checksum"):
+        script.consumer.take()
+    assert script.consumer.position(TOPIC, 0) == 1
+    script.advance(1000)
+    assert script.asked() == {0: 1}, "it is never skipped, and asked for again: another copy may be whole"
+    script.answer(PartitionData(0, records=batch(1, b"value") + batch(2, b"behind")))
+    assert [record.value for record in script.consumer.take()] == [b"value", b"behind"]
+
+
+def test_waiting_and_looking_up() -> None:
+    """Who waits is released by the first record; an offset by time comes from the leader, after passing refusals too."""
+    script = Script()
+    pending = script.consumer.wait_for_records()
+    script.answer(PartitionData(0))
+    assert not pending.settled
+    script.answer(PartitionData(0, records=batch(0, b"a")))
+    assert pending.settled
+    assert script.consumer.wait_for_records().settled
+    script.offsets_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer = script.consumer.look_up(TOPIC, 0, 12345)
+    script.turn()
+    assert not answer.settled
+    script.offsets_code = 0
+    script.advance(1000)
+    assert answer.offset == 100
+
+
+def test_unknown_partitions() -> None:
+    """An assignment that the topic does not have is an error of that partition, told when records are asked for."""
+    script = Script()
+    script.consumer.assign([TopicPartition(TOPIC, 5)])
+    script.turn()
+    with pytest.raises(UnknownTopicError, match="events-5"):
+        script.consumer.take()
+    with pytest.raises(LookupError):
+        script.consumer.position(TOPIC, 0)

@@ -1,0 +1,415 @@
+"""The producer against a node that answers as a test says, on a clock moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from pyreplog.client import Producer, ProducerConfig
+from pyreplog.errors import (
+    ClosedError,
+    MessageTooLargeError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+    UnknownTopicError,
+)
+from pyreplog.ports import Received
+from pyreplog.record import Ack, RecordBatch, partition_for_key
+from pyreplog.system import LocalNetwork
+from pyreplog.testing import SimClock
+from pyreplog.wire import (
+    ErrorCode,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+    Response,
+    TopicProduceResponse,
+)
+
+TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
+MS = 1_000_000
+
+
+class Script:
+    """Node 1, which answers metadata by itself and keeps produce requests until told what to say; and a producer."""
+
+    def __init__(self, *, partitions: int = 1, **settings: int) -> None:
+        self.clock = SimClock()
+        self.network = LocalNetwork()
+        self.leaders = [1] * partitions
+        self.refusal = 0
+        self.node = self.network.endpoint()
+        self.node.listen("node-1")
+        self.requests: list[Request] = []
+        self.log: dict[int, list[bytes | None]] = {number: [] for number in range(partitions)}
+        self.metadata_asked = 0
+        self.producer = Producer(
+            self.network.endpoint(), self.clock, Random(1), ["node-1"], address="producer", config=ProducerConfig(**settings)
+        )
+        self.producer.want(TOPIC)
+        self.turn()
+        assert self.producer.knows(TOPIC)
+
+    def turn(self) -> None:
+        """Let both do what there is to do now."""
+        for _ in range(20):
+            moved = self.producer.poll()
+            for event in self.node.poll(0):
+                assert isinstance(event, Received)
+                message = event.message
+                assert isinstance(message, Request)
+                moved = True
+                if isinstance(message.body, MetadataRequest):
+                    self.metadata_asked += 1
+                    self.node.send("producer", Response("node-1", message.correlation_id, self.metadata()))
+                else:
+                    self.requests.append(message)
+            if not moved:
+                return
+
+    def metadata(self) -> MetadataResponse:
+        """What the node knows now."""
+        partitions = [MetadataResponsePartition(number, leader, leader_epoch=3) for number, leader in enumerate(self.leaders)]
+        topic = MetadataResponseTopic(TOPIC, TOPIC_ID, partitions, error_code=self.refusal)
+        return MetadataResponse([MetadataResponseBroker(1, "node-1")], [topic])
+
+    def advance(self, ms: int) -> None:
+        """Time passes."""
+        self.clock.advance(ms * MS)
+        self.turn()
+
+    def values(self, request: int) -> dict[int, list[bytes | None]]:
+        """What the kept request would append, by partition."""
+        body = self.requests[request].body
+        assert isinstance(body, ProduceRequest)
+        found = {}
+        for topic in body.topic_data:
+            assert topic.topic_id == TOPIC_ID
+            for part in topic.partition_data:
+                batch = RecordBatch(part.records)
+                batch.check_crc()
+                assert batch.base_offset == 0
+                found[part.index] = [record.value for record in batch.records()]
+        return found
+
+    def answer(self, code: int = 0, request: int = 0, **codes: int) -> None:
+        """Answer a kept request: append, or refuse with ``code`` (``p0=...`` for one partition)."""
+        values = self.values(request)
+        message = self.requests.pop(request)
+        parts = []
+        for partition, appended in values.items():
+            error = codes.get(f"p{partition}", code)
+            base = len(self.log[partition])
+            if error == 0:
+                self.log[partition] += appended
+            parts.append(PartitionProduceResponse(partition, error, base if error == 0 else -1))
+        self.node.send("producer", Response("node-1", message.correlation_id, ProduceResponse([TopicProduceResponse(TOPIC_ID, parts)])))
+        self.turn()
+
+    def send(self, *values: bytes, partition: int = 0) -> list[Ack]:
+        """Send each and let it go."""
+        acks = [self.producer.send(TOPIC, value, partition=partition) for value in values]
+        self.turn()
+        return acks
+
+
+def offsets(acks: Sequence[Ack]) -> list[int | None]:
+    """Where each is, None where not acknowledged."""
+    return [ack.offset for ack in acks]
+
+
+def test_records_gather_while_batches_are_on_their_way() -> None:
+    """The first goes alone at once; what is sent while all slots are taken goes together."""
+    script = Script(max_in_flight=1)
+    first = script.send(b"1")
+    others = script.send(b"2") + script.send(b"3", b"4")
+    assert [script.values(0)] == [{0: [b"1"]}]
+    script.answer()
+    assert script.values(0) == {0: [b"2", b"3", b"4"]}
+    script.answer()
+    assert offsets(first + others) == [0, 1, 2, 3]
+    assert script.producer.is_idle
+    assert first[0].result().leader_epoch == 3
+
+
+def test_in_flight_is_bounded() -> None:
+    """No more requests than ``max_in_flight`` wait for answers; full batches wait their turn in order."""
+    script = Script(max_in_flight=3, batch_size_max=200)
+    acks = script.send(*[b"%d" % number * 100 for number in range(8)])
+    assert len(script.requests) == 3
+    for _ in range(8):
+        script.answer()
+    assert offsets(acks) == list(range(8))
+    assert script.producer.buffered_size == 0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_a_proven_refusal_is_retried(code: int) -> None:
+    """What proves that nothing was appended is sent again, after a pause that grows, until it is taken: once."""
+    script = Script()
+    acks = script.send(b"x")
+    pauses = []
+    for _ in range(5):
+        script.answer(code)
+        assert not script.requests, "not without a pause"
+        pause = 0
+        while not script.requests:
+            script.advance(5)
+            pause += 5
+        pauses.append(pause)
+    script.answer()
+    assert script.log[0] == [b"x"]
+    assert offsets(acks) == [0]
+    assert pauses[-1] > 4 * pauses[0]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR])
+def test_an_unknown_outcome_is_said_to_be(code: int) -> None:
+    """What may have been appended is never sent again, and the error says what was tried."""
+    script = Script()
+    acks = script.send(b"x")
+    script.answer(code)
+    script.advance(60_000)
+    assert not script.requests
+    with pytest.raises(OutcomeUnknownError, match="1 record to events-0"):
+        acks[0].result()
+    assert acks[0].offset is None
+
+
+def test_no_answer_is_an_unknown_outcome() -> None:
+    """Neither when the time is up nor when the node goes away may the batch be sent again."""
+    script = Script(request_timeout_ms=1000)
+    acks = script.send(b"x")
+    script.advance(999)
+    assert not acks[0].done()
+    script.advance(1)
+    assert isinstance(acks[0].exception(), OutcomeUnknownError)
+    late = script.send(b"y")
+    script.node.close()
+    script.producer.poll()
+    assert isinstance(late[0].exception(), OutcomeUnknownError)
+
+
+def test_a_refusal_for_good_is_an_error() -> None:
+    """What no repetition can mend reaches the caller at once, as its own error."""
+    script = Script()
+    acks = script.send(b"x")
+    script.answer(ErrorCode.MESSAGE_TOO_LARGE)
+    assert isinstance(acks[0].exception(), MessageTooLargeError)
+
+
+def test_refused_batches_keep_their_order() -> None:
+    """When several batches on their way are refused, they are sent again in their order, before what came later."""
+    script = Script(batch_size_max=200, max_in_flight=3)
+    values = [b"%d" % number * 100 for number in range(5)]
+    acks = script.send(*values)
+    script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, request=1)
+    script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert len(script.requests) == 1, "nothing overtakes what was refused"
+    script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    script.advance(100)
+    while script.requests:
+        script.answer()
+    assert script.log[0] == values
+    assert offsets(acks) == [0, 1, 2, 3, 4]
+
+
+def test_a_batch_that_was_overtaken_fails() -> None:
+    """When a batch is refused and a later one, already on its way, is not, sending it again would break the order: it fails."""
+    script = Script(batch_size_max=200, max_in_flight=3)
+    values = [b"%d" % number * 100 for number in range(4)]
+    acks = script.send(*values)
+    script.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    script.answer()
+    script.answer()
+    script.advance(1000)
+    while script.requests:
+        script.answer()
+    assert script.log[0] == values[1:]
+    assert isinstance(acks[0].exception(), NotEnoughReplicasError)
+    assert offsets(acks[1:]) == [0, 1, 2]
+
+
+def test_delivery_timeout() -> None:
+    """What is refused for so long fails with its refusal; what never had a leader fails as never sent."""
+    script = Script(delivery_timeout_ms=500)
+    refused = script.send(b"x")
+    for _ in range(30):
+        if script.requests:
+            script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        script.advance(50)
+    assert isinstance(refused[0].exception(), NotLeaderError)
+    script.leaders = [-1]
+    script.producer._router.misled(TOPIC, 0, 1)
+    never = script.send(b"y")
+    script.advance(400)
+    assert not never[0].done()
+    script.advance(200)
+    assert isinstance(never[0].exception(), RequestTimedOutError)
+    assert script.producer.is_idle
+    assert not script.log[0]
+
+
+def test_one_partition_does_not_hold_up_the_others() -> None:
+    """Partitions of one request are answered each for itself."""
+    script = Script(partitions=2, max_in_flight=1)
+    script.send(b"first")
+    acks = [script.producer.send(TOPIC, b"%d" % number, partition=number) for number in range(2)]
+    script.answer()
+    assert script.values(0) == {0: [b"0"], 1: [b"1"]}
+    script.answer(p0=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert offsets(acks) == [None, 0]
+    script.advance(100)
+    script.answer()
+    assert offsets(acks) == [1, 0]
+
+
+def test_where_records_go() -> None:
+    """A given partition; else the key's, by murmur2; else one for a whole batch, which changes from batch to batch."""
+    script = Script(partitions=5, batch_size_max=300, max_in_flight=100)
+    for number in range(100):
+        key = b"%d" % number
+        script.producer.send(TOPIC, key, key=key)
+        script.producer.send(TOPIC, key, key=bytearray(key))
+    script.turn()
+    while script.requests:
+        script.answer()
+    for partition, values in script.log.items():
+        assert values
+        assert all(partition_for_key(value, 5) == partition for value in values if value is not None)
+    batches: list[int] = []
+    for number in range(40):
+        script.producer.send(TOPIC, b"%d" % number * 50)
+    script.turn()
+    while script.requests:
+        batches += script.values(0).keys()
+        script.answer()
+    assert set(batches) == {0, 1, 2, 3, 4}
+    with pytest.raises(UnknownTopicError, match="0 to 4"):
+        script.producer.send(TOPIC, b"x", partition=5)
+
+
+def test_records_without_key_avoid_partitions_without_leader() -> None:
+    """While some partition has a leader, records that may go anywhere go there."""
+    script = Script(partitions=3)
+    script.leaders = [-1, 1, -1]
+    for number in (0, 2):
+        script.producer._router.misled(TOPIC, number, 1)
+    script.turn()
+    for _ in range(10):
+        script.producer.send(TOPIC, b"x")
+        script.turn()
+        script.answer()
+    assert len(script.log[1]) >= 9
+
+
+def test_acks_0_waits_for_nobody() -> None:
+    """The request says so, the Ack is done when it is sent, and knows no offset."""
+    script = Script(acks=0)
+    acks = script.send(b"x")
+    body = script.requests[0].body
+    assert isinstance(body, ProduceRequest)
+    assert body.acks == 0
+    assert acks[0].result().offset == -1
+    assert script.producer.is_idle
+
+
+def test_a_large_record_gets_a_batch_of_its_own() -> None:
+    """Above ``batch_size_max`` alone, up to ``record_size_max``, in its place; more is refused and nothing queued."""
+    script = Script(batch_size_max=200, record_size_max=1000, max_in_flight=10)
+    acks = script.send(b"a", bytes(500), b"b")
+    with pytest.raises(MessageTooLargeError):
+        script.producer.send(TOPIC, bytes(1000))
+    assert [script.values(number) for number in range(3)] == [{0: [b"a"]}, {0: [bytes(500)]}, {0: [b"b"]}]
+    for _ in range(3):
+        script.answer()
+    assert offsets(acks) == [0, 1, 2]
+    many = script.producer.send_many(TOPIC, [b"c", bytes(600), b"d"], partition=0)
+    script.turn()
+    while script.requests:
+        script.answer()
+    assert offsets(list(many)) == [3, 4, 5]
+
+
+def test_a_refused_value_is_not_sent() -> None:
+    """A str among records leaves what was queued before, and nothing of itself."""
+    script = Script()
+    with pytest.raises(TypeError, match="encode"):
+        script.producer.send(TOPIC, "text")  # type: ignore[arg-type]
+    assert script.producer.unsettled() == [] or not script.requests
+    acks = script.send(b"x")
+    script.answer()
+    assert offsets(acks) == [0]
+    assert script.producer.is_idle
+
+
+def test_closing_gives_up() -> None:
+    """What was never sent fails as closed, what is on its way has an unknown outcome, and nothing more is taken."""
+    script = Script(max_in_flight=1)
+    sent = script.send(b"1")
+    unsent = script.send(b"2")
+    script.producer.close()
+    script.producer.close()
+    assert isinstance(sent[0].exception(), OutcomeUnknownError)
+    assert isinstance(unsent[0].exception(), ClosedError)
+    with pytest.raises(ClosedError):
+        script.producer.send(TOPIC, b"3")
+
+
+def test_settled_once_whatever_the_node_says() -> None:
+    """Random answers, in random order, late and twice: every Ack is settled, acknowledged records are in the log at their offset, and each
+    partition has them in the order of sending, each at most once."""
+    codes = [
+        0,
+        0,
+        0,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.MESSAGE_TOO_LARGE,
+    ]
+    for seed in range(60):
+        chance = Random(seed)
+        script = Script(partitions=2, batch_size_max=300, max_in_flight=chance.randrange(1, 5), request_timeout_ms=2000)
+        sent: list[tuple[int, bytes, Ack]] = []
+        for turn in range(60):
+            if turn < 40:
+                for _ in range(chance.randrange(4)):
+                    partition, value = chance.randrange(2), b"%d-%d" % (len(sent), seed) * chance.randrange(1, 20)
+                    sent.append((partition, value, script.producer.send(TOPIC, value, partition=partition)))
+            script.advance(chance.choice((0, 0, 5, 40)))
+            if script.requests and chance.random() < 0.8:
+                # A node handles requests in order; so does the answer.
+                script.answer(chance.choice(codes))
+        for _ in range(200):
+            while script.requests:
+                script.answer()
+            script.advance(50)
+        for partition in range(2):
+            mine = [(value, ack) for number, value, ack in sent if number == partition]
+            assert all(ack.done() for _, ack in mine)
+            appended = [value for value, ack in mine if ack.exception() is None]
+            for value, ack in mine:
+                if ack.exception() is None:
+                    assert script.log[partition][ack.result().offset] == value
+            assert script.log[partition] == appended, "in order, once"
