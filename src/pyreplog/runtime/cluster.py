@@ -352,11 +352,12 @@ class Cluster:
     def _end(self, *, clean: bool) -> None:
         self._driver.stop()
         failure: PyreplogError | None = None
-        for node in self._nodes:
-            try:
-                node.close()
-            except PyreplogError as error:
-                failure = error
+        with self._driver.exclusive():
+            for node in self._nodes:
+                try:
+                    node.close()
+                except PyreplogError as error:
+                    failure = error
         if hasattr(self, "_authority"):
             self._authority.close()
         self._lock.release()

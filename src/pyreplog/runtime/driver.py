@@ -341,6 +341,11 @@ class Driver:
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 
+    def check(self) -> None:
+        """Raise ClosedError or ForkedError where nothing is driven any more."""
+        if self._refusal is not None:
+            raise self._refusal
+
     def start(self) -> None:
         """Let the background thread take part."""
         self._background.start()

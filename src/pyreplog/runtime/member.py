@@ -164,6 +164,7 @@ class ClusterNode:
     def restart(self, timeout: float = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up)."""
         with self._driver.exclusive():
+            self._driver.check()
             if self._node is not None:
                 self._kill()
                 self._fence(self._node_id)
