@@ -466,9 +466,12 @@ import os, sys, time
 from pyreplog.system import SystemDisk
 disk = SystemDisk()
 lock = disk.lock({str(tmp_path / ".lock")!r}, "parent")
+reading, writing = os.pipe()
 if os.fork() == 0:
+    os.write(writing, b"!")
     sys.stdin.read()
     os._exit(0)
+os.read(reading, 1)  # the child runs: it has closed its copy of the lock
 print("forked", flush=True)
 os.kill(os.getpid(), 9)
 """
