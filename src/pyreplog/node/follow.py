@@ -129,6 +129,7 @@ class Following:
         if want.state == _PARKED:
             session.parked -= 1
             session.forgotten.append(hosted.key)
+            self._touch(session)
         if not session.members:
             del self._sessions[session.leader_id]
             self._drop_unanswered(session)
@@ -170,7 +171,7 @@ class Following:
     def resume(self) -> None:
         """This incarnation is registered (again): what waited for that goes out."""
         for session in self._sessions.values():
-            self._retry(session)
+            self._touch(session)
 
     def flush(self) -> None:
         """Send what was gathered in this turn."""
@@ -239,9 +240,9 @@ class Following:
         effects = self._effects
         session.retry_ns = effects.now_ns + self._backoff_ns
         self._reset(session)
-        effects.timers.call_at(session.retry_ns, lambda: self._retry(session))
+        effects.timers.call_at(session.retry_ns, lambda: self._touch(session))
 
-    def _retry(self, session: _Session) -> None:
+    def _touch(self, session: _Session) -> None:
         if not session.dirty and session.members:
             session.dirty = True
             self._dirty.append(session)
@@ -257,7 +258,7 @@ class Following:
                 want.state = _CHANGED
                 session.changed[key] = want
         self._drop_unanswered(session)
-        self._retry(session)
+        self._touch(session)
 
     def _drop_unanswered(self, session: _Session) -> None:
         for correlation_id in session.unanswered:

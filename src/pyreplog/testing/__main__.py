@@ -1,0 +1,39 @@
+"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and say what happened. Exit code 1: an invariant broke."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from pyreplog.testing.checkers import InvariantBroken
+from pyreplog.testing.world import World
+
+
+def main() -> int:
+    """Run the seeds asked for; 1 as soon as one fails."""
+    parser = argparse.ArgumentParser(prog="python -m pyreplog.testing", description="Run simulated clusters under faults.")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
+    parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
+    parser.add_argument("--trace", action="store_true", help="print what was done to the cluster, and when")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.count):
+        try:
+            world = World(seed)
+            print(world.about(), flush=True)
+            world.run()
+        except InvariantBroken as broken:
+            print(broken)
+            return 1
+        if options.trace:
+            print("\n".join(world.events))
+        attempts = [attempt for producer in world.producers for attempt in producer.attempts]
+        outcomes = {what: sum(attempt.outcome == what for attempt in attempts) for what in ("ok", "refused", "unknown")}
+        print(f"  faults: {world.faults}")
+        print(f"  seen: {world.seen}")
+        print(f"  appends: {outcomes}; {world.steps} steps, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time")
+        print(f"  every invariant held; digest {world.digest:08x}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,96 @@
+"""Replicas that only remember what they were given, and a transport that only remembers what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from pyreplog.log import Log
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted, Timers
+from pyreplog.ports import Address, Disk, Transport
+from pyreplog.quorum import PartitionKey
+from pyreplog.replica import Effect, Event, Replica
+from pyreplog.testing import SimDisk
+from pyreplog.values import TopicPartition
+from pyreplog.wire import Request, Response
+
+MS = 1_000_000
+
+
+class FakeTransport:
+    """Takes everything (or nothing, where ``full``) and delivers nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Address, Any]] = []
+        self.full = False
+
+    def send(self, peer: Address, message: object) -> bool:
+        """Remember it."""
+        if self.full:
+            return False
+        self.sent.append((peer, message))
+        return True
+
+    def poll(self, timeout_ns: int) -> Iterable[Any]:
+        """Nothing."""
+        return ()
+
+    def wake(self) -> None:
+        """Nobody waits."""
+
+    def take(self) -> list[tuple[Address, Any]]:
+        """What was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return sent
+
+    def requests(self) -> list[Request]:
+        """The requests sent since the last call."""
+        return [message for _, message in self.take() if isinstance(message, Request)]
+
+    def responses(self) -> list[Response]:
+        """The responses sent since the last call."""
+        return [message for _, message in self.take() if isinstance(message, Response)]
+
+
+class FakeReplica:
+    """Remembers its events; ``answer`` makes effects of one."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.answer: Callable[[Event], list[Effect]] = lambda event: []
+
+    def step(self, event: Event, now_ns: int) -> list[Effect]:
+        """As scripted."""
+        self.events.append(event)
+        return self.answer(event)
+
+    def take(self) -> list[Event]:
+        """Events since the last call."""
+        events, self.events = self.events, []
+        return events
+
+
+class Desk:
+    """Effects over fakes, and a clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.transport = FakeTransport()
+        self.timers = Timers()
+        disk: Disk = SimDisk()
+        self.effects = Effects("me", cast("Transport", self.transport), disk, self.timers, 100)
+        self.effects.now_ns = 1000 * MS
+        self.hosted: dict[PartitionKey, Hosted] = {}
+        self.replicas: dict[int, FakeReplica] = {}
+
+    def host(self, number: int) -> Hosted:
+        """A partition of topic id ``id``."""
+        replica = self.replicas[number] = FakeReplica()
+        key = ("id", number)
+        hosted = self.hosted[key] = Hosted(key, TopicPartition("t", number), cast("Log", None), cast("Replica", replica))
+        return hosted
+
+    def wait(self, ms: int) -> None:
+        """Time passes; timers run."""
+        self.effects.now_ns += ms * MS
+        self.timers.run_due(self.effects.now_ns)
