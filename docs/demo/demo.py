@@ -149,7 +149,8 @@ def one_day(cluster: pyreplog.Cluster, log: pl.DataFrame) -> pl.DataFrame:
 
 def delays_by_spark(folder: Path) -> pl.DataFrame:
     """Mean departure delay per carrier, computed by Spark from the log's files."""
-    with local_session("replog demo", cores=2) as spark:
+    quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"}
+    with local_session("replog demo", cores=2, config=quiet) as spark:
         flights = spark.read.format("replog").option("path", str(folder)).option("topic", TOPIC).load()
         result = (
             flights.select(
