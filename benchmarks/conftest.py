@@ -29,7 +29,8 @@ def nothing() -> None:
 class Peer:
     """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should be (None: only told).
 
-    ``prepare`` and ``finish`` surround every round and are not timed.
+    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: nothing that does the work can be faster than this one,
+    so its ratio to the other peers is the most that anybody can reach against them.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Peer:
     reach: float | None = None
     prepare: Callable[[], object] = nothing
     finish: Callable[[], object] = nothing
+    is_limit: bool = False
 
 
 class Duel(Protocol):
@@ -89,6 +91,7 @@ def duel(benchmark: Any) -> Duel:
         if benchmark.stats is None:  # --benchmark-disable: run once, for correctness only
             return
         own = benchmark.stats.stats.median
+        limit = next((statistics.median(took[peer.name][1:]) for peer in peers if peer.is_limit), None)
         benchmark.extra_info["figures"] = [
             {
                 "what": what,
@@ -96,6 +99,7 @@ def duel(benchmark: Any) -> Duel:
                 "peer": f"{peer.name}: {speed(count / statistics.median(took[peer.name][1:]))} {unit}/s",
                 "ratio": round(statistics.median(took[peer.name][1:]) / own, 3),
                 "best_ratio": round(min(took[peer.name][1:]) / benchmark.stats.stats.min, 3),
+                "limit": None if limit is None or peer.is_limit else round(statistics.median(took[peer.name][1:]) / limit, 3),
                 "reach": peer.reach,
             }
             for peer in peers
@@ -134,7 +138,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not rows:
         return
     terminalreporter.section(f"figures on {machine()}")
-    head = ("what", "measured", "peer", "ratio", "reach", "met")
+    head = ("what", "measured", "peer", "ratio", "limit", "reach", "met")
     table = [head]
     for row in rows:
         sign = "<=" if row.get("better") == "lower" else ">="
@@ -146,6 +150,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 str(row.get("measured", "")),
                 str(row.get("peer", "")),
                 f"{ratio:.2f}" if isinstance(ratio, float) else str(ratio or ""),
+                "" if row.get("limit") is None else f"{row['limit']:.2f}",
                 reach,
                 verdict(row),
             )
