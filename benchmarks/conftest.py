@@ -29,8 +29,8 @@ def nothing() -> None:
 class Peer:
     """Somebody else doing the same work. ``run`` is one round; ``reach`` is what subject speed / peer speed should be (None: only told).
 
-    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: nothing that does the work can be faster than this one,
-    so its ratio to the other peers is the most that anybody can reach against them.
+    ``prepare`` and ``finish`` surround every round and are not timed. ``is_limit``: a bare system call that does no more than is needed;
+    its ratio to the other peers is about the most that anybody can reach against them.
     """
 
     name: str
