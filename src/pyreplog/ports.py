@@ -80,7 +80,12 @@ class File(Protocol):
         ...
 
     def truncate(self, size: int) -> None:
-        """Make the file exactly ``size`` bytes long."""
+        """Make the file exactly ``size`` bytes long. What was reserved behind is given back."""
+        ...
+
+    def reserve(self, position: int, size: int) -> None:
+        """Reserve room for ``size`` bytes from ``position``, the file's end, without lengthening it: appending there is then cheaper.
+        Where that cannot be, nothing happens."""
         ...
 
     def close(self) -> None:

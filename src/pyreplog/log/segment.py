@@ -37,6 +37,10 @@ _LOG_OVERHEAD: Final = 12
 _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
 _OLD_LENGTH_MAX: Final = 64 << 20
+RESERVE_FROM: Final = 1 << 20
+"""A segment smaller than this reserves no room ahead."""
+RESERVE_SIZE_MAX: Final = 8 << 20
+"""Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -65,6 +69,7 @@ class Segment:
         "_interval",
         "_names",
         "_pending",
+        "_reserved",
         "_times_checked",
         "base_offset",
         "bytes_since_entry",
@@ -109,6 +114,8 @@ class Segment:
         self.entries_left = INT32_MAX
         # Index entries made since the files were last written.
         self._pending = 0
+        # Where the room reserved for this file ends: beyond its size, it is to be given back.
+        self._reserved = RESERVE_FROM
         self._times_checked = False
         #: Whether all its files are on stable storage. Only kept for a log that is being written.
         self.synced = False
@@ -184,6 +191,9 @@ class Segment:
             self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.indexes.write()
         self._pending = 0
+        if self._reserved > RESERVE_FROM:
+            self.file.truncate(self.size)
+            self._reserved = RESERVE_FROM
 
     def files(self, *, closed: bool) -> list[File]:
         """What a sync of this segment covers: the log, and once it is closed the indexes."""
@@ -209,12 +219,18 @@ class Segment:
             self.indexes.write()
             self._pending = 0
         file = self._file or self.file
+        if self.size + size > self._reserved:
+            # As much again as there is: half of the time of an append goes into finding room when it is asked for piece by piece.
+            ahead = size + min(self.size, RESERVE_SIZE_MAX)
+            file.reserve(self.size, ahead)
+            self._reserved = self.size + ahead
         try:
             file.write_at(self.size, parts)
         except StorageError as error:
             # Half a batch must not stay: the next, shorter append would leave its end behind itself.
             if error.errno in OUT_OF_ROOM:
                 file.truncate(self.size)
+                self._reserved = RESERVE_FROM
             raise
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
@@ -246,6 +262,7 @@ class Segment:
         if position is not None:
             self.file.truncate(position)
             self.size = position
+            self._reserved = RESERVE_FROM
         indexes.truncate(offset)
         self._settle_tail(wall_ms)
 

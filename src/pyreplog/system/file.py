@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,6 +25,7 @@ PARTS_MAX: Final = 512
 """Parts per system call; the kernel takes at most IOV_MAX (1024)."""
 
 _sync_data = _platform.lib.rl_sync_data
+_preallocate = _platform.lib.rl_preallocate
 
 
 class Descriptor:
@@ -155,6 +157,10 @@ class SystemFile:
             os.ftruncate(self._open().fd, size)
         except OSError as error:
             raise self._failed(error, f"truncating to {size} bytes") from error
+
+    def reserve(self, position: int, size: int) -> None:
+        """Reserve room for ``size`` bytes behind the end, which is at ``position``. A disk that has none, or cannot, is no error."""
+        _preallocate(self._open().fd, size if sys.platform == "darwin" else position + size)  # there it counts from the end
 
     def close(self) -> None:
         """Release it. Twice is harmless; a read or sync that is under way in another thread finishes first."""

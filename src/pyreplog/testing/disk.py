@@ -92,6 +92,10 @@ class SimFile:
             raise StorageError(errno.EINVAL, f"{os.strerror(errno.EINVAL)} while truncating to {size} bytes", self._path)
         self._disk.truncate(self._path, self._inode, size)
 
+    def reserve(self, position: int, size: int) -> None:
+        """Nothing: a file here costs what was written to it."""
+        self._check()
+
     def close(self) -> None:
         """Release it. Twice is harmless."""
         if not self._closed:
