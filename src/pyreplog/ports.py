@@ -176,14 +176,15 @@ class Message(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, which would cost more than the rest of handing a message over; nobody changes one.
+@dataclass(slots=True)
 class Connected:
     """A peer can be sent to."""
 
     peer: Address
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Received:
     """A message arrived."""
 
@@ -191,7 +192,7 @@ class Received:
     message: object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Disconnected:
     """A peer is gone; what was sent and not answered may or may not have arrived."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pyreplog.client.acks import Run
 from pyreplog.client.outcome import Outcome, Owner
@@ -15,7 +16,10 @@ from pyreplog.errors import ClusterError, MessageTooLargeError
 from pyreplog.ports import Buffer
 from pyreplog.record import BatchBuilder
 
-__all__ = ["Batch", "Headers", "PartitionQueue"]
+__all__ = ["Batch", "Headers", "Ledger", "PartitionQueue"]
+
+COPY_SIZE_MAX: Final = 32 << 10
+"""A batch of up to this many bytes moves into memory of its own size."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -216,7 +220,11 @@ class PartitionQueue:
         if not self._builder.count:  # the first record was refused
             self._ledger.close(outcome)
             return
-        self._add(outcome, self._builder.finish(), self._builder.count, self._begun_ns)
+        data = self._builder.finish()
+        if len(data) <= COPY_SIZE_MAX:
+            # Whoever keeps it (a leader, for readers near the end) must not keep the builder's whole memory with it.
+            data = memoryview(bytearray(data))
+        self._add(outcome, data, self._builder.count, self._begun_ns)
         self._builder.reset()
 
     def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int) -> None:

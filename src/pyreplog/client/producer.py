@@ -295,8 +295,11 @@ class Producer:
     @property
     def next_wake_ns(self) -> int | None:
         """When :meth:`poll` has something to do although nothing arrives."""
-        times = [at for at in (self._calls.next_wake_ns, self._router.next_wake_ns, self._retry_ns) if at is not None]
-        return min(times) if times else None
+        wake = self._calls.next_wake_ns
+        for at in (self._router.next_wake_ns, self._retry_ns):
+            if at is not None and (wake is None or at < wake):
+                wake = at
+        return wake
 
     @property
     def is_idle(self) -> bool:
@@ -352,6 +355,8 @@ class Producer:
             batch = queue.take()
             if batch is not None:
                 requests.setdefault(node, []).append((queue, batch))
+            if not queue.has_work:
+                del self._active[key]
         self._retry_ns = retry
         for node, entries in requests.items():
             self._send_request(node, entries)
