@@ -1,0 +1,64 @@
+"""What an open log does by the clock: syncs that ``flush.*`` ask for, and the checkpoint files. The clock is moved by hand."""
+
+from __future__ import annotations
+
+import pyreplog
+from pyreplog.runtime.writer import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
+from pyreplog.testing import SimClock, SimDisk
+
+PATH = "/events"
+
+
+def content(disk: SimDisk, name: str) -> str:
+    """A file of the root."""
+    file = disk.open(f"{PATH}/{name}")
+    try:
+        return bytes(file.read_at(0, 10_000)).decode()
+    finally:
+        file.close()
+
+
+def test_flush_messages() -> None:
+    """An ``os`` log with ``flush.messages`` is synced whenever so many records are not."""
+    with pyreplog.open_log(PATH, disk=SimDisk(), durability="os", config={"flush.messages": 10}) as log:
+        for count in range(1, 35):
+            log.append(b"x")
+            assert log.stats().flushed_offset == count // 10 * 10
+        log.append_many([b"x"] * 30)
+        assert log.stats().flushed_offset == 64
+
+
+def test_flush_ms() -> None:
+    """With ``flush.ms`` the background thread syncs what has been waiting for so long, and is told when to look."""
+    clock = SimClock()
+    with pyreplog.open_log(PATH, disk=SimDisk(), clock=clock, durability="os", config={"flush.ms": 1000}) as log:
+        assert log._writer is not None
+        log._writer._background.stop()  # the test takes its turns
+        log.append(b"x")
+        assert log._writer._work() == 1.0
+        assert log.stats().flushed_offset == 0
+        clock.advance(1_000_000_000)
+        log._writer._work()
+        assert log.stats().flushed_offset == 1
+
+
+def test_checkpoints_are_written_on_their_schedule() -> None:
+    """The high watermark every 5 seconds where it moved, recovery point and log start every minute; all three on close."""
+    disk, clock = SimDisk(), SimClock()
+    with pyreplog.open_log(PATH, disk=disk, clock=clock) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        log.append_many([b"x"] * 7)
+        log._writer._work()
+        assert disk.stat(f"{PATH}/replication-offset-checkpoint") is None
+        clock.advance(HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS)
+        log._writer._work()
+        assert "events 0 7" in content(disk, "replication-offset-checkpoint")
+        assert disk.stat(f"{PATH}/recovery-point-offset-checkpoint") is None
+        clock.advance(CHECKPOINT_INTERVAL_NS)
+        log._writer._work()
+        assert "events 0 7" in content(disk, "recovery-point-offset-checkpoint")
+        assert "0" in content(disk, "log-start-offset-checkpoint")
+        log.append(b"x")
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert "events 0 8" in content(disk, name)
