@@ -19,8 +19,8 @@ from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
-from pyreplog.config import NodeConfig
-from pyreplog.errors import ClosedError, ConfigError, CorruptError, ForkedError, LockedError, PyreplogError, UnknownTopicError
+from pyreplog.config import NodeConfig, default_min_insync_replicas
+from pyreplog.errors import ClosedError, ClusterError, ConfigError, CorruptError, ForkedError, LockedError, PyreplogError, UnknownTopicError
 from pyreplog.log import open_readers
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
@@ -283,9 +283,12 @@ class Cluster:
         """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow, Polars, DuckDB or pandas.
 
         ``start`` and ``end`` are offsets of each partition; timestamps are ms since 1970 or aware datetimes, the end exclusive. It reads
-        the nodes' files beside the cluster, and disturbs nobody.
+        the nodes' files beside the cluster, and disturbs nobody. Where a leader has just taken over, the call waits until it knows which
+        of the records it began with are committed (10 s at most; then it reads what was known before): what a sender finds missing in a
+        scan does not turn up later.
         """
         self._check()
+        self._settle_ends(topic)
         readers = open_readers(self._controller_disk, self._path, topic)
         if not readers:
             raise UnknownTopicError(repr(topic))
@@ -301,6 +304,22 @@ class Cluster:
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
         )
+
+    def _settle_ends(self, topic: str) -> None:
+        """Wait until the leaders of ``topic`` can say where it ends: a new one cannot until its high watermark has reached its first own
+        offset (KIP-207). Without a leader, or with fewer in-sync replicas than it takes, nothing is committed that could be waited for."""
+        description = self.admin.describe(topic)
+        minimum = description.config.get("min.insync.replicas")
+        with self.consumer(()) as consumer:
+            for part in description.partitions:
+                if part.leader < 0 or len(part.isr) < int(minimum or default_min_insync_replicas(len(part.replicas))):
+                    continue
+                try:
+                    consumer.end_offset(topic, part.partition)
+                except (ClusterError, TimeoutError) as error:
+                    _log.warning(
+                        "scan of %s-%d: its end is not known yet (%s); reading what was committed before", topic, part.partition, error
+                    )
 
     # ----------------------------------------------------------------------------------------------------------------------- nodes
 

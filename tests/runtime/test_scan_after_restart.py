@@ -1,0 +1,36 @@
+"""What a scan finds is the end of the matter: a record it does not show never turns up later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+import pyreplog
+
+
+def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
+    """A record that was appended but not committed is shown as soon as its leader is back, because it then becomes committed."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+        cluster.admin.create_topic("orders", partitions=1, replication_factor=3)
+        leader = cluster.leader("orders", 0)
+        for node in cluster.nodes:
+            if node.node_id != leader.node_id:
+                node.kill()
+        with cluster.producer(acks=1) as producer:
+            assert producer.send("orders", b"alone", partition=0).result().offset == 0
+        leader.kill()
+        for node in cluster.nodes:
+            node.restart()
+        assert pa.table(cluster.scan("orders"))["value"].to_pylist() == [b"alone"]
+
+
+def test_a_scan_reads_on_with_too_few_nodes(tmp_path: Path) -> None:
+    """What was committed is read while a partition has no majority."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+        cluster.admin.create_topic("orders", partitions=1, replication_factor=3)
+        with cluster.producer() as producer:
+            producer.send("orders", b"one", partition=0).result()
+        cluster.nodes[0].kill()
+        cluster.nodes[1].kill()
+        assert pa.table(cluster.scan("orders"))["value"].to_pylist() == [b"one"]
