@@ -323,6 +323,29 @@ def test_records_without_key_avoid_partitions_without_leader() -> None:
     assert len(script.log[1]) >= 9
 
 
+def test_each_record_knows_its_time() -> None:
+    """Given or not, alone or many at once, mixed in one batch: every Ack tells the timestamp that its record bears."""
+    for order in range(6):
+        script = Script(max_in_flight=1)
+        script.send(b"first")
+        now = script.clock.wall_ms()
+        acks: list[Ack] = []
+        times: list[int] = []
+        for way in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))[order]:
+            if way == 0:
+                acks.append(script.producer.send(TOPIC, b"x", timestamp=5))
+                times.append(5)
+            elif way == 1:
+                acks += script.producer.send_many(TOPIC, [b"y"] * 3)
+                times += [now] * 3
+            else:
+                acks += script.producer.send_many(TOPIC, [b"z"] * 2, timestamps=[7, 8])
+                times += [7, 8]
+        script.answer()
+        script.answer()
+        assert [ack.result().timestamp for ack in acks] == times
+
+
 def test_acks_0_waits_for_nobody() -> None:
     """The request says so, the Ack is done when it is sent, and knows no offset."""
     script = Script(acks=0)

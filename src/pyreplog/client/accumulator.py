@@ -151,8 +151,8 @@ class PartitionQueue:
             if not self._builder.append(value, key, headers, timestamp):
                 return self._append_alone(value, key, headers, timestamp, now_ns())
         stamps = self._stamps
-        if len(stamps) != index:  # a signal handler came between an earlier record and its stamp
-            stamps.extend([-1] * (index - len(stamps)))
+        if len(stamps) != index:
+            self._align(outcome, index)
         stamps.append(timestamp)
         return outcome, index
 
@@ -184,13 +184,22 @@ class PartitionQueue:
                 now_ns,
             )
             return (outcome, 0, 1), start + 1
-        stamps = self._stamps
-        if len(stamps) != first:
-            stamps.extend([-1] * (first - len(stamps)))
-        stamps.extend(timestamps[start:taken] if timestamps is not None else [timestamp] * (taken - start))
+        if first == 0 and timestamps is None:
+            outcome.timestamps = timestamp  # one for all, until others join them
+        else:
+            if len(self._stamps) != first:
+                self._align(outcome, first)
+            self._stamps.extend(timestamps[start:taken] if timestamps is not None else [timestamp] * (taken - start))
         if taken < len(values):
             self.seal()
         return (outcome, first, taken - start), taken
+
+    def _align(self, outcome: Outcome, count: int) -> None:
+        """Give each of ``count`` records its timestamp: those that shared one, and one that a signal handler came in front of (-1)."""
+        stamp = outcome.timestamps
+        stamps = self._stamps
+        stamps.extend([stamp if isinstance(stamp, int) else -1] * (count - len(stamps)))
+        outcome.timestamps = stamps
 
     def _begin(self, now_ns: int) -> Outcome:
         self._stamps = []
