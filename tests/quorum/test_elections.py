@@ -303,3 +303,34 @@ def test_no_leader_goes_on_in_its_old_epoch() -> None:
     assert house[key].leader == 1
     assert house[key].leader_epoch == epoch + 2
     assert house[key].isr == (1, 2, 3), "they went on running: nobody left the set"
+
+
+def test_what_a_running_incarnation_says_again_changes_nothing() -> None:
+    """A member that has not heard yet that its leader vouched for it calls itself incomplete when it registers again (the controller came
+    back): the controller knows better."""
+    house = House()
+    key = house.topic()
+    house.kill(3)
+    house.register(3, {key: (0, 0)}, incomplete=[key])
+    house.beat(3)
+    assert house.propose(key, [1, 2, 3]).error_code == 0
+    house.restart()
+    for broker in (1, 2, 3):
+        assert house.register(broker, {key: (0, 9)}, same=True, incomplete=[key] if broker == 3 else []) == 0
+        house.beat(broker)
+    assert (house[key].leader, house[key].isr) == (1, (1, 2, 3))
+
+
+def test_a_new_topic_outlives_nodes_that_never_made_their_copies() -> None:
+    """Members die before they made a copy, while another leads; then that one's disk is lost too, before anything could be committed: the
+    topic goes on, empty."""
+    house = House()
+    key = house.topic(min_isr=3)
+    house.kill(2, 3)
+    house.up(2, {})
+    house.up(3, {})
+    assert (house[key].leader, house[key].isr, house[key].elr) == (1, (1,), (2, 3))
+    house.kill(1)
+    assert house[key].leader == NOBODY, "broker 1 may have something"
+    house.up(1, {}, disk="a new one")
+    assert (house[key].leader, house[key].isr) == (2, (2, 3))

@@ -172,28 +172,27 @@ class Controller:
         return BrokerRegistrationResponse(broker_epoch=epoch)
 
     def _take_stock(self, request: BrokerRegistrationRequest, known: BrokerImage | None, now_ns: int, *, same: bool) -> None:
-        """Compare what the broker has with what the image believes it has, partition by partition."""
+        """Compare what the broker has with what the image believes it has, partition by partition.
+
+        Of an incarnation that is known already nothing is believed anew: it went on running, and where it calls itself incomplete although
+        it is a member, it has not heard yet that its leader vouched for it.
+        """
         broker_id = request.broker_id
         clean = known is not None and request.previous_broker_epoch == known.epoch
         same_disk = known is not None and len(request.log_dirs) > 0 and tuple(request.log_dirs) == known.log_dirs
         reported = {(end.topic_id, end.partition): end for end in request.partition_ends}
         self._ends[broker_id] = {key: ReplicaEnd(end.last_epoch, end.end_offset) for key, end in reported.items()}
+        if same:
+            return
         for key, partition in self._partitions():
             if broker_id not in partition.isr and broker_id not in partition.elr:
                 continue
             found = reported.get(key)
             led = partition.leader != NO_LEADER
-            if found is not None and found.incomplete:
+            if (found is not None and found.incomplete) or (found is None and not same_disk):
                 self._settle(key, now_ns, lost=broker_id)
-            elif same:
-                continue  # it went on running: what was known of it holds
-            elif found is None:
-                if led or not same_disk:
-                    self._settle(key, now_ns, lost=broker_id)
-                else:
-                    self._suspect(key, broker_id, MISSING)
-            elif not clean or broker_id in self.suspects.get(key, ()):
-                self._suspect(key, broker_id, ReplicaEnd(found.last_epoch, found.end_offset))
+            elif found is None or not clean or broker_id in self.suspects.get(key, ()):
+                self._suspect(key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset))
                 if led:
                     self._settle(key, now_ns, without=broker_id)
 

@@ -30,7 +30,8 @@ class ReplicaEnd(NamedTuple):
 
 MISSING = ReplicaEnd(-2, 0)
 """On the disk it always had, a member has no copy: it never made one. Then nothing was ever committed while it was a member, or its
-copy was taken away; which of the two, only the others can tell. It leads only when every other member has none either."""
+copy was taken away; which of the two, only the others can tell. It leads only when every other member has none either; until then it is
+a member like other suspects, because a topic whose nodes all die before they made a copy must not be lost for ever."""
 
 
 class Settlement(NamedTuple):
@@ -113,8 +114,9 @@ def _led_by(
     min_isr: int,
     suspects: Mapping[int, ReplicaEnd],
 ) -> Settlement:
-    """``leader`` leads with ``isr``; who has no copy at all is no longer eligible once somebody leads."""
-    none = tuple(member for member in members if member not in isr and suspects.get(member) == MISSING)
+    """``leader`` leads with ``isr``. Beside one who came back with records, who has no copy at all is no longer eligible."""
+    filled = suspects.get(leader, MISSING).end_offset > 0
+    none = tuple(member for member in members if filled and member not in isr and suspects.get(member) == MISSING)
     before = partition._replace(isr=members, elr=())
     return Settlement(isr, _eligible(before, isr, min_isr, none), leader)
 

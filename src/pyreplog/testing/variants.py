@@ -155,7 +155,7 @@ class ChecksumUnchecked(Log):
                 batches.append((one.base_offset, one.last_offset, one.leader_epoch, one.size, one.max_timestamp))
                 position += one.size
         if batches:
-            self._append_checked(views, batches, sum(view.nbytes for view in views))
+            self._append_checked(views, batches, sum(view.nbytes for view in views), gaps=False)
         return self.end_offset
 
 

@@ -471,26 +471,30 @@ class World:
         return [(name, self.topic_options(name.topic)) for name, _, partition in self.partitions() if node_id in partition.replicas]
 
     def _forget_losses(self) -> None:
-        """Who is in sync again, as the incarnation that runs now, has everything again."""
-        for name, _, partition in self.partitions():
-            lost = self.lost.get(name)
-            for node_id in list(lost or ()):
+        """Who is in sync again, as the incarnation that runs now, and knows it, has everything again."""
+        for name, key, partition in self.partitions():
+            lost = self.lost.get(name, {})
+            for node_id in list(lost):
                 root = self.machines[node_id].root
                 broker = self.image.brokers.get(node_id)
                 same = root is not None and broker is not None and broker.incarnation_id == root.incarnation_id
-                if lost is not None and same and node_id in partition.isr:
+                log = self.log_of(node_id, key)
+                if same and node_id in partition.isr and log is not None and not log.incomplete:
                     del lost[node_id]
 
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition at most
-        ``min.insync.replicas`` - 1 copies may lack something at a time."""
+        ``min.insync.replicas`` - 1 copies may lack something at a time, and one is left that the controller counts on, and that knows it
+        (until it has heard that it is complete it would call itself incomplete after a restart, and wait for a person)."""
         self._forget_losses()
-        for name, _, partition in self.partitions():
+        for name, key, partition in self.partitions():
             options = self.topic_options(name.topic)
-            if not wiped and options.durability == "sync":
+            if (not wiped and options.durability == "sync") or not any(one in partition.replicas for one in node_ids):
                 continue
             lost = dict.fromkeys([*self.lost.get(name, ()), *(one for one in node_ids if one in partition.replicas)])
-            if any(one in partition.replicas for one in node_ids) and len(lost) > options.min_insync_replicas - 1:
+            others = {one: self.log_of(one, key) for one in (*partition.isr, *partition.elr) if one not in lost}
+            left = [one for one, log in others.items() if log is not None and not log.incomplete]
+            if len(lost) > options.min_insync_replicas - 1 or not left:
                 return False
         return True
 
