@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
+from random import Random
 
 from pyreplog.testing.checkers import InvariantBroken
+from pyreplog.testing.options import WorldOptions
+from pyreplog.testing.shrink import shrink
 from pyreplog.testing.world import World
+
+
+def _run(seed: int, options: WorldOptions) -> None:
+    World(seed, options).run()
 
 
 def main() -> int:
@@ -23,6 +31,10 @@ def main() -> int:
             world.run()
         except InvariantBroken as broken:
             print(broken)
+            print("shrinking ...", flush=True)
+            smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed), broken.rule)
+            if last is not None:
+                print(f"it also fails as World({seed}, {smaller!r}).run():\n{last}")
             return 1
         if options.trace:
             print("\n".join(world.events))

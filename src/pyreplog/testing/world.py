@@ -108,7 +108,8 @@ class World:
     ) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.options = options if options is not None else WorldOptions.drawn(self.random)
+        # From a chance of their own, so that the same seed with given options goes on as it did with drawn ones.
+        self.options = options if options is not None else WorldOptions.drawn(Random(seed))
         self.clock = SimClock()
         self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), self.options.network)
         self.steps = 0
