@@ -251,6 +251,9 @@ cdef class BatchBuilder:
 
         ``timestamp`` None takes ``now_s``, in seconds since 1970: a float is what the clock gives fastest.
         """
+        return self._gather(value, key, headers, timestamp, now_s)
+
+    cdef object _gather(self, object value, object key, object headers, object timestamp, double now_s):
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
         cdef tuple pairs = _normal_headers(headers)
@@ -512,3 +515,22 @@ cdef class BatchBuilder:
             self.max_timestamp = timestamp
         self.record_count += 1
         return 1
+
+
+@cython.final
+cdef class Gathering:
+    """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``."""
+
+    cdef BatchBuilder builder
+    cdef object now_s
+    cdef object otherwise
+
+    def __cinit__(self, BatchBuilder builder not None, now_s not None, otherwise not None):
+        self.builder = builder
+        self.now_s = now_s
+        self.otherwise = otherwise
+
+    def append(self, value, *, key=None, headers=(), timestamp=None):
+        """The Ack of one record: :meth:`BatchBuilder.gather` now, else ``otherwise(value, key, headers, timestamp)``."""
+        cdef object ack = self.builder._gather(value, key, headers, timestamp, self.now_s())
+        return self.otherwise(value, key, headers, timestamp) if ack is None else ack

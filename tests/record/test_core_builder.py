@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyreplog._core import HEADER_SIZE, BatchBuilder, RecordBatch, stamp
+from pyreplog._core import HEADER_SIZE, BatchBuilder, Gathering, RecordBatch, stamp
 from pyreplog.values import TimestampType
 from tests.golden import vectors
 from tests.oracle import batch as oracle
@@ -359,6 +359,30 @@ def test_gather() -> None:
         (b"b", b"k", (("h", b"x"),), 77),
         (None, b"k", (("h", None),), -1),
     ]
+
+
+def test_gathering_takes_the_long_way_where_it_must() -> None:
+    """What the builder takes is gathered by the clock given; what it does not take goes to ``otherwise``, all arguments with it."""
+    builder, outcome = BatchBuilder(), Outcome()
+    long_way: list[tuple[object, ...]] = []
+
+    def otherwise(*given: object) -> str:
+        long_way.append(given)
+        return "long"
+
+    gathering = Gathering(builder, lambda: 2.5, otherwise)
+    assert gathering.append(b"a") == "long"
+    builder.begin(pair, outcome, outcome.timestamps, 10_000)
+    assert gathering.append(b"b") == (outcome, 0)
+    assert gathering.append(b"c", key=b"k", headers=[("h", None)], timestamp=5) == (outcome, 1)
+    builder.finish()
+    assert gathering.append(b"d", key=b"k", headers=[("h", None)], timestamp=6) == "long"
+    assert outcome.timestamps == [2500, 5]
+    assert long_way == [(b"a", None, (), None), (b"d", b"k", [("h", None)], 6)]
+    with pytest.raises(TypeError):
+        gathering.append()  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        gathering.append(b"x", what=2)  # type: ignore[call-arg]
 
 
 def test_gather_without_a_batch() -> None:

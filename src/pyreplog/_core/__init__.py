@@ -2,7 +2,7 @@
 
 from pyreplog._core.ack import Ack
 from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
-from pyreplog._core.builder import BatchBuilder
+from pyreplog._core.builder import BatchBuilder, Gathering
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_timestamp, whole_batches
 
@@ -15,6 +15,7 @@ __all__ = [
     "ArrowSchema",
     "ArrowStream",
     "BatchBuilder",
+    "Gathering",
     "ColumnsBuilder",
     "OffsetIndex",
     "Record",

@@ -72,3 +72,24 @@ class BatchBuilder:
         """The records gathered so far, uncompressed: what a codec compresses before ``finish``. Release it before going on."""
     def reset(self) -> None:
         """Begin the next batch."""
+
+@final
+class Gathering:
+    """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``. Any thread."""
+
+    def __new__(
+        cls,
+        builder: BatchBuilder,
+        now_s: Callable[[], float],
+        otherwise: Callable[[Buffer | None, Buffer | None, Sequence[tuple[str, bytes | None]], int | None], Any],
+    ) -> Gathering: ...
+    def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+    ) -> Any:
+        """What :meth:`BatchBuilder.gather` returns, asked with ``now_s()``; where that is None, what ``otherwise(value, key, headers,
+        timestamp)`` returns."""

@@ -6,7 +6,7 @@ the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` co
 
 from __future__ import annotations
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Record, RecordBatch, crc32c, stamp
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, crc32c, stamp
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
     payload_of,
@@ -26,6 +26,7 @@ __all__ = [
     "RECORDS_SIZE_MAX",
     "Ack",
     "BatchBuilder",
+    "Gathering",
     "Record",
     "RecordBatch",
     "compress",

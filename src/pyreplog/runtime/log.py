@@ -97,7 +97,7 @@ class Log:
         self._closed = False
         self._position = view.start_offset
         if writer is not None:
-            self.append_nowait = writer.append_nowait  # type: ignore[method-assign]  # the same face, one call less per record
+            self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
             remember(writer)
 
     # ------------------------------------------------------------------------------------------------------------------ appending

@@ -25,7 +25,7 @@ from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ForkedError, MessageTooLargeError, OutcomeUnknownError, PyreplogError, StorageError
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock
-from pyreplog.record import Ack, BatchBuilder
+from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.system import SystemClock
@@ -70,6 +70,8 @@ class LogWriter:
         log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
         self._builder = BatchBuilder(self._size_max)
         self._gatherer = BatchBuilder(self._size_max)
+        # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
+        self.gathering = Gathering(self._gatherer, self._now_s, self._gather)
         self._gathering: Outcome | None = None
         self._stamps: list[int] = []
         self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
@@ -161,9 +163,8 @@ class LogWriter:
 
     def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
         """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or the background thread."""
-        # One call into the core, which needs no lock. What it does not take goes the long way.
-        ack = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
-        return self._gather(value, key, headers, timestamp) if ack is None else ack
+        ack: Ack = self.gathering.append(value, key=key, headers=headers, timestamp=timestamp)
+        return ack
 
     def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
         if self._unsynced_size > UNSYNCED_SIZE_MAX and self._sync_each:
