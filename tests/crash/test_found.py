@@ -9,9 +9,11 @@ from typing import Final
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, StorageError
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, StorageError
 from pyreplog.log import Log, LogRoot, open_readers
+from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.record import split
+from pyreplog.runtime import open_log
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
@@ -142,3 +144,111 @@ def test_a_reader_skips_nothing_that_a_follower_lost() -> None:
         assert want.startswith(seen), seed
         holes += len(seen) < len(want)
     assert holes
+
+
+# -- what the checksum of a batch does not cover --
+
+
+def stored(count: int = 8) -> tuple[SimDisk, Log]:
+    """A log of several small batches in one segment, all durable and shown."""
+    disk, log = fresh(LogConfig(segment_bytes=100_000, index_interval_bytes=200))
+    for number in range(count):
+        if number == 5:
+            log.become_leader(2)
+        log.append_as_leader(batch(1, size=60, timestamp=1000 + number), log.epochs.latest)
+    sync(disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.close(clean=True)
+    return disk, log
+
+
+@pytest.mark.parametrize("position", range(16))
+@pytest.mark.parametrize("victim", [0, 2, 5, 7])
+def test_a_wrong_offset_or_epoch_is_never_served(victim: int, position: int) -> None:
+    """One flipped bit of a batch's base offset, length or leader epoch: the batch is refused with its range, wherever reading begins."""
+    disk, _ = stored()
+    good = contents(reopen(disk.snapshot(), PATH, clean=True))
+    size = disk.stat(f"{PATH}/00000000000000000000.log")
+    assert size is not None
+    each = size.size // 8
+    for bit in range(8):
+        damaged = disk.snapshot()
+        damaged.flip(f"{PATH}/00000000000000000000.log", victim * each + position, 1 << bit)
+        log, reader = reopen_or_none(damaged), open_readers(damaged, PATH)[TopicPartition("t", 0)]
+        for start in range(8):
+            for size_max in (1, 1 << 20):
+                if log is not None:
+                    try:
+                        assert contents(log, start, start + 1, size_max) == [good[start]]
+                    except CorruptError as error:
+                        assert not isinstance(error, CorruptLogError) or error.start <= max(victim, start)
+                    try:
+                        assert log.find_timestamp(1000 + start, log.end_offset) == (start, 1000 + start)
+                    except CorruptError:
+                        pass
+            try:
+                found = next(reader.batches(start, start + 1))
+                assert (found.base_offset, found.leader_epoch) == (start, 0 if start < 5 else 2)
+            except CorruptError:
+                pass
+
+
+def reopen_or_none(disk: SimDisk) -> Log | None:
+    """The log as a clean stop left it; None where it is refused."""
+    try:
+        return reopen(disk.snapshot(), PATH, clean=True)
+    except CorruptLogError:
+        return None
+
+
+def test_a_wrong_offset_below_the_mark_is_rot() -> None:
+    """Recovery does not take a batch whose offset jumps: below the mark it is reported, above it cut and kept."""
+    disk, _ = stored()
+    for synced_end in (8, 6):
+        damaged = disk.snapshot()
+        size = damaged.stat(f"{PATH}/00000000000000000000.log")
+        assert size is not None
+        damaged.flip(f"{PATH}/00000000000000000000.log", size.size // 8 * 6 + 5, 1)
+        mark = MarkFile.open(damaged, PATH, *found_mark(damaged), synced=True)
+        mark.write(synced_end, 0, 0)
+        mark.close()
+        if synced_end == 8:
+            with pytest.raises(CorruptLogError, match="begins at offset 65542, and 6 is next") as caught:
+                reopen(damaged, PATH)
+            assert (caught.value.start, caught.value.end) == (6, 7)
+        else:
+            log = reopen(damaged, PATH)
+            assert log.end_offset == 6
+            assert log.recovery.torn_size == size.size // 8 * 2
+            assert len(log.recovery.kept) == 1
+
+
+def found_mark(disk: SimDisk) -> tuple[MarkState, int]:
+    """The mark that is there."""
+    found = find_mark(disk, PATH)
+    assert found is not None
+    return found
+
+
+def test_offsets_with_gaps_of_the_leader_stay_readable() -> None:
+    """A follower of a log with gaps keeps them, also over a restart: they are no damage."""
+    disk, log = fresh()
+    follow(log, 0)
+    for base in (5, 9, 20):
+        log.append_as_follower([bytes(batch(2, size=300, base_offset=base, leader_epoch=0))])
+    sync(disk, log)
+    want = [0, 1, 5, 6, 9, 10, 20, 21]
+    assert [record.offset for record in contents(log)] == want
+    for seed in range(50):
+        assert [record.offset for record in contents(reopen(disk.crash(Random(seed)), PATH, same_boot=False))] == want
+
+
+def test_a_damaged_log_is_not_taken_for_none() -> None:
+    """Opening the only topic of a folder without naming it fails where that topic is damaged; no second one is made beside it."""
+    disk = SimDisk(Random(1))
+    with open_log("data", topic="t", disk=disk, clock=CLOCK) as log:
+        log.append_many([b"one", b"two"])
+    disk.flip(f"{PATH}/00000000000000000000.log", 70)
+    with pytest.raises(CorruptLogError):
+        open_log("data", disk=disk, clock=CLOCK)
+    assert [name for name in disk.list("data") if name.endswith("-0")] == ["t-0"]

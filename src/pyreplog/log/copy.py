@@ -12,6 +12,7 @@ from typing import Final
 
 from pyreplog._core import RecordBatch, SegmentScanner
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
+from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder import plan_folder
 from pyreplog.log.identity import read_topic_id
@@ -46,6 +47,7 @@ class PartitionCopy:
         self._segments: Segments | None = None
         self._mark: MarkState | None = None
         self._closed = False
+        self._chain: Chain | None = None
         self._load()
 
     # -- state --
@@ -91,6 +93,7 @@ class PartitionCopy:
                 self.topic_id = ""
         if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
             self.epochs = self._find_epochs(mark)
+        self._chain = Chain(self.epochs) if mark is not None and not mark.adopted else None
         if mark is not None:
             self.start_offset = max(mark.start_offset, first)
             promised = mark.high_watermark
@@ -190,7 +193,7 @@ class PartitionCopy:
         """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one."""
         if offset >= end_offset:
             return memoryview(b"")
-        data = None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset)
+        data = None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._chain)
         if data is None:
             return memoryview(b"")
         scan = SegmentScanner(int.from_bytes(data[:8], "big"))
@@ -215,7 +218,7 @@ class PartitionCopy:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``."""
-        return None if self._open_segments is None else self._open_segments.find_timestamp(timestamp, start_offset, end_offset)
+        return None if self._open_segments is None else self._open_segments.find_timestamp(timestamp, start_offset, end_offset, self._chain)
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""

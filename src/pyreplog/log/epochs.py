@@ -92,6 +92,11 @@ class EpochCache:
         slot = bisect_right(self._starts, offset)
         return self._epochs[slot - 1] if slot else NO_EPOCH
 
+    def next_start(self, offset: int) -> int:
+        """Where the first epoch begins that begins above ``offset``; 2**63 - 1 where there is none."""
+        slot = bisect_right(self._starts, offset)
+        return self._starts[slot] if slot < len(self._starts) else INT64_MAX
+
     def previous(self, epoch: int) -> int:
         """The greatest epoch below ``epoch``; -1 where there is none."""
         slot = bisect_right(self._epochs, epoch - 1)

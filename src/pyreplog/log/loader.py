@@ -133,6 +133,7 @@ class Loader:
         state = self.state
         scan_from = 0 if state is None or state.poisoned else state.synced_end
         epochs = self._trusted_epochs()
+        history = None if epochs is None else EpochCache(epochs.entries)
         if epochs is None:
             self._notes.append("the leader epoch history was missing or not to be believed: made anew from the batches")
         first = max((index for index, segment in enumerate(segments) if segment.base_offset <= scan_from), default=0)
@@ -143,7 +144,7 @@ class Loader:
             epochs = EpochCache()
         elif segments:
             epochs.truncate_from_end(segments[first].base_offset)
-        found += self._scan(segments, first, epochs.latest)
+        found += self._scan(segments, first, epochs.latest, history)
         for epoch, offset in found:
             if epoch > epochs.latest and epoch != NO_EPOCH:
                 epochs.assign(epoch, offset)
@@ -161,8 +162,11 @@ class Loader:
         synced_end = min(self.durable_end if state is None else state.synced_end, segments[-1].next_offset)
         return self._loaded(segments, epochs, synced_end=synced_end, clean=False)
 
-    def _scan(self, segments: list[Segment], first: int, last_epoch: int) -> list[tuple[int, int]]:
-        """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what was cut whole."""
+    def _scan(self, segments: list[Segment], first: int, last_epoch: int, history: EpochCache | None) -> list[tuple[int, int]]:
+        """Check ``segments`` from index ``first`` on, cut the torn tail; the epochs found. ``segments`` loses what was cut whole.
+
+        ``history``: the trusted one, if any; below the durable end it knows every epoch.
+        """
         found: list[tuple[int, int]] = []
         expected = segments[first - 1].end_offset() if first else None
         for index in range(first, len(segments)):
@@ -172,9 +176,16 @@ class Loader:
                 break
             start = segment.base_offset if expected is None else max(expected, segment.base_offset)
             scan = scan_segment(
-                segment.file, segment.size, segment.base_offset, next_offset=start, index_interval=self.config.index_interval_bytes
+                segment.file,
+                segment.size,
+                segment.base_offset,
+                next_offset=start,
+                index_interval=self.config.index_interval_bytes,
+                dense=self.state is not None and not self.state.adopted,
             )
             self._scanned_size += scan.position
+            if history is not None:
+                self._check_epochs(segment, scan.epochs, history)
             end = scan.next_offset if scan.batch_count else start
             falls = bool(scan.epochs) and scan.epochs[0][0] < last_epoch
             if falls:
@@ -197,6 +208,14 @@ class Loader:
             if index + 1 == len(segments):
                 break
         return found
+
+    def _check_epochs(self, segment: Segment, found: Sequence[tuple[int, int]], history: EpochCache) -> None:
+        for epoch, offset in found:
+            known = history.epoch_for_offset(offset)
+            if offset < self.durable_end and epoch != known != NO_EPOCH:
+                # The checksum of a batch does not cover its epoch, that of the mark does.
+                reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
+                raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path)
 
     def _refuse_old_format(self, segment: Segment, position: int) -> None:
         reason = describe_damage(segment.file, position, segment.size, "")
@@ -262,6 +281,8 @@ class Loader:
             reason = status_text(scan.status)
         elif position != scan.position:
             reason = "the leader epoch falls"
+        elif _begins_at(segment, position) not in {None, start}:
+            reason = f"a batch says that it begins at offset {_begins_at(segment, position)}, and {start} is next"
         else:
             reason = "a batch is cut off"
         reason = describe_damage(segment.file, position, segment.size, reason)
@@ -361,6 +382,11 @@ class Loader:
             notes=tuple(self._notes),
         )
         return Loaded(segments, epochs, start, end, synced_end, report, changed or not clean)
+
+
+def _begins_at(segment: Segment, position: int) -> int | None:
+    data = segment.file.read_at(position, 8)
+    return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
 
 
 def _resume(segment: Segment, position: int, start: int) -> int | None:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pyreplog._core import RecordBatch, stamp
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
+from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import read_topic_id, write_topic_id
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
@@ -79,6 +80,8 @@ class Log:
         self._segments = segments
         self._active = segments.last
         self._mark = mark
+        #: Checks what is read from the disk; None where offsets may have gaps.
+        self._chain = None if mark.adopted else Chain(epochs)
         state = mark.state
         self.start_offset = state.start_offset
         #: One past the last offset: what the next batch gets.
@@ -380,6 +383,7 @@ class Log:
         expected = self.end_offset
         latest = self.epochs.latest
         total = 0
+        gaps = False
         for part in parts:
             view = memoryview(part)
             position, size = 0, view.nbytes
@@ -394,22 +398,29 @@ class Log:
                 if epoch < latest or epoch < 0:
                     raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
                 batches.append((base, last, epoch, length, batch.max_timestamp))
+                gaps = gaps or base != expected
                 expected, latest = last + 1, epoch
                 position += length
             views.append(view)
             total += size
         if not batches:
             return self.end_offset
-        self._append_checked(views, batches, total)
+        self._append_checked(views, batches, total, gaps)
         return self.end_offset
 
-    def _append_checked(self, views: list[memoryview], batches: list[tuple[int, int, int, int, int]], total: int) -> None:
+    def _append_checked(self, views: list[memoryview], batches: list[tuple[int, int, int, int, int]], total: int, gaps: bool) -> None:
         """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``."""
         first = batches[0]
         last_offset = batches[-1][1]
-        if first[0] - self.end_offset > INT32_MAX and not self._mark.adopted:
-            # A segment cannot bridge such a gap, so there will be one between segments: say that it is none of damage.
-            self._mark.write_state(self._state()._replace(adopted=True))
+        if gaps and not self._mark.adopted:
+            # Before they are there: say that they are none of damage.
+            try:
+                self._mark.write_state(self._state()._replace(adopted=True))
+                self._mark.sync()
+            except StorageError as error:
+                self.poison(error)
+                raise
+            self._chain = None
         for base, _, epoch, _, _ in batches:
             if epoch != self.epochs.latest:
                 self._assign_epoch(epoch, base)
@@ -542,7 +553,7 @@ class Log:
         if found is not None:
             return LogSlice(self, offset, found[0], found[1])
         self._check_open()
-        data = self._segments.read(offset, min(size_max, READ_CHUNK_SIZE_MAX), end_offset)
+        data = self._segments.read(offset, min(size_max, READ_CHUNK_SIZE_MAX), end_offset, self._chain)
         if data is None:
             return LogSlice(self, offset, (), 0)
         return LogSlice(self, offset, (data,), data.nbytes)
@@ -553,7 +564,7 @@ class Log:
         self._check_open()
         if self._failure is not None:
             end_offset = min(end_offset, self.flushed_offset)
-        return self._segments.find_timestamp(timestamp, self.start_offset, min(end_offset, self.end_offset))
+        return self._segments.find_timestamp(timestamp, self.start_offset, min(end_offset, self.end_offset), self._chain)
 
     # -- what counts --
 
@@ -681,6 +692,7 @@ class Log:
     def _truncate(self, offset: int) -> None:
         self.generation += 1
         self._tail.clear()
+        self._forget_place()
         target = self._segments.end_below(offset)
         self._lower(target)
         self._write_to(self._segments.truncate(offset, self.clock.wall_ms()))
@@ -699,6 +711,7 @@ class Log:
         try:
             self.generation += 1
             self._tail.clear()
+            self._forget_place()
             first = self._segments.first.base_offset
             self.start_offset = first
             self.high_watermark = first
@@ -726,6 +739,10 @@ class Log:
         self.high_watermark = min(self.high_watermark, offset)
         self.start_offset = min(self.start_offset, offset)
         self._write_mark_synced()
+
+    def _forget_place(self) -> None:
+        if self._chain is not None:
+            self._chain = Chain(self.epochs)
 
     def _clamp(self) -> None:
         end = self.end_offset

@@ -7,8 +7,9 @@ checked against the batch they name, and where they lie they are rebuilt from th
 from __future__ import annotations
 
 import errno
+import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner, find_offset, find_timestamp, whole_batches
@@ -34,6 +35,8 @@ from pyreplog.record import payload_of
 _MAGIC_POSITION: Final = 16
 _LENGTH_POSITION: Final = 8
 _LOG_OVERHEAD: Final = 12
+_OFFSETS: Final = struct.Struct(">qi11xi")
+"""Base offset, length, (leader epoch, magic, CRC, attributes), last offset delta."""
 _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
 _OLD_LENGTH_MAX: Final = 64 << 20
@@ -337,10 +340,25 @@ class Segment:
         found = self._find(offset, LOOKUP_CHUNK_SIZE)
         return None if found is None else found[0]
 
+    def anchor(self, offset: int) -> tuple[int, int]:
+        """A place not behind the batch of ``offset``, and the base offset of the batch there that the index vouches for."""
+        offsets = self.indexes.offsets
+        if offsets.count:
+            entry_offset, position = offsets.lookup(offset)
+            header = self._header_at(position) if position else None
+            if header is not None and header[1] == entry_offset:
+                return position, header[0]
+        return 0, self.base_offset
+
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
+        """See :meth:`locate`; the bytes alone."""
+        found = self.locate(offset, size_max, end_offset)
+        return None if found is None else found[1]
+
+    def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
         """Whole batches from the one that holds ``offset`` (or the next) on, all below ``end_offset``: as many as fit, at least one.
 
-        None where no such batch begins below ``end_offset``.
+        Where they lie, and they. None where no such batch begins below ``end_offset``.
         """
         # A small look first: the index is near, and what is read in front of the batch is read for nothing.
         found = self._find(offset, FIRST_LOOK_SIZE)
@@ -358,7 +376,7 @@ class Segment:
             size = whole_batches(data, end_offset, whole)
             if size == 0:
                 return None
-        return data[:size]
+        return position, data[:size]
 
     def read_at(self, position: int, size_max: int) -> memoryview:
         """Whole batches from the one that begins at ``position``, at least one; empty at the end. For walking a segment in order."""
@@ -375,9 +393,18 @@ class Segment:
             size = self._whole(data, position)
         return data[:size]
 
-    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older than ``timestamp``."""
-        found = self._find(max(self._time_bound(timestamp), start_offset), LOOKUP_CHUNK_SIZE)
+    def search_start(self, timestamp: int, start_offset: int) -> int:
+        """The offset from which on :meth:`find_timestamp` searches."""
+        return max(self._time_bound(timestamp), start_offset)
+
+    def find_timestamp(
+        self, timestamp: int, start_offset: int, end_offset: int, check: Callable[[int, memoryview, int], object] | None = None
+    ) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older than ``timestamp``.
+
+        ``check`` gets position, bytes and base offset of each batch that is looked into.
+        """
+        found = self._find(self.search_start(timestamp, start_offset), LOOKUP_CHUNK_SIZE)
         if found is None:
             return None
         position = found[0]
@@ -394,6 +421,8 @@ class Segment:
             if at + whole > len(data):
                 data, at, position = self.file.read_at(position + at, whole), 0, position + at
             batch = self._batch(data, at, position)
+            if check is not None:
+                check(position + at, data[at : at + batch.size], batch.base_offset)
             if batch.base_offset >= end_offset:
                 return None
             hit = batch.find_timestamp(timestamp, start_offset, payload_of(batch)) if batch.record_count else None
@@ -571,6 +600,20 @@ def status_text(status: int) -> str:
         return error.reason
 
 
+def _unbroken(data: memoryview, expected: int) -> int:
+    """How much of ``data`` lies in front of the first batch that does not begin at the offset where the one before it ends."""
+    at, last = 0, len(data) - HEADER_SIZE
+    while at <= last:
+        base, length, delta = _OFFSETS.unpack_from(data, at)
+        if base != expected:
+            return at
+        if length < HEADER_SIZE - _LOG_OVERHEAD or delta < 0:
+            break  # no batch at all: the scan says so
+        expected += delta + 1
+        at += _LOG_OVERHEAD + length
+    return len(data)
+
+
 def scan_segment(
     file: File,
     size: int,
@@ -580,15 +623,20 @@ def scan_segment(
     next_offset: int = -1,
     index_interval: int = 4096,
     check_crc: bool = True,
+    dense: bool = False,
 ) -> SegmentScanner:
-    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good."""
+    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good.
+
+    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``.
+    """
     scan = SegmentScanner(base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc)
     want = SCAN_CHUNK_SIZE
     while scan.position < size:
         start = scan.position
         data = file.read_at(start, min(want, size - start))
-        taken = scan.feed(data)
-        if scan.status or not len(data):
+        unbroken = _unbroken(data, max(scan.next_offset, next_offset)) if dense else len(data)
+        taken = scan.feed(data[:unbroken])
+        if scan.status or not len(data) or unbroken < len(data):
             break
         if taken:
             want = SCAN_CHUNK_SIZE

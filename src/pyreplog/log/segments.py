@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
-from pyreplog.log.layout import SEGMENT_SUFFIXES, join, segment_name
+from pyreplog._core import HEADER_SIZE, RecordBatch
+from pyreplog.errors import CorruptError, CorruptLogError
+from pyreplog.log.chain import Chain
+from pyreplog.log.layout import INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.segment import Segment, scan_segment
 
 OPEN_SEGMENTS_MAX: Final = 32
@@ -57,8 +61,13 @@ class Segments:
 
     # -- reading --
 
-    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
-        """As :meth:`Segment.read`, in the segment that holds ``offset`` or the next one that has a batch. Never across two."""
+    def read(self, offset: int, size_max: int, end_offset: int, chain: Chain | None = None) -> memoryview | None:
+        """As :meth:`Segment.read`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
+
+        ``chain``: of a log without gaps, for which what is found is checked.
+        """
+        if chain is not None:
+            return self._read_checked(offset, size_max, end_offset, chain)
         for index in range(self._slot(offset), len(self._segments)):
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
@@ -68,8 +77,27 @@ class Segments:
                 return data
         return None
 
-    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
-        """As :meth:`Segment.find_timestamp`, over all segments."""
+    def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
+        segment = self._use(self._segments[self._slot(offset)])
+        found = segment.locate(offset, size_max, end_offset)
+        if found is not None:
+            return found[1][: chain.check(segment, found[0], found[1], offset, end_offset)]
+        # Its batch may end above `end_offset`. But it must be there.
+        position = segment.position_of(offset)
+        if position is None:
+            raise CorruptLogError(
+                "the batch of this offset is not in its segment", start=offset, end=offset + 1, file=segment.path, position=segment.size
+            )
+        data = segment.read_at(position, HEADER_SIZE)
+        chain.check(segment, position, data, offset, INT64_MAX)
+        try:
+            RecordBatch(data).check_crc()
+        except CorruptError as error:
+            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=position) from None
+        return None
+
+    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
+        """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""
         for index in range(self._slot(start_offset), len(self._segments)):
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
@@ -77,7 +105,13 @@ class Segments:
             # The index of the last one may not be complete: only a look into the segment itself can say.
             if self._use(segment) is not self.last and segment.largest_timestamp() < timestamp:
                 continue
-            found = segment.find_timestamp(timestamp, start_offset, end_offset)
+            check = None if chain is None else partial(chain.check_one, segment)
+            found = segment.find_timestamp(timestamp, start_offset, end_offset, check)
+            if chain is not None and segment.size:
+                # Every batch that was passed over must be what it says, or what was searched for may be among them.
+                last = min(end_offset, self._bases[index + 1] if index + 1 < len(self._bases) else end_offset)
+                first = max(segment.search_start(timestamp, start_offset), segment.base_offset)
+                chain.check_range(segment, first, last if found is None else found[0] + 1)
             if found is not None:
                 return found
         return None

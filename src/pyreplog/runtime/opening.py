@@ -105,7 +105,7 @@ def _asked_config(durability: str | None, config: Mapping[str, object] | None) -
 
 def _partition_to_write(root: LogRoot, folder: str, topic: str | None, partition: int) -> TopicPartition:
     if topic is None:
-        topics = sorted({key.topic for key in root.logs})
+        topics = sorted({key.topic for key in (*root.logs, *root.damaged)})
         name = _folder_name(folder)
         if len(topics) > 1 and name not in topics:
             raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")

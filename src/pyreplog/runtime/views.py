@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from pyreplog.errors import ClosedError
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
 from pyreplog.log import LogReader
 from pyreplog.ports import Buffer
 from pyreplog.record import Record, records_of, split
@@ -160,7 +160,10 @@ def records(view: LogView, start: int, end: int) -> Iterator[Record]:
         data = view.read(start, READ_SIZE)
         before = start
         for batch in split(data):
-            batch.check_crc()
+            try:
+                batch.check_crc()
+            except CorruptError as error:
+                raise CorruptLogError(error.reason, start=start, end=batch.next_offset) from None
             yield from records_of(batch, view.topic, view.partition, start, end)
             start = batch.next_offset
             if start >= end:
