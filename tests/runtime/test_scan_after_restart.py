@@ -14,6 +14,7 @@ def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
         cluster.admin.create_topic("orders", partitions=1, replication_factor=3)
         leader = cluster.leader("orders", 0)
+        assert leader is not None
         for node in cluster.nodes:
             if node.node_id != leader.node_id:
                 node.kill()
