@@ -60,10 +60,10 @@ def victim() -> Iterator[Victim]:
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_killed_log_has_what_it_acknowledged(victim: Victim, tmp_path: Path, durability: str) -> None:
-    """After each of 25 kills every acknowledged record is at its offset with its value, and appending goes on behind it."""
+    """After each of 20 kills every acknowledged record is at its offset with its value, and appending goes on behind it."""
     random = Random(7)
     acknowledged: Acknowledged = {}
-    for life in range(25):
+    for life in range(20):
         acknowledged |= victim.run("log", tmp_path / "log", durability, life, random.randrange(1, 120))
         with pyreplog.open_log(tmp_path / "log", mode="r") as reader:
             # Before any writer repairs anything: a reader sees all of it, too.
@@ -79,10 +79,10 @@ def test_a_killed_log_has_what_it_acknowledged(victim: Victim, tmp_path: Path, d
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_killed_cluster_has_what_it_acknowledged(victim: Victim, tmp_path: Path, durability: str) -> None:
-    """After each of 10 kills of all nodes at once the cluster comes back by itself, with every acknowledged record at its offset."""
+    """After each of 7 kills of all nodes at once the cluster comes back by itself, with every acknowledged record at its offset."""
     random = Random(8)
     acknowledged: Acknowledged = {}
-    for life in range(10):
+    for life in range(7):
         acknowledged |= victim.run("cluster", tmp_path / "data", durability, life, random.randrange(1, 150))
         with pyreplog.Cluster(tmp_path / "data") as cluster:
             with cluster.consumer("events") as consumer:
