@@ -14,6 +14,7 @@ import pyreplog
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import open_readers
 from pyreplog.system import SystemDisk
+from pyreplog.values import TopicPartition
 
 Place = tuple[int, int]
 SENDERS = 8
@@ -121,6 +122,12 @@ def test_leaders_die_under_eight_senders(cluster: pyreplog.Cluster, create: Call
     check(cluster, senders)
 
 
+def holds(node: pyreplog.ClusterNode, ends: list[int]) -> bool:
+    """Whether the node knows every partition as committed up to its end."""
+    hosted = [node._node and node._node.find(TopicPartition("events", partition)) for partition in range(len(ends))]
+    return all(entry is not None and entry.log.high_watermark == end for entry, end in zip(hosted, ends, strict=True))
+
+
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_each_node_dies_in_turn(cluster: pyreplog.Cluster, create: Callable[..., str], durability: str) -> None:
     """With any one node dead, sending, reading and looking up go on; when it is back, all three hold the same records."""
@@ -144,6 +151,9 @@ def test_each_node_dies_in_turn(cluster: pyreplog.Cluster, create: Callable[...,
                 assert record.value is not None
                 seen[record.partition, record.offset] = record.value
         assert seen == expected
+        ends = [consumer.end_offset("events", partition) for partition in range(3)]
+    # The last to come back serves before it has caught up.
+    cluster._driver.wait_until(lambda: all(holds(node, ends) for node in cluster.nodes), PATIENCE_S, "all caught up")
     path = cluster.path
     cluster.close()
     for node in range(1, 4):
