@@ -124,7 +124,9 @@ def test_leaders_die_under_eight_senders(cluster: pyreplog.Cluster, create: Call
 
 def holds(node: pyreplog.ClusterNode, ends: list[int]) -> bool:
     """Whether the node knows every partition as committed up to its end."""
-    hosted = [node._node and node._node.find(TopicPartition("events", partition)) for partition in range(len(ends))]
+    if node._node is None:
+        return False
+    hosted = [node._node.find(TopicPartition("events", partition)) for partition in range(len(ends))]
     return all(entry is not None and entry.log.high_watermark == end for entry, end in zip(hosted, ends, strict=True))
 
 
