@@ -205,4 +205,4 @@ def test_a_swallowed_failure_of_a_sync_is_caught(monkeypatch: pytest.MonkeyPatch
     failed_sync_swallowed(monkeypatch)
     with pytest.raises(CrashFailure) as caught:
         refusals("sync", 1, every=1)
-    assert "damaged" in str(caught.value.__cause__) or "lost" in str(caught.value.__cause__)
+    assert "are damaged" in str(caught.value.__cause__) or "lost" in str(caught.value.__cause__)

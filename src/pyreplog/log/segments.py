@@ -79,7 +79,10 @@ class Segments:
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         segment = self._use(self._segments[self._slot(offset)])
-        found = segment.locate(offset, size_max, end_offset)
+        try:
+            found = segment.locate(offset, size_max, end_offset)
+        except CorruptError as error:
+            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=error.file, position=error.position) from None
         if found is not None:
             return found[1][: chain.check(segment, found[0], found[1], offset, end_offset)]
         # Its batch may end above `end_offset`. But it must be there.
