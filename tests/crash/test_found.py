@@ -14,6 +14,7 @@ from pyreplog.log import Log, LogRoot, open_readers
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.record import split
 from pyreplog.runtime import open_log
+from pyreplog.runtime.background import Background
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
@@ -252,3 +253,20 @@ def test_a_damaged_log_is_not_taken_for_none() -> None:
     with pytest.raises(CorruptLogError):
         open_log("data", disk=disk, clock=CLOCK)
     assert [name for name in disk.list("data") if name.endswith("-0")] == ["t-0"]
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_gathered_records_that_found_no_room_are_told_by_flush_and_close(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may have kept their handles: ``flush`` and ``close`` do not return as if they were there."""
+    monkeypatch.setattr(Background, "start", lambda _: None)
+    disk = SimDisk(Random(1))
+    log = open_log("data", disk=disk, clock=CLOCK)
+    log.append(b"one")
+    log.append_nowait(b"two")
+    disk.fail("write", "*.log", error=errno.ENOSPC)
+    with pytest.raises(StorageError, match="No space"):
+        getattr(log, end)()
+    disk.clear_faults()
+    log.close()
+    with open_log("data", disk=disk, clock=CLOCK) as after:
+        assert [record.value for record in after] == [b"one"]

@@ -234,6 +234,13 @@ class LogWriter:
         if self._gathering is not None:
             self._write_gathered()
 
+    def _enter_surely(self) -> None:
+        """As :meth:`_enter`, for who vouches for what was gathered too: raises what its handles hear."""
+        gathered = self._gathering
+        self._enter()
+        if gathered is not None and gathered.error is not None:
+            raise gathered.error
+
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -340,9 +347,9 @@ class LogWriter:
         return future
 
     def flush(self) -> None:
-        """Make everything appended so far durable, what ``append_nowait`` gathered included."""
+        """Make everything appended so far durable, what ``append_nowait`` gathered included. Raises what kept that from being written."""
         with self.lock:
-            self._enter()
+            self._enter_surely()
             end = self.log.end_offset
         self._syncer.wait(end)
 
@@ -418,7 +425,7 @@ class LogWriter:
             self.closed = True
             if self._syncer.failure is None:
                 try:
-                    self._enter()
+                    self._enter_surely()
                 except PyreplogError as error:
                     failure = error
             end = self.log.end_offset
