@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pyreplog.cli.output import printable
 from pyreplog.config import suggestion
 from pyreplog.errors import UnknownTopicError
 from pyreplog.log import LogReader, open_readers
@@ -23,11 +25,24 @@ def readers(path: str, *, topic: str | None = None, partition: int | None = None
     disk = SystemDisk()
     found = open_readers(disk, path)
     try:
-        yield dict(sorted(_chosen(found, path, topic, partition).items()))
+        chosen = dict(sorted(_chosen(found, path, topic, partition).items()))
+        for reader in chosen.values():
+            _tell_of_damage(reader)
+        yield chosen
     finally:
         for reader in found.values():
             reader.close()
         disk.close()
+
+
+def _tell_of_damage(reader: LogReader) -> None:
+    if reader.unreadable_size:
+        where = printable(", ".join(reader.replicas))
+        print(
+            f"replog: {reader.unreadable_size} bytes in {where} behind offset {reader.end_offset} are no whole record batch "
+            "(torn or damaged) and are not shown; another replica or a backup may have them",
+            file=sys.stderr,
+        )
 
 
 def _chosen(found: dict[TopicPartition, LogReader], path: str, topic: str | None, partition: int | None) -> dict[TopicPartition, LogReader]:

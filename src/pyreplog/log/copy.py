@@ -43,6 +43,8 @@ class PartitionCopy:
         self.topic_id = ""
         self.start_offset = 0
         self.high_watermark = 0
+        #: Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that they do not reach.
+        self.unreadable_size = 0
         self.epochs = EpochCache()
         self._segments: Segments | None = None
         self._mark: MarkState | None = None
@@ -176,6 +178,7 @@ class PartitionCopy:
             position = offsets.last[1] if offsets.count else 0
             scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position)
             end = scan.next_offset if scan.batch_count else segment.base_offset
+            self.unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
             if scan.position < segment.size:
                 reason = describe_damage(segment.file, scan.position, segment.size, "")
                 if reason:

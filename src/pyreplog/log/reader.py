@@ -75,6 +75,11 @@ class LogReader:
         """The folders that hold a copy, the one that is read among them."""
         return [copy.directory for copy in self._copies]
 
+    @property
+    def unreadable_size(self) -> int:
+        """Bytes of a lone copy that are no whole batch and lie where records were looked for: torn or damaged, and not shown."""
+        return self._chosen.unreadable_size if len(self._copies) == 1 else 0
+
     def segments(self) -> list[tuple[int, int]]:
         """(base offset, size in bytes) of each segment of the copy that is read, in order; of the last one, what was there at
         :meth:`refresh`."""

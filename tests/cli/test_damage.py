@@ -1,0 +1,27 @@
+"""What a reading command cannot show, it tells of."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.cli.main import main
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x07" * 5000])
+def test_bytes_that_are_no_batch_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: bytes) -> None:
+    """A bare partition folder with garbage behind its records: the records are printed, and standard error names the rest."""
+    with pyreplog.open_log(tmp_path / "ev") as log:
+        log.append(b"a")
+    bare = tmp_path / "ev-0"
+    bare.mkdir()
+    shutil.copy(tmp_path / "ev" / "ev-0" / "00000000000000000000.log", bare)
+    with (bare / "00000000000000000000.log").open("ab") as file:
+        file.write(damage)
+    assert main(["cat", "--values", str(bare)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "a\n"
+    assert ("5000 bytes" in printed.err and "behind offset 1" in printed.err) if damage else not printed.err
