@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pyreplog.log import Log, identity, incarnation, loader, mark, segments, settings, snapshot
+from pyreplog.log import Log, cutting, identity, incarnation, loader, mark, segments, settings, snapshot
 from pyreplog.log.segment import scan_segment
 from pyreplog.ports import Disk
 from pyreplog.testing.crash import CrashFailure, crash_points
@@ -105,7 +105,7 @@ def mark_not_lowered_before_a_truncation(patch: pytest.MonkeyPatch) -> None:
         log.flushed_offset = min(log.flushed_offset, offset)
         log.high_watermark = min(log.high_watermark, offset)
 
-    patch.setattr(Log, "_lower", lower)
+    patch.setattr(cutting, "_lower", lower)
 
 
 def mark_with_one_slot(patch: pytest.MonkeyPatch) -> None:

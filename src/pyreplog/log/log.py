@@ -15,19 +15,18 @@ from typing import NamedTuple
 
 from pyreplog._core import RecordBatch, stamp
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, ConfigError, CorruptError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import ClosedError, ConfigError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
+from pyreplog.log import cutting
 from pyreplog.log.chain import Chain
-from pyreplog.log.epochs import EpochCache, write_epochs
-from pyreplog.log.identity import read_topic_id, write_topic_id
+from pyreplog.log.epochs import write_epochs
+from pyreplog.log.intake import Fetched, Intake, check_fetched, check_from_client
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
-from pyreplog.log.loader import Loader, RecoveryReport
-from pyreplog.log.mark import MarkFile, MarkState, find_mark
+from pyreplog.log.mark import MarkState
+from pyreplog.log.opening import Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.segment import OUT_OF_ROOM, Segment
-from pyreplog.log.segments import Segments
-from pyreplog.log.settings import read_config, write_config
+from pyreplog.log.settings import write_config
 from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
 from pyreplog.ports import Buffer, Clock, Disk, File
-from pyreplog.record import CODEC_NUMBERS, recompress, set_append_time, validate_from_client
 from pyreplog.values import LogStats, TopicPartition
 
 
@@ -52,37 +51,24 @@ class SyncPlan(NamedTuple):
 class Log:
     """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of :class:`LogSlice`."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        directory: str,
-        *,
-        topic_partition: TopicPartition,
-        topic_id: str,
-        config: LogConfig,
-        clock: Clock,
-        segments: Segments,
-        epochs: EpochCache,
-        mark: MarkFile,
-        recovery: RecoveryReport,
-    ) -> None:
+    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, parts: Parts, clock: Clock) -> None:
         self.disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
-        self.topic_id = topic_id
+        self.topic_id = parts.topic_id
         self.clock = clock
         #: The leader epoch history. Read it; mutate it through the log only.
-        self.epochs = epochs
+        self.epochs = parts.epochs
         #: What opening found and did.
-        self.recovery = recovery
+        self.recovery = parts.recovery
         #: Rises with each truncation; slices and syncs of an older one are void.
         self.generation = 0
-        self._segments = segments
-        self._active = segments.last
-        self._mark = mark
+        self._segments = parts.segments
+        self._active = parts.segments.last
+        self._mark = parts.mark
         #: Checks what is read from the disk; None where offsets may have gaps.
-        self._chain = None if mark.adopted else Chain(epochs)
-        state = mark.state
+        self._chain = None if parts.mark.adopted else Chain(parts.epochs)
+        state = parts.mark.state
         self.start_offset = state.start_offset
         #: One past the last offset: what the next batch gets.
         self.end_offset = self._active.next_offset
@@ -94,7 +80,7 @@ class Log:
         self._closed = False
         self._unsynced_since_ns = -1
         self._batches = self._records = self._bytes = self._syncs = 0
-        self._set_config(config)
+        self._set_config(parts.config)
 
     # -- life --
 
@@ -116,41 +102,8 @@ class Log:
 
         The caller syncs the folder above. ``incomplete``: this replica is known to miss records (it replaces one that was lost).
         """
-        disk.make_directory(directory)
-        write_topic_id(disk, directory, topic_id)
-        write_config(disk, directory, config)
-        segment = Segment.create(disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms())
-        epochs = EpochCache()
-        mark = MarkFile.create(
-            disk,
-            directory,
-            MarkState(
-                synced_end=start_offset,
-                high_watermark=start_offset,
-                start_offset=start_offset,
-                durability=config.durability,
-                incomplete=incomplete,
-                adopted=False,
-                poisoned=False,
-                epochs_crc=epochs.checksum(),
-                topic_id=topic_id,
-                partition=partition,
-            ),
-        )
-        disk.sync_directory(directory)
-        write_epochs(disk, directory, epochs)
-        return cls(
-            disk,
-            directory,
-            topic_partition=TopicPartition(topic, partition),
-            topic_id=topic_id,
-            config=config,
-            clock=clock,
-            segments=Segments([segment]),
-            epochs=epochs,
-            mark=mark,
-            recovery=RecoveryReport(clean=True, mark_found=True, durable_end=start_offset),
-        )
+        parts = create_parts(disk, directory, partition, topic_id, config, clock, incomplete, start_offset)
+        return cls(disk, directory, TopicPartition(topic, partition), parts, clock)
 
     @classmethod
     def open(
@@ -179,69 +132,9 @@ class Log:
         Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
         contradicts the kept durability; :class:`StorageError`.
         """
-        kept_id = read_topic_id(disk, directory)
-        if topic_id is not None and kept_id is not None and topic_id != kept_id:
-            raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")
-        found = find_mark(disk, directory, topic_id=kept_id, partition=partition) if trust_mark else None
-        if kept_id is None:
-            # Without partition.metadata the id in the mark is the only one left.
-            kept_id = topic_id or (found[0].topic_id if found is not None else None)
-            if kept_id is None:
-                raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
-            write_topic_id(disk, directory, kept_id)
-        state = None if found is None else found[0]
-        kept = read_config(disk, directory)
-        config = _settle_config(kept, config, state, directory)
-        if config != kept:
-            write_config(disk, directory, config)
-        loaded = Loader(disk, directory, config, clock, state, clean, same_boot, recovery_point, log_start_offset).load()
-        end = loaded.end_offset
-        crashed_cache = state is not None and (state.poisoned or not same_boot)
-        if state is None:
-            high_watermark = min(high_watermark, end)
-        elif not loaded.report.clean and crashed_cache and state.durability == "os":
-            high_watermark = min(state.high_watermark, state.synced_end)
-        else:
-            high_watermark = state.high_watermark
-        new_state = MarkState(
-            synced_end=loaded.synced_end,
-            high_watermark=max(min(high_watermark, end), loaded.start_offset),
-            start_offset=loaded.start_offset,
-            durability=config.durability,
-            # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
-            # acknowledged.
-            incomplete=state is None or state.incomplete or (not loaded.report.clean and crashed_cache and state.durability == "os"),
-            adopted=state.adopted if state is not None else end > loaded.start_offset,
-            poisoned=False,
-            epochs_crc=loaded.epochs.checksum(),
-            topic_id=kept_id,
-            partition=partition,
-            sequence=state.sequence if state is not None else 0,
-        )
-        if not loaded.report.clean and config.durability == "sync":
-            new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
-        if found is None:
-            mark = MarkFile.create(disk, directory, new_state)
-            disk.sync_directory(directory)
-        else:
-            mark = MarkFile.open(disk, directory, found[0], found[1], synced=loaded.report.clean)
-            if new_state != found[0]:
-                mark.write_state(new_state)
-                mark.sync()
-        if loaded.changed:
-            write_epochs(disk, directory, loaded.epochs)
-        log = cls(
-            disk,
-            directory,
-            topic_partition=TopicPartition(topic, partition),
-            topic_id=kept_id,
-            config=config,
-            clock=clock,
-            segments=Segments(loaded.segments),
-            epochs=loaded.epochs,
-            mark=mark,
-            recovery=loaded.report,
-        )
+        origin = Origin(clean, same_boot, recovery_point, log_start_offset, high_watermark, trust_mark)
+        parts = open_parts(disk, directory, partition, config, clock, topic_id, origin)
+        log = cls(disk, directory, TopicPartition(topic, partition), parts, clock)
         log._write_indexes()
         return log
 
@@ -302,7 +195,7 @@ class Log:
         """Take over new settings and keep them with the log. Its durability cannot change (:class:`ConfigError`)."""
         self._check_open()
         if config.durability != self._config.durability:
-            raise ConfigError(_durability_text(self.directory, self._config.durability, config.durability))
+            raise ConfigError(durability_text(self.directory, self._config.durability, config.durability))
         write_config(self.disk, self.directory, config)
         self._set_config(config)
 
@@ -332,14 +225,12 @@ class Log:
         view = memoryview(batch)
         header = RecordBatch(view)
         if not trusted:
-            if header.size != view.nbytes:
-                raise CorruptError("bytes behind the batch", position=header.size)
-            validate_from_client(header)
-        if self._rewrites or view.readonly:
-            view, header = self._rewrite(view, header)
+            check_from_client(view, header)
+        if self._intake.rewrites or view.readonly:
+            view, header = self._intake.rewrite(view, header)
         size = header.size
         if size > self._size_limit:
-            raise MessageTooLargeError(self._too_large(size))
+            raise MessageTooLargeError(self._intake.too_large(size))
         base = self.end_offset
         if leader_epoch != self.epochs.latest:
             self.become_leader(leader_epoch)
@@ -378,37 +269,13 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        views: list[memoryview] = []
-        batches: list[tuple[int, int, int, int, int]] = []
-        expected = self.end_offset
-        latest = self.epochs.latest
-        total = 0
-        gaps = False
-        for part in parts:
-            view = memoryview(part)
-            position, size = 0, view.nbytes
-            while position < size:
-                batch = RecordBatch(view, position)
-                batch.check_crc()
-                base, last, epoch, length = batch.base_offset, batch.last_offset, batch.leader_epoch, batch.size
-                if base < expected or last < base:
-                    raise CorruptError(
-                        f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position
-                    )
-                if epoch < latest or epoch < 0:
-                    raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
-                batches.append((base, last, epoch, length, batch.max_timestamp))
-                gaps = gaps or base != expected
-                expected, latest = last + 1, epoch
-                position += length
-            views.append(view)
-            total += size
+        views, batches, total, gaps = check_fetched(parts, self.end_offset, self.epochs.latest)
         if not batches:
             return self.end_offset
         self._append_checked(views, batches, total, gaps)
         return self.end_offset
 
-    def _append_checked(self, views: list[memoryview], batches: list[tuple[int, int, int, int, int]], total: int, gaps: bool) -> None:
+    def _append_checked(self, views: list[memoryview], batches: list[Fetched], total: int, gaps: bool) -> None:
         """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``."""
         first = batches[0]
         last_offset = batches[-1][1]
@@ -456,16 +323,6 @@ class Log:
         self._batches += len(batches)
         self._records += self.end_offset - first[0]
         self._bytes += total
-
-    def _rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-        """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so."""
-        if self._codec is not None and header.codec != self._codec:
-            view = memoryview(recompress(header, self._codec))
-        elif view.readonly:
-            view = memoryview(bytearray(view))
-        if self._append_time:
-            set_append_time(view, self.clock.wall_ms())
-        return view, RecordBatch(view)
 
     def _is_old(self, max_timestamp: int) -> bool:
         """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
@@ -673,82 +530,11 @@ class Log:
 
         Below what the mark calls synced, or promised to readers, the lowered mark comes first.
         """
-        self._check_writable()
-        if offset < 0:
-            raise InternalError(f"{self.topic_partition}: truncation to offset {offset}")
-        if offset >= self.end_offset:
-            if self.epochs.truncate_from_end(self.end_offset):
-                self._write_epochs()
-            return
-        if offset < self._segments.first.base_offset:
-            self.truncate_fully(offset)
-            return
-        try:
-            self._truncate(offset)
-        except StorageError as error:
-            self.poison(error)
-            raise
-
-    def _truncate(self, offset: int) -> None:
-        self.generation += 1
-        self._tail.clear()
-        self._forget_place()
-        target = self._segments.end_below(offset)
-        self._lower(target)
-        self._write_to(self._segments.truncate(offset, self.clock.wall_ms()))
-        # Before anything follows: after power loss what was cut must not lie, whole, between batches that were written in its place.
-        self._active.file.sync()
-        self.end_offset = self._active.next_offset
-        self._clamp()
-        if self.epochs.truncate_from_end(self.end_offset):
-            self._write_epochs()
-        else:
-            self.write_mark()
+        cutting.truncate_to(self, offset)
 
     def truncate_fully(self, start_offset: int) -> None:
         """Drop everything and begin anew, empty, at ``start_offset``."""
-        self._check_writable()
-        try:
-            self.generation += 1
-            self._tail.clear()
-            self._forget_place()
-            first = self._segments.first.base_offset
-            self.start_offset = first
-            self.high_watermark = first
-            self._lower(first)
-            self._segments.remove_all()
-            segment = Segment.create(
-                self.disk, self.directory, start_offset, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
-            )
-            self.disk.sync_directory(self.directory)
-        except StorageError as error:
-            self.poison(error)
-            raise
-        self._segments.append(segment)
-        self._write_to(segment)
-        self.start_offset = self.end_offset = self.flushed_offset = self.high_watermark = start_offset
-        self.epochs.clear()
-        self._write_epochs()
-        self._mark.sync()
-
-    def _lower(self, offset: int) -> None:
-        """Before a cut at ``offset``: no mark on the disk may promise what is about to go."""
-        if offset >= self._mark.promises and offset >= self.flushed_offset:
-            return
-        self.flushed_offset = min(self.flushed_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        self.start_offset = min(self.start_offset, offset)
-        self._write_mark_synced()
-
-    def _forget_place(self) -> None:
-        if self._chain is not None:
-            self._chain = Chain(self.epochs)
-
-    def _clamp(self) -> None:
-        end = self.end_offset
-        self.flushed_offset = min(self.flushed_offset, end)
-        self.start_offset = min(self.start_offset, end)
-        self.high_watermark = max(min(self.high_watermark, end), self.start_offset)
+        cutting.truncate_fully(self, start_offset)
 
     # -- rest --
 
@@ -772,18 +558,11 @@ class Log:
     def _set_config(self, config: LogConfig) -> None:
         self._config = config
         self._counts_flushed = config.durability == "sync"
-        self._append_time = config.message_timestamp_type == "LogAppendTime"
-        self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
-        #: Whether a leader may have to make a batch anew.
-        self._rewrites = self._append_time or self._codec is not None
+        self._intake = Intake(config, self.topic_partition, self.clock)
+        self._append_time = self._intake.append_time
         self._segment_size_max = config.segment_bytes
-        self._size_limit = min(config.max_message_bytes, config.segment_bytes)
+        self._size_limit = self._intake.size_max
         self._write_to(self._active)
-
-    def _too_large(self, size: int) -> str:
-        if size > self._config.max_message_bytes:
-            return f"a batch of {size} bytes; max.message.bytes of {self.topic_partition} is {self._config.max_message_bytes}"
-        return f"a batch of {size} bytes; segment.bytes of {self.topic_partition} is {self._config.segment_bytes}"
 
     def _state(self) -> MarkState:
         return self._mark.state._replace(synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset)
@@ -826,26 +605,3 @@ class Log:
             raise ClosedError(
                 f"the log of {self.topic_partition} is poisoned by an earlier failure ({self._failure}): close it and open it again"
             ) from self._failure
-
-
-def _sync_all(segments: Sequence[Segment], end: int) -> int:
-    """Make recovered segments durable; the end offset that then is."""
-    for segment in segments:
-        if not segment.synced:
-            segment.file.sync()
-    return end
-
-
-def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str) -> LogConfig:
-    """The settings to open with. What the mark says of durability is binding."""
-    durability = state.durability if state is not None else (kept.durability if kept is not None else None)
-    chosen = config or kept or LogConfig(durability=durability or "sync")
-    if durability is not None and chosen.durability != durability:
-        if config is None:
-            raise ConfigError(_durability_text(directory, durability, chosen.durability))
-        raise ConfigError(_durability_text(directory, durability, config.durability))
-    return chosen
-
-
-def _durability_text(directory: str, kept: str, asked: str) -> str:
-    return f"{directory} was made with durability={kept!r} and cannot be opened or changed to {asked!r}: leave it out to keep {kept!r}"

@@ -11,6 +11,7 @@ from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.layout import (
     INCARNATION_NAME,
     LOG_SUFFIX,
+    MARK_NAME,
     META_PROPERTIES_NAME,
     PARTITION_METADATA_NAME,
     join,
@@ -74,6 +75,11 @@ class LogReader:
     def replicas(self) -> list[str]:
         """The folders that hold a copy, the one that is read among them."""
         return [copy.directory for copy in self._copies]
+
+    @property
+    def marks(self) -> list[str]:
+        """The files that a writer changes whenever there is more to read: one for each copy, which need not be there."""
+        return [join(copy.directory, MARK_NAME) for copy in self._copies]
 
     @property
     def unreadable_size(self) -> int:

@@ -1,0 +1,95 @@
+"""Cutting a log at its end: what a follower does that had more than its leader. A part of :class:`Log`, and used by it alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyreplog.errors import InternalError, StorageError
+from pyreplog.log.chain import Chain
+from pyreplog.log.segment import Segment
+
+if TYPE_CHECKING:
+    from pyreplog.log.log import Log
+
+
+def truncate_to(log: Log, offset: int) -> None:
+    """See :meth:`Log.truncate_to`."""
+    log._check_writable()
+    if offset < 0:
+        raise InternalError(f"{log.topic_partition}: truncation to offset {offset}")
+    if offset >= log.end_offset:
+        if log.epochs.truncate_from_end(log.end_offset):
+            log._write_epochs()
+        return
+    if offset < log._segments.first.base_offset:
+        truncate_fully(log, offset)
+        return
+    try:
+        _truncate(log, offset)
+    except StorageError as error:
+        log.poison(error)
+        raise
+
+
+def _truncate(log: Log, offset: int) -> None:
+    _forget(log)
+    target = log._segments.end_below(offset)
+    _lower(log, target)
+    log._write_to(log._segments.truncate(offset, log.clock.wall_ms()))
+    # Before anything follows: after power loss what was cut must not lie, whole, between batches that were written in its place.
+    log._active.file.sync()
+    log.end_offset = log._active.next_offset
+    _clamp(log)
+    if log.epochs.truncate_from_end(log.end_offset):
+        log._write_epochs()
+    else:
+        log.write_mark()
+
+
+def truncate_fully(log: Log, start_offset: int) -> None:
+    """See :meth:`Log.truncate_fully`."""
+    log._check_writable()
+    try:
+        _forget(log)
+        first = log._segments.first.base_offset
+        log.start_offset = first
+        log.high_watermark = first
+        _lower(log, first)
+        log._segments.remove_all()
+        interval = log.config.index_interval_bytes
+        segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
+        log.disk.sync_directory(log.directory)
+    except StorageError as error:
+        log.poison(error)
+        raise
+    log._segments.append(segment)
+    log._write_to(segment)
+    log.start_offset = log.end_offset = log.flushed_offset = log.high_watermark = start_offset
+    log.epochs.clear()
+    log._write_epochs()
+    log._mark.sync()
+
+
+def _forget(log: Log) -> None:
+    """What was handed out, kept in memory or remembered of the end is void."""
+    log.generation += 1
+    log._tail.clear()
+    if log._chain is not None:
+        log._chain = Chain(log.epochs)
+
+
+def _lower(log: Log, offset: int) -> None:
+    """Before a cut at ``offset``: no mark on the disk may promise what is about to go."""
+    if offset >= log._mark.promises and offset >= log.flushed_offset:
+        return
+    log.flushed_offset = min(log.flushed_offset, offset)
+    log.high_watermark = min(log.high_watermark, offset)
+    log.start_offset = min(log.start_offset, offset)
+    log._write_mark_synced()
+
+
+def _clamp(log: Log) -> None:
+    end = log.end_offset
+    log.flushed_offset = min(log.flushed_offset, end)
+    log.start_offset = min(log.start_offset, end)
+    log.high_watermark = max(min(log.high_watermark, end), log.start_offset)

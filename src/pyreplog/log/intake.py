@@ -1,0 +1,92 @@
+"""What may be appended: the checks of a leader and of a follower, and what a leader rewrites. Touches no file.
+
+A leader takes one batch of a client and makes it the log's; a follower takes its leader's bytes as they are, or none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyreplog._core import RecordBatch
+from pyreplog.config import LogConfig
+from pyreplog.errors import CorruptError
+from pyreplog.ports import Buffer, Clock
+from pyreplog.record import CODEC_NUMBERS, recompress, set_append_time, validate_from_client
+from pyreplog.values import TopicPartition
+
+Fetched = tuple[int, int, int, int, int]
+"""A checked batch of a leader: base offset, last offset, leader epoch, size in bytes, greatest timestamp in ms."""
+
+
+class Intake:
+    """The settings of a log as far as they concern what comes in. Immutable; made anew when the settings change."""
+
+    __slots__ = ("_clock", "_codec", "_config", "_topic_partition", "append_time", "rewrites", "size_max")
+
+    def __init__(self, config: LogConfig, topic_partition: TopicPartition, clock: Clock) -> None:
+        self._config = config
+        self._topic_partition = topic_partition
+        self._clock = clock
+        self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
+        #: Whether the leader's clock replaces the records' timestamps.
+        self.append_time = config.message_timestamp_type == "LogAppendTime"
+        #: Whether a leader may have to make a batch anew.
+        self.rewrites = self.append_time or self._codec is not None
+        #: Bytes of the largest batch that is taken from a client.
+        self.size_max = min(config.max_message_bytes, config.segment_bytes)
+
+    def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
+        """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so."""
+        if self._codec is not None and header.codec != self._codec:
+            view = memoryview(recompress(header, self._codec))
+        elif view.readonly:
+            view = memoryview(bytearray(view))
+        if self.append_time:
+            set_append_time(view, self._clock.wall_ms())
+        return view, RecordBatch(view)
+
+    def too_large(self, size: int) -> str:
+        """Which setting a batch of ``size`` bytes exceeds, in words."""
+        config = self._config
+        if size > config.max_message_bytes:
+            return f"a batch of {size} bytes; max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
+        return f"a batch of {size} bytes; segment.bytes of {self._topic_partition} is {config.segment_bytes}"
+
+
+def check_from_client(view: memoryview, header: RecordBatch) -> None:
+    """``header`` is all that ``view`` holds, and a client may write it. Raises :class:`CorruptError`, :class:`InvalidRequestError`."""
+    if header.size != view.nbytes:
+        raise CorruptError("bytes behind the batch", position=header.size)
+    validate_from_client(header)
+
+
+def check_fetched(parts: Sequence[Buffer], end_offset: int, latest_epoch: int) -> tuple[list[memoryview], list[Fetched], int, bool]:
+    """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset`` in ``latest_epoch``.
+
+    Returns their memory, the batches, their bytes, and whether offsets are left out before or between them. Raises
+    :class:`CorruptError` for a wrong checksum, an offset that is too low, a leader epoch that falls.
+    """
+    views: list[memoryview] = []
+    batches: list[Fetched] = []
+    expected = end_offset
+    latest = latest_epoch
+    total = 0
+    gaps = False
+    for part in parts:
+        view = memoryview(part)
+        position, size = 0, view.nbytes
+        while position < size:
+            batch = RecordBatch(view, position)
+            batch.check_crc()
+            base, last, epoch, length = batch.base_offset, batch.last_offset, batch.leader_epoch, batch.size
+            if base < expected or last < base:
+                raise CorruptError(f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position)
+            if epoch < latest or epoch < 0:
+                raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
+            batches.append((base, last, epoch, length, batch.max_timestamp))
+            gaps = gaps or base != expected
+            expected, latest = last + 1, epoch
+            position += length
+        views.append(view)
+        total += size
+    return views, batches, total, gaps

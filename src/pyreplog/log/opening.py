@@ -1,0 +1,157 @@
+"""Making and opening a partition folder: identity, settings, mark, epochs and segments become the parts of a :class:`Log`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError
+from pyreplog.log.epochs import EpochCache, write_epochs
+from pyreplog.log.identity import read_topic_id, write_topic_id
+from pyreplog.log.loader import Loader, RecoveryReport
+from pyreplog.log.mark import MarkFile, MarkState, find_mark
+from pyreplog.log.segment import Segment
+from pyreplog.log.segments import Segments
+from pyreplog.log.settings import read_config, write_config
+from pyreplog.ports import Clock, Disk
+
+
+class Parts(NamedTuple):
+    """What a log is made of."""
+
+    topic_id: str
+    config: LogConfig
+    segments: Segments
+    epochs: EpochCache
+    mark: MarkFile
+    recovery: RecoveryReport
+
+
+class Origin(NamedTuple):
+    """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
+
+    clean: bool
+    """A clean shutdown of this root was found."""
+    same_boot: bool
+    """The machine did not restart since the folder was last written."""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    trust_mark: bool = True
+    """False: something else wrote here since, the mark is void."""
+
+
+def create_parts(
+    disk: Disk, directory: str, partition: int, topic_id: str, config: LogConfig, clock: Clock, incomplete: bool, start_offset: int
+) -> Parts:
+    """A new, empty folder. The mark comes last, and is synced with the folder: see :meth:`Log.create`."""
+    disk.make_directory(directory)
+    write_topic_id(disk, directory, topic_id)
+    write_config(disk, directory, config)
+    segment = Segment.create(disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms())
+    epochs = EpochCache()
+    mark = MarkFile.create(
+        disk,
+        directory,
+        MarkState(
+            synced_end=start_offset,
+            high_watermark=start_offset,
+            start_offset=start_offset,
+            durability=config.durability,
+            incomplete=incomplete,
+            adopted=False,
+            poisoned=False,
+            epochs_crc=epochs.checksum(),
+            topic_id=topic_id,
+            partition=partition,
+        ),
+    )
+    disk.sync_directory(directory)
+    write_epochs(disk, directory, epochs)
+    recovery = RecoveryReport(clean=True, mark_found=True, durable_end=start_offset)
+    return Parts(topic_id, config, Segments([segment]), epochs, mark, recovery)
+
+
+def open_parts(
+    disk: Disk, directory: str, partition: int, config: LogConfig | None, clock: Clock, topic_id: str | None, origin: Origin
+) -> Parts:
+    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
+    kept_id = read_topic_id(disk, directory)
+    if topic_id is not None and kept_id is not None and topic_id != kept_id:
+        raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")
+    found = find_mark(disk, directory, topic_id=kept_id, partition=partition) if origin.trust_mark else None
+    if kept_id is None:
+        # Without partition.metadata the id in the mark is the only one left.
+        kept_id = topic_id or (found[0].topic_id if found is not None else None)
+        if kept_id is None:
+            raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
+        write_topic_id(disk, directory, kept_id)
+    state = None if found is None else found[0]
+    kept = read_config(disk, directory)
+    config = _settle_config(kept, config, state, directory)
+    if config != kept:
+        write_config(disk, directory, config)
+    loaded = Loader(
+        disk, directory, config, clock, state, origin.clean, origin.same_boot, origin.recovery_point, origin.log_start_offset
+    ).load()
+    end = loaded.end_offset
+    crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
+    if state is None:
+        high_watermark = min(origin.high_watermark, end)
+    elif not loaded.report.clean and crashed_cache and state.durability == "os":
+        high_watermark = min(state.high_watermark, state.synced_end)
+    else:
+        high_watermark = state.high_watermark
+    new_state = MarkState(
+        synced_end=loaded.synced_end,
+        high_watermark=max(min(high_watermark, end), loaded.start_offset),
+        start_offset=loaded.start_offset,
+        durability=config.durability,
+        # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
+        # acknowledged.
+        incomplete=state is None or state.incomplete or (not loaded.report.clean and crashed_cache and state.durability == "os"),
+        adopted=state.adopted if state is not None else end > loaded.start_offset,
+        poisoned=False,
+        epochs_crc=loaded.epochs.checksum(),
+        topic_id=kept_id,
+        partition=partition,
+        sequence=state.sequence if state is not None else 0,
+    )
+    if not loaded.report.clean and config.durability == "sync":
+        new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
+    if found is None:
+        mark = MarkFile.create(disk, directory, new_state)
+        disk.sync_directory(directory)
+    else:
+        mark = MarkFile.open(disk, directory, found[0], found[1], synced=loaded.report.clean)
+        if new_state != found[0]:
+            mark.write_state(new_state)
+            mark.sync()
+    if loaded.changed:
+        write_epochs(disk, directory, loaded.epochs)
+    return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, loaded.report)
+
+
+def _sync_all(segments: Sequence[Segment], end: int) -> int:
+    """Make recovered segments durable; the end offset that then is."""
+    for segment in segments:
+        if not segment.synced:
+            segment.file.sync()
+    return end
+
+
+def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str) -> LogConfig:
+    """The settings to open with. What the mark says of durability is binding."""
+    durability = state.durability if state is not None else (kept.durability if kept is not None else None)
+    chosen = config or kept or LogConfig(durability=durability or "sync")
+    if durability is not None and chosen.durability != durability:
+        if config is None:
+            raise ConfigError(durability_text(directory, durability, chosen.durability))
+        raise ConfigError(durability_text(directory, durability, config.durability))
+    return chosen
+
+
+def durability_text(directory: str, kept: str, asked: str) -> str:
+    """Why a log cannot be opened or changed to another durability."""
+    return f"{directory} was made with durability={kept!r} and cannot be opened or changed to {asked!r}: leave it out to keep {kept!r}"
