@@ -24,24 +24,31 @@ __all__ = [
     "ForkedError",
     "IneligibleReplicaError",
     "InternalError",
+    "InvalidProducerEpochError",
     "InvalidRequestError",
     "InvalidTopicError",
+    "InvalidTransactionStateError",
     "LocalProtocolError",
     "LockedError",
+    "LogTruncatedError",
     "MessageTooLargeError",
     "NotControllerError",
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderError",
     "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
     "OutcomeUnknownError",
     "ProtocolError",
     "PyreplogError",
+    "RecordsDeletedError",
     "RemoteProtocolError",
     "RequestTimedOutError",
     "StorageError",
     "TopicExistsError",
+    "TopicRecreatedError",
     "UnknownLeaderEpochError",
+    "UnknownProducerIdError",
     "UnknownTopicError",
     "cluster_error",
     "excerpt",
@@ -119,11 +126,23 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
 
 
 class DataLossError(PyreplogError, LookupError):
-    """A Spark read asked for offsets that are not there: removed by retention, never written, or of a topic made anew by that name."""
+    """A Spark read asked for offsets that are not there. Its three kinds say why."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}. Ask for what is there, or set the option failOnDataLoss to false to read what is left")
         self.what = what
+
+
+class RecordsDeletedError(DataLossError):
+    """Removed by retention or by hand: the log begins later than what was asked for, or the partition is gone."""
+
+
+class LogTruncatedError(DataLossError):
+    """The log ends before what was asked for: never written, or cut off."""
+
+
+class TopicRecreatedError(DataLossError):
+    """The topic was deleted and another one made by that name: its offsets mean other records."""
 
 
 class ConfigError(PyreplogError, ValueError):
@@ -264,11 +283,40 @@ class InvalidRequestError(ClusterError, ValueError):
     about = "invalid request"
 
 
+class OutOfOrderSequenceError(ClusterError):
+    """A batch's sequence does not follow the last one of its producer: a batch before it is missing, or older than those remembered."""
+
+    code = 45
+    about = "out of order sequence number"
+
+
 class DuplicateSequenceError(ClusterError):
     """A batch older than those remembered for its producer was sent again."""
 
     code = 46
     about = "duplicate sequence number"
+
+
+class InvalidProducerEpochError(ClusterError):
+    """The batch bears an older epoch than its producer's: a newer instance of the producer has taken over. Nothing was appended."""
+
+    code = 47
+    about = "invalid producer epoch"
+
+
+class InvalidTransactionStateError(ClusterError):
+    """The producer has a transaction open in this log, and the batch is not part of one."""
+
+    code = 48
+    about = "invalid transaction state"
+
+
+class UnknownProducerIdError(ClusterError):
+    """The log knows nothing of this producer, and the batch is not its first: begin anew at sequence 0 with a higher epoch, once all
+    earlier batches are settled."""
+
+    code = 59
+    about = "unknown producer id"
 
 
 class FencedEpochError(ClusterError):

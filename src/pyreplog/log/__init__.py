@@ -7,11 +7,12 @@ partition that needs no lock and writes nothing.
 from __future__ import annotations
 
 from pyreplog.log.epochs import EpochCache
+from pyreplog.log.finder import Finder, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Appended, Log, SyncPlan
-from pyreplog.log.reader import LogReader, list_topics, open_readers
+from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.slice import LogSlice
 from pyreplog.log.snapshot import read_state, write_state
@@ -20,6 +21,7 @@ __all__ = [
     "METADATA_TOPIC",
     "Appended",
     "EpochCache",
+    "Finder",
     "Log",
     "LogReader",
     "LogRoot",

@@ -72,6 +72,11 @@ class PartitionCopy:
             return
         self._load()
 
+    def release(self) -> None:
+        """Close the files; they are opened again when they are needed."""
+        if self._segments is not None:
+            self._segments.close()
+
     def close(self) -> None:
         """Release the files. Twice is harmless."""
         self._closed = True

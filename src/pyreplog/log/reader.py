@@ -1,28 +1,14 @@
-"""Reading without a writer: a log root, a cluster's folder with several roots, a broker's folder, or one bare partition folder."""
+"""Reading without a writer: one partition, of which one or several copies lie in folders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from pyreplog._core import RecordBatch
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log.copy import PartitionCopy
-from pyreplog.log.layout import (
-    INCARNATION_NAME,
-    LOG_SUFFIX,
-    MARK_NAME,
-    META_PROPERTIES_NAME,
-    PARTITION_METADATA_NAME,
-    join,
-    name_of,
-    parse_base_offset,
-    parse_directory_name,
-)
-from pyreplog.ports import Disk
+from pyreplog.log.layout import MARK_NAME, join
 from pyreplog.values import EpochEntry, TopicPartition
-
-_ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME)
 
 
 class LogReader:
@@ -97,6 +83,11 @@ class LogReader:
             copy.refresh()
         self._choose()
 
+    def release(self) -> None:
+        """Close the files until they are needed again: for whoever has many readers."""
+        for copy in self._copies:
+            copy.release()
+
     def close(self) -> None:
         """Release the files. Twice is harmless."""
         for copy in self._copies:
@@ -142,54 +133,3 @@ class LogReader:
             if copy is not chosen and copy.topic_id == chosen.topic_id:
                 end = max(end, min(copy.high_watermark, chosen.epochs.agrees_up_to(copy.epochs)))
         self.end_offset = max(min(end, ends[best]), chosen.start_offset)
-
-
-def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:
-    """A reader for every partition under ``path``, or for those of ``topic``; sorted. Nothing is locked or written.
-
-    Raises :class:`StorageError` where there is no such folder, :class:`CorruptError` for a message format that is not read.
-    """
-    found = _find_partitions(disk, path)
-    readers: dict[TopicPartition, LogReader] = {}
-    try:
-        for key in sorted(found):
-            if topic is None or key.topic == topic:
-                readers[key] = LogReader(key, [PartitionCopy(disk, directory, key) for directory in found[key]])
-    except BaseException:
-        for reader in readers.values():
-            reader.close()
-        raise
-    return readers
-
-
-def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:
-    """The topics under ``path`` and their partitions that have a folder there, both sorted."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in sorted(_find_partitions(disk, path)):
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
-def _find_partitions(disk: Disk, path: str) -> dict[TopicPartition, list[str]]:
-    """The folders of each partition under ``path``: one, or in a cluster's folder one for each node that has it."""
-    names = disk.list(path)
-    if any(parse_base_offset(name, LOG_SUFFIX) is not None for name in names):
-        parsed = parse_directory_name(name_of(path))
-        return {parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0): [path]}
-    folders = [name for name in names if (found := disk.stat(join(path, name))) is not None and found.is_directory]
-    # A node's root may be called `node-1`, which would also be the name of a partition: what is in it decides.
-    roots = [name for name in folders if any(disk.stat(join(join(path, name), file)) is not None for file in _ROOT_FILES)]
-    found_folders: dict[TopicPartition, list[str]] = {}
-    for root in [join(path, name) for name in roots] or [path]:
-        for name in folders if root == path else disk.list(root):
-            parsed = parse_directory_name(name)
-            if parsed is not None and not parsed.kind and _is_partition(disk, join(root, name)):
-                found_folders.setdefault(parsed.topic_partition, []).append(join(root, name))
-    return found_folders
-
-
-def _is_partition(disk: Disk, directory: str) -> bool:
-    found = disk.stat(directory)
-    if found is None or not found.is_directory:
-        return False
-    return any(name == PARTITION_METADATA_NAME or parse_base_offset(name, LOG_SUFFIX) is not None for name in disk.list(directory))

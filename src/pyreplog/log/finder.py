@@ -1,0 +1,101 @@
+"""Which partitions lie under a path, and where: a log root, a cluster's folder with several roots, a broker's, or one bare partition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyreplog.log.copy import PartitionCopy
+from pyreplog.log.layout import (
+    INCARNATION_NAME,
+    LOG_SUFFIX,
+    META_PROPERTIES_NAME,
+    PARTITION_METADATA_NAME,
+    join,
+    name_of,
+    parse_base_offset,
+    parse_directory_name,
+)
+from pyreplog.log.reader import LogReader
+from pyreplog.ports import Disk
+from pyreplog.values import TopicPartition
+
+_ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME)
+
+
+class Finder:
+    """The roots under ``path``, as they were when it was made; which partitions they hold is looked up anew each time.
+
+    Raises :class:`StorageError` where there is no such folder.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        #: The one partition, where the path is its folder.
+        self._bare: TopicPartition | None = None
+        self._roots = [path]
+        names = disk.list(path)
+        if any(parse_base_offset(name, LOG_SUFFIX) is not None for name in names):
+            parsed = parse_directory_name(name_of(path))
+            self._bare = parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0)
+        elif not any(name in _ROOT_FILES for name in names):
+            # A node's root may be called `node-1`, which would also be the name of a partition: what is in it decides.
+            self._roots = [root for name in names if self._is_root(root := join(path, name))] or [path]
+
+    def folders(self) -> dict[TopicPartition, list[str]]:
+        """The folders of each partition, sorted by partition: one, or in a cluster's folder one for each node that has it."""
+        if self._bare is not None:
+            return {self._bare: [self._path]}
+        found: dict[TopicPartition, list[str]] = {}
+        for root in self._roots:
+            for name in self._disk.list(root):
+                parsed = parse_directory_name(name)
+                if parsed is not None and not parsed.kind and self._is_partition(join(root, name)):
+                    found.setdefault(parsed.topic_partition, []).append(join(root, name))
+        return {partition: found[partition] for partition in sorted(found)}
+
+    def open(self, partition: TopicPartition) -> LogReader | None:
+        """A reader of one partition, without a look at the others; None where it has no folder."""
+        if self._bare is not None:
+            folders = [self._path] if partition == self._bare else []
+        else:
+            # Kafka writes the number without leading zeros, and reads it with them; so does nobody else.
+            paths = [join(root, f"{partition.topic}-{partition.partition}") for root in self._roots]
+            folders = [path for path in paths if self._is_partition(path)]
+        return LogReader(partition, [PartitionCopy(self._disk, folder, partition) for folder in folders]) if folders else None
+
+    def _is_root(self, path: str) -> bool:
+        return any(self._disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
+
+    def _is_partition(self, path: str) -> bool:
+        if self._disk.stat(join(path, PARTITION_METADATA_NAME)) is not None:
+            return True
+        found = self._disk.stat(path)
+        if found is None or not found.is_directory:
+            return False
+        return any(parse_base_offset(name, LOG_SUFFIX) is not None for name in self._disk.list(path))
+
+
+def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:
+    """A reader for every partition under ``path``, or for those of ``topic``; sorted. Nothing is locked or written.
+
+    Raises :class:`StorageError` where there is no such folder, :class:`CorruptError` for a message format that is not read.
+    """
+    readers: dict[TopicPartition, LogReader] = {}
+    try:
+        for key, folders in Finder(disk, path).folders().items():
+            if topic is None or key.topic == topic:
+                readers[key] = LogReader(key, [PartitionCopy(disk, folder, key) for folder in folders])
+    except BaseException:
+        for reader in readers.values():
+            reader.close()
+        raise
+    return readers
+
+
+def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:
+    """The topics under ``path`` and their partitions that have a folder there, both sorted."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in Finder(disk, path).folders():
+        topics.setdefault(topic, []).append(partition)
+    return topics
