@@ -3,7 +3,8 @@
 The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive and polls whichever
 machine has news, until its own answer is there; every other waiter is released the moment its answer comes; then the drive goes to the
 next one that still waits. When nobody waits, one parked background thread drives for timers, heartbeats and whatever was sent without
-waiting. So a replicated append in one process costs no thread switch, and nothing depends on somebody calling ``poll``.
+waiting; it stands back for a millisecond where callers wait, and so drive, again and again. So a replicated append in one process costs no
+thread switch, and nothing depends on somebody calling ``poll``.
 
 What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
 waits, so neither lock is held long, except by a driver that sleeps because there is nothing to do: it holds no machine's lock then.
@@ -24,7 +25,7 @@ from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ForkedError, PyreplogError
 from pyreplog.ports import Clock
-from pyreplog.runtime.background import Background, release
+from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.system import LocalNetwork, LocalTransport
 
 __all__ = ["Driver", "Machine", "Seat"]
@@ -84,6 +85,8 @@ class Driver:
         self._due_ns = INT64_MAX
         self._background = Background(f"pyreplog {name}", self._work)
         self._background_until_ns = INT64_MAX
+        self._waited_count = 0
+        self._waited_before = 0
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[Seat, Exception | None]] = deque()
 
@@ -134,6 +137,7 @@ class Driver:
 
     def _drive_until(self, pending: Pending, deadline_ns: int) -> bool:
         """Drive, unless somebody does: then False at once."""
+        self._waited_count += 1  # lost by a race of two threads: no harm
         held: list[bool] = []
         try:
             held.extend(map(self._drive.acquire, _AT_ONCE))  # one call into C: no signal handler comes between the lock and its note
@@ -329,6 +333,10 @@ class Driver:
             with self.exclusive():
                 self._mend()
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
+        if self._waited_count != self._waited_before:
+            # Somebody waits again and again, and drives meanwhile. To take the drive in between would cost it a thread switch for each wait.
+            self._waited_before = self._waited_count
+            return LINGER_S
         if self._exclusive_wanted or not self._drive.acquire(blocking=False):
             return IDLE_S
         try:
