@@ -334,7 +334,7 @@ class Driver:
                 self._mend()
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._waited_count != self._waited_before:
-            # Somebody waits again and again, and drives meanwhile. To take the drive in between would cost it a thread switch for each wait.
+            # Somebody waits again and again, and drives meanwhile. Taking the drive in between would cost a thread switch for each wait.
             self._waited_before = self._waited_count
             return LINGER_S
         if self._exclusive_wanted or not self._drive.acquire(blocking=False):
