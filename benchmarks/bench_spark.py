@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 import pyreplog
 from benchmarks.conftest import Duel, Peer
 from pyreplog.spark import local_session
+from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field, default_ddl
-from pyreplog.spark.source import ReplogReader
 
 COUNT = 2_000_000
 PER_BATCH = 1000

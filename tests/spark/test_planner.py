@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.errors import ConfigError, DataLossError, UnknownTopicError
+from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark.offsets import Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import Available, OffsetRange, plan, remaining, resolve, select
@@ -26,6 +27,11 @@ def cut(whole: OffsetRange, size: int) -> Sequence[int]:
     return range(whole.start // 10 * 10 + step, whole.end, step)
 
 
+def size_of(whole: OffsetRange) -> int:
+    """Records of ten bytes."""
+    return (whole.end - whole.start) * BYTES_PER_OFFSET
+
+
 ranges = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 500)), max_size=8).map(
     lambda edges: [OffsetRange("t", number, start, start + length) for number, (start, length) in enumerate(edges)]
 )
@@ -35,7 +41,7 @@ ranges = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 500)), max_size=
 def test_every_offset_is_in_one_task(whole: list[OffsetRange], least: int | None, records: int | None, size: int) -> None:
     """Tasks cover the ranges once and in order, with at most so many records each and at least so many tasks where there is enough."""
     options = ReadOptions("/d", min_partitions=least, max_records_per_partition=records, max_bytes_per_partition=size)
-    tasks = plan(options, whole, cut)
+    tasks = plan(options, whole, cut, size_of)
     covered = [(part.partition, offset) for task in tasks for part in task for offset in range(part.start, part.end)]
     assert covered == [(part.partition, offset) for part in whole for offset in range(part.start, part.end)]
     assert all(part.start < part.end for task in tasks for part in task)
@@ -48,18 +54,24 @@ def test_every_offset_is_in_one_task(whole: list[OffsetRange], least: int | None
 @given(ranges, st.integers(1600, 6000))
 def test_tasks_keep_their_size(whole: list[OffsetRange], size: int) -> None:
     """No task is much larger than asked, and no range is cut that fits."""
-    for task in plan(ReadOptions("/d", max_bytes_per_partition=size), whole, cut):
+    for task in plan(ReadOptions("/d", max_bytes_per_partition=size), whole, cut, size_of):
         total = sum(part.end - part.start for part in task) * BYTES_PER_OFFSET
         assert total <= size + 100  # as exact as the index
-    assert len(plan(ReadOptions("/d"), whole, cut)) <= len(whole)
+    assert len(plan(ReadOptions("/d"), whole, cut, size_of)) <= len(whole)
 
 
 def test_small_ranges_share_a_task() -> None:
     """Many tiny partitions make few tasks; large ones are cut evenly."""
-    tiny = [OffsetRange("t", number, 0, 1) for number in range(1000)]
-    assert len(plan(ReadOptions("/d"), tiny, lambda whole, size: [])) == 250  # each counts as a sixteenth of a task's share
+    tiny = [OffsetRange("t", number, 0, 1) for number in range(10_000)]
+    tasks = plan(ReadOptions("/d"), tiny, cut, size_of)
+    assert len(tasks) == 79  # each counts as what opening it costs, against a quarter of 128 MiB
+    assert [part for task in tasks for part in task] == tiny
+    assert [len(task) for task in plan(ReadOptions("/d", min_partitions=100), tiny, cut, size_of)] == [100] * 100
+    half = 20 << 20
+    heavy = plan(ReadOptions("/d"), tiny[:4], cut, lambda whole: half)
+    assert [len(task) for task in heavy] == [1, 1, 1, 1]
     large = OffsetRange("t", 0, 0, 1000)
-    tasks = plan(ReadOptions("/d", max_bytes_per_partition=1600), [large], cut)
+    tasks = plan(ReadOptions("/d", max_bytes_per_partition=1600), [large], cut, size_of)
     assert [task[0].end - task[0].start for task in tasks] == pytest.approx([1000 / len(tasks)] * len(tasks), abs=30)
 
 
@@ -171,9 +183,21 @@ def test_what_remains_of_a_planned_range() -> None:
     assert remaining(wanted, Available(0, 20, "id")) == (wanted, None)
     kept, lost = remaining(wanted, Available(7, 20, "id"))
     assert kept == OffsetRange("a", 0, 7, 10, "id")
-    assert lost == "offsets 5 up to 10 of a-0 were planned, but now offsets 7 up to 20 are there"
-    for found, text in ((None, "gone"), (Available(0, 20, "other"), "made anew"), (Available(10, 20, "id"), "now offsets 10")):
+    assert isinstance(lost, RecordsDeletedError)
+    assert lost.what == "offsets 5 up to 10 of a-0 were planned, but now offsets 7 up to 20 are there: the older ones were deleted"
+    kept, lost = remaining(wanted, Available(0, 8, "id"))
+    assert kept == OffsetRange("a", 0, 5, 8, "id")
+    assert isinstance(lost, LogTruncatedError)
+    assert lost.what == "offsets 5 up to 10 of a-0 were planned, but now offsets 0 up to 8 are there: the log ends before"
+    cases: list[tuple[Available | None, type[DataLossError], str]] = [
+        (None, RecordsDeletedError, "now the partition is gone"),
+        (Available(0, 20, "other"), TopicRecreatedError, r"made anew \(its id was id, it is other\)"),
+        (Available(10, 20, "id"), RecordsDeletedError, "now offsets 10"),
+        (Available(0, 5, "id"), LogTruncatedError, "now offsets 0 up to 5"),
+    ]
+    for found, kind, text in cases:
         kept, lost = remaining(wanted, found)
         assert kept is None
-        assert lost is not None
-        assert text in lost
+        assert type(lost) is kind
+        assert re.search(text, lost.what)
+    assert remaining(wanted, Available(0, 20, "")) == (wanted, None)  # a folder that does not say which topic it is

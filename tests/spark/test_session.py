@@ -20,9 +20,9 @@ from pyreplog.log import open_readers
 from pyreplog.record import records_of
 from pyreplog.spark import local_session, register
 from pyreplog.spark.arrow_types import spark_schema
+from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field
-from pyreplog.spark.source import ReplogReader
 from pyreplog.system import SystemDisk
 from tests.golden.units import unit
 
@@ -245,7 +245,7 @@ def test_data_loss(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> No
     root, _ = orders
     options = {"assign": {"orders": [0]}, "endingOffsets": {"orders": {"0": 500}}}
     text = error(reader(spark, root, **options))
-    assert "DataLossError" in text
+    assert "LogTruncatedError" in text
     assert "offsets 0 up to 500 of orders-0 were asked for, but offsets 0 up to 100 are there" in text
     assert reader(spark, root, failOnDataLoss="false", **options).load().count() == 100
 

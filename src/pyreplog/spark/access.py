@@ -1,31 +1,52 @@
 """How a Spark process reaches a log: by its files, on a path that driver and workers share. No lock is taken and nothing is written.
 
-No Spark in here.
+The writers live on meanwhile: they append, roll, delete, fail over. So what is looked up may be gone when it is read; then the folders
+are looked at again. No Spark in here.
 """
 
 from __future__ import annotations
 
 import errno
+import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self, TypeVar
 
-from pyreplog.arrow import BatchSource
-from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import LogReader, list_topics, open_readers
+from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.log import Finder, LogReader
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["FileAccess"]
+__all__ = ["GONE", "FileAccess", "moved"]
+
+OPEN_READERS_MAX: Final = 64
+"""So many partitions keep their files open."""
+TRIES: Final = 5
+PAUSE_S: Final = 0.02
+"""Between tries: a replica that is being cut or removed is done with that soon."""
+
+GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+
+Result = TypeVar("Result")
+
+
+def moved(error: StorageError | CorruptError | OffsetOutOfRangeError) -> bool:
+    """Whether ``error`` may come from files that changed while they were read, so that another look is worth it."""
+    return not isinstance(error, StorageError) or error.errno in GONE
 
 
 class FileAccess:
-    """The partitions under one folder. Opens those of a topic when first asked for one; belongs to one thread; a context manager."""
+    """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context manager."""
 
     def __init__(self, path: str) -> None:
         self._disk = SystemDisk()
         self._path = path
+        self._finder: Finder | None = None
+        #: By last use.
         self._readers: dict[TopicPartition, LogReader] = {}
+        #: Those that may have files open, by last use.
+        self._opened: dict[TopicPartition, None] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -38,45 +59,121 @@ class FileAccess:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
+        self._opened.clear()
 
     def partitions(self) -> list[TopicPartition]:
-        """Every partition that has a folder, sorted. :class:`ConfigError` where the path is no folder of a log."""
-        try:
-            topics = list_topics(self._disk, self._path)
-        except StorageError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                raise
-            what = "does not exist on this machine" if error.errno == errno.ENOENT else "is a file"
-            raise ConfigError(f"path {self._path} {what}; it must be the folder of a log, of a cluster, or a broker's log.dirs") from None
-        return [TopicPartition(topic, partition) for topic, partitions in topics.items() for partition in partitions]
+        """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log."""
+        self._finder = None
+        return list(self._steady(lambda: self._find().folders()))
+
+    def refresh(self) -> None:
+        """Let :meth:`available` look anew at what it knows."""
+        for partition in list(self._readers):
+            self._steady(lambda partition=partition: self._refresh(partition))  # type: ignore[misc]
+
+    def reopen(self, partition: TopicPartition) -> LogReader | None:
+        """A reader of what is there now, all folders looked for again; None where there is none."""
+        self._forget(partition)
+        self._finder = None
+        return self.reader(partition)
+
+    def reader(self, partition: TopicPartition) -> LogReader | None:
+        """The reader of one partition; None where it has no folder."""
+        reader = self._readers.pop(partition, None)
+        if reader is None:
+            reader = self._steady(lambda: self._find().open(partition))
+        if reader is not None:
+            self._readers[partition] = reader
+            self._opened.pop(partition, None)
+            self._opened[partition] = None
+            if len(self._opened) > OPEN_READERS_MAX:
+                oldest = next(iter(self._opened))
+                del self._opened[oldest]
+                self._readers[oldest].release()
+        return reader
 
     def available(self, partition: TopicPartition) -> Available | None:
-        """What readers may see of it now; None where it has no folder."""
-        reader = self._reader(partition)
+        """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no folder."""
+        reader = self.reader(partition)
         return None if reader is None else Available(reader.start_offset, reader.end_offset, reader.topic_id)
 
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Offset of its first record at or after ``timestamp`` (ms); None where there is none."""
-        reader = self._reader(partition)
-        found = None if reader is None else reader.find_timestamp(timestamp)
+        found = self._asked(partition, lambda reader: reader.find_timestamp(timestamp))
         return None if found is None else found[0]
 
     def split_points(self, whole: OffsetRange, size: int) -> list[int]:
         """Offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin."""
-        reader = self._reader(TopicPartition(whole.topic, whole.partition))
-        points = [] if reader is None else reader.split_points(whole.start, whole.end, size)
-        return [point for point in points if whole.start < point < whole.end]
+        points = self._asked(TopicPartition(whole.topic, whole.partition), lambda reader: reader.split_points(whole.start, whole.end, size))
+        return [point for point in points or () if whole.start < point < whole.end]
 
-    def source(self, wanted: OffsetRange) -> BatchSource:
-        """Where to read it. REQUIRES that :meth:`available` gave something."""
-        reader = self._reader(TopicPartition(wanted.topic, wanted.partition))
-        assert reader is not None
-        return reader
+    def size_of(self, whole: OffsetRange) -> int:
+        """About how many bytes ``whole`` has: segments in it count whole, those it cuts by their share of offsets."""
+        reader = self.reader(TopicPartition(whole.topic, whole.partition))
+        if reader is None:
+            return 0
+        segments = reader.segments()
+        ends = [base for base, _ in segments[1:]] + [max(reader.end_offset, whole.end)]
+        total = 0.0
+        for (base, size), end in zip(segments, ends, strict=True):
+            inside = min(end, whole.end) - max(base, whole.start)
+            if inside > 0 and end > base:
+                total += size * inside / (end - base)
+        return int(total)
 
-    def _reader(self, partition: TopicPartition) -> LogReader | None:
-        if partition not in self._readers:
-            opened = open_readers(self._disk, self._path, partition.topic)
-            for reader in [self._readers[key] for key in opened if key in self._readers]:
-                reader.close()
-            self._readers.update(opened)
-        return self._readers.get(partition)
+    def _asked(self, partition: TopicPartition, ask: Callable[[LogReader], Result]) -> Result | None:
+        """What ``ask`` says of its reader; asked again of what is there now where the files were changed meanwhile."""
+
+        def once() -> Result | None:
+            reader = self.reader(partition)
+            if reader is None:
+                return None
+            try:
+                return ask(reader)
+            except (StorageError, CorruptError, OffsetOutOfRangeError):
+                self._forget(partition)
+                raise
+
+        return self._steady(once)
+
+    def _refresh(self, partition: TopicPartition) -> None:
+        reader = self._readers.get(partition)
+        if reader is None:
+            self.reader(partition)  # a try before this one forgot it
+            return
+        try:
+            reader.refresh()
+        except (StorageError, CorruptError, OffsetOutOfRangeError):
+            self._forget(partition)
+            raise
+
+    def _forget(self, partition: TopicPartition) -> None:
+        reader = self._readers.pop(partition, None)
+        self._opened.pop(partition, None)
+        if reader is not None:
+            reader.close()
+
+    def _find(self) -> Finder:
+        if self._finder is None:
+            try:
+                self._finder = Finder(self._disk, self._path)
+            except StorageError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                    raise
+                what = "does not exist on this machine" if error.errno == errno.ENOENT else "is a file"
+                raise ConfigError(
+                    f"path {self._path} {what}; it must be the folder of a log, of a cluster, or a broker's log.dirs"
+                ) from None
+        return self._finder
+
+    def _steady(self, look: Callable[[], Result]) -> Result:
+        """What ``look`` gives, which is tried again where files go away under it."""
+        for left in reversed(range(TRIES)):
+            try:
+                return look()
+            except (StorageError, CorruptError, OffsetOutOfRangeError) as error:
+                if not left or not moved(error):
+                    raise
+                self._finder = None
+                time.sleep(PAUSE_S)
+        raise AssertionError  # the last try returned or raised

@@ -14,22 +14,41 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyreplog.config import suggestion
-from pyreplog.errors import ConfigError, DataLossError, UnknownTopicError
+from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.values import TopicPartition
 
-__all__ = ["Available", "OffsetRange", "plan", "remaining", "resolve", "select"]
+__all__ = [
+    "Available",
+    "FindTimestamp",
+    "OffsetRange",
+    "SizeOf",
+    "SplitPoints",
+    "Warn",
+    "check_partitions",
+    "plan",
+    "remaining",
+    "resolve",
+    "select",
+    "start_of",
+]
 
 UNITS_PER_TASK: Final = 16
 """A task's share is cut from pieces of a sixteenth of ``maxBytesPerPartition``: how exactly sizes are known."""
 SMALL_SHARE: Final = 4
 """Ranges are put together into one task up to a quarter of ``maxBytesPerPartition``: a task costs more than reading that."""
+OPENING_SIZE: Final = 256 << 10
+"""Opening a partition takes as long as reading about so many bytes: what a range of any size counts at least."""
 
 FindTimestamp = Callable[[TopicPartition, int], int | None]
 """Offset of the first record of a partition at or after a time (ms), below its end; None where there is none."""
 SplitPoints = Callable[["OffsetRange", int], Sequence[int]]
 """Offsets strictly inside a range at which pieces of about so many bytes begin."""
+SizeOf = Callable[["OffsetRange"], int]
+"""About how many bytes a range has on disk."""
+Warn = Callable[[str], None]
+"""Where a loss goes that is let pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,50 +115,54 @@ def select(options: ReadOptions, there: Iterable[TopicPartition]) -> list[TopicP
 
 
 def resolve(
-    options: ReadOptions, there: Mapping[TopicPartition, Available], find_timestamp: FindTimestamp, warn: Callable[[str], None]
+    options: ReadOptions, there: Mapping[TopicPartition, Available], find_timestamp: FindTimestamp, warn: Warn
 ) -> list[OffsetRange]:
     """The range of each partition of ``there`` (those that are read), empty ones left out; never beyond what is available.
 
     :class:`DataLossError` where that is less than was asked, or ``warn`` with ``failOnDataLoss=false``.
     """
     for bound in (options.starting, options.ending):
-        _check_partitions(bound, there)
+        check_partitions(bound, there)
     ranges = []
     for partition, available in there.items():
-        start = _start(options, partition, available, find_timestamp)
+        start = start_of(options, partition, available, find_timestamp)
         end = _end(options, partition, available, find_timestamp)
         if start > end:
             asked = f"{options.starting.option or 'start'} {start} lies behind {options.ending.option or 'end'} {end}"
             raise ConfigError(f"{asked} for {partition}: nothing can be read between them")
-        kept = OffsetRange(partition.topic, partition.partition, start, end, available.topic_id)
-        first, last = min(max(start, available.start), available.end), max(min(end, available.end), available.start)
-        if (first, last) != (start, end):
-            text = f"{kept} were asked for, but offsets {available.start} up to {available.end} are there"
+        wanted = OffsetRange(partition.topic, partition.partition, start, end, available.topic_id)
+        kept, lost = remaining(wanted, available, "were asked for, but")
+        if lost is not None:
             if options.fail_on_data_loss:
-                raise DataLossError(text)
-            warn(text)
-            kept = OffsetRange(partition.topic, partition.partition, first, last, available.topic_id)
-        if kept.start < kept.end:
+                raise lost
+            warn(lost.what)
+        if kept is not None and kept.start < kept.end:
             ranges.append(kept)
     return ranges
 
 
-def remaining(wanted: OffsetRange, found: Available | None) -> tuple[OffsetRange | None, str | None]:
-    """What of a planned range is still there (None: nothing), and the words for what is not (None: all of it is)."""
+def remaining(
+    wanted: OffsetRange, found: Available | None, but: str = "were planned, but now"
+) -> tuple[OffsetRange | None, DataLossError | None]:
+    """What of ``wanted`` is there (None: nothing), and the error for what is not (None: all of it is)."""
     if found is None:
-        return None, f"{wanted} were planned, but the partition is gone"
-    if wanted.topic_id != found.topic_id:
-        return (
-            None,
-            f"{wanted} were planned, but the topic was made anew (its id was {wanted.topic_id}, it is {found.topic_id})",
-        )
+        return None, RecordsDeletedError(f"{wanted} {but} the partition is gone")
+    if wanted.topic_id and found.topic_id and wanted.topic_id != found.topic_id:
+        anew = f"the topic is another one of that name, made anew (its id was {wanted.topic_id}, it is {found.topic_id})"
+        return None, TopicRecreatedError(f"{wanted} {but} {anew}")
     kept = _part(wanted, max(wanted.start, found.start), min(wanted.end, found.end))
     if kept == wanted:
         return wanted, None
-    return kept if kept.start < kept.end else None, f"{wanted} were planned, but now offsets {found.start} up to {found.end} are there"
+    there = f"offsets {found.start} up to {found.end} are there"
+    lost = (
+        RecordsDeletedError(f"{wanted} {but} {there}: the older ones were deleted")
+        if wanted.start < found.start
+        else LogTruncatedError(f"{wanted} {but} {there}: the log ends before")
+    )
+    return (kept if kept.start < kept.end else None), lost
 
 
-def _check_partitions(bound: Bound, there: Mapping[TopicPartition, Available]) -> None:
+def check_partitions(bound: Bound, there: Mapping[TopicPartition, Available]) -> None:
     """Offset JSON names exactly the partitions that are read, as in Kafka's source."""
     if bound.kind not in ("offsets", "timestamps"):
         return
@@ -150,13 +173,16 @@ def _check_partitions(bound: Bound, there: Mapping[TopicPartition, Available]) -
         raise ConfigError(f"{bound.option} {what}; it must name exactly the partitions read: {', '.join(map(str, there))}")
 
 
-def _start(options: ReadOptions, partition: TopicPartition, available: Available, find_timestamp: FindTimestamp) -> int:
+def start_of(options: ReadOptions, partition: TopicPartition, available: Available, find_timestamp: FindTimestamp) -> int:
+    """Where reading ``partition`` begins, by the options."""
     bound = options.starting
     if bound.kind == "earliest":
         return available.start
+    if bound.kind == "latest":
+        return available.end
     if bound.kind == "offsets":
         offset = bound.offsets[partition]
-        return available.start if offset == EARLIEST_OFFSET else offset
+        return {EARLIEST_OFFSET: available.start, LATEST_OFFSET: available.end}.get(offset, offset)
     timestamp = bound.timestamp if bound.kind == "timestamp" else bound.offsets[partition]
     found = find_timestamp(partition, timestamp)
     if found is not None:
@@ -180,20 +206,31 @@ def _end(options: ReadOptions, partition: TopicPartition, available: Available, 
     return available.end if found is None else found
 
 
-def plan(options: ReadOptions, ranges: Sequence[OffsetRange], split_points: SplitPoints) -> list[tuple[OffsetRange, ...]]:
+def plan(options: ReadOptions, ranges: Sequence[OffsetRange], split_points: SplitPoints, size_of: SizeOf) -> list[tuple[OffsetRange, ...]]:
     """Tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at most ``maxRecordsPerPartition``
     offsets, at least ``minPartitions`` of them where there are so many offsets, small ranges together."""
-    unit = max(1, options.max_bytes_per_partition // UNITS_PER_TASK)
+    size_max = options.max_bytes_per_partition
+    unit = max(1, size_max // UNITS_PER_TASK)
     records_max = options.max_records_per_partition
     parts: list[tuple[OffsetRange, int]] = []
     for whole in ranges:
-        cuts = [whole.start, *split_points(whole, unit), whole.end]
-        pieces = [_Piece(start, end, unit) for start, end in itertools.pairwise(cuts) if start < end]
-        for piece in _joined(pieces, options.max_bytes_per_partition):
-            parts += [(_part(whole, start, end), piece.size) for start, end in _by_records(piece, records_max)]
-    if options.min_partitions is not None:
+        size = size_of(whole)
+        if size <= unit:
+            pieces = [_Piece(whole.start, whole.end, size)]
+        else:
+            cuts = [whole.start, *split_points(whole, unit), whole.end]
+            edges = [(start, end) for start, end in itertools.pairwise(cuts) if start < end]
+            pieces = [_Piece(start, end, size // len(edges)) for start, end in edges]
+        for piece in _joined(pieces, size_max):
+            shares = _by_records(piece, records_max)
+            parts += [(_part(whole, start, end), piece.size // len(shares)) for start, end in shares]
+    if options.min_partitions is not None and len(parts) <= options.min_partitions:
         return [(part,) for part in _at_least(options.min_partitions, [part for part, _ in parts])]
-    return _packed(parts, options.max_bytes_per_partition // SMALL_SHARE, records_max)
+    tasks = _packed(parts, size_max // SMALL_SHARE, records_max)
+    if options.min_partitions is not None and len(tasks) < options.min_partitions:
+        count = options.min_partitions if records_max is None else len(parts)
+        return _dealt([part for part, _ in parts], count)
+    return tasks
 
 
 def _part(whole: OffsetRange, start: int, end: int) -> OffsetRange:
@@ -202,7 +239,7 @@ def _part(whole: OffsetRange, start: int, end: int) -> OffsetRange:
 
 def _joined(pieces: Sequence[_Piece], size_max: int) -> list[_Piece]:
     """Neighbouring pieces (of one size) put together as far as ``size_max`` allows, in even shares."""
-    count = -(-sum(piece.size for piece in pieces) // size_max)
+    count = max(1, -(-sum(piece.size for piece in pieces) // size_max))
     shares = [pieces[len(pieces) * index // count : len(pieces) * (index + 1) // count] for index in range(count)]
     return [_Piece(share[0].start, share[-1].end, sum(piece.size for piece in share)) for share in shares if share]
 
@@ -227,12 +264,18 @@ def _at_least(count: int, parts: Sequence[OffsetRange]) -> list[OffsetRange]:
     return sorted((entry[-1] for entry in heap), key=lambda part: (part.topic, part.partition, part.start))
 
 
+def _dealt(parts: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
+    """Neighbouring parts in ``count`` tasks of about as many each. REQUIRES at least ``count`` parts."""
+    return [tuple(parts[len(parts) * index // count : len(parts) * (index + 1) // count]) for index in range(count)]
+
+
 def _packed(parts: Sequence[tuple[OffsetRange, int]], size_max: int, records_max: int | None) -> list[tuple[OffsetRange, ...]]:
     """Parts in tasks: what is smaller than ``size_max`` shares one with its neighbours."""
     tasks: list[list[OffsetRange]] = []
     size = size_max
     records = 0
-    for part, part_size in parts:
+    for part, bytes_of_part in parts:
+        part_size = max(bytes_of_part, OPENING_SIZE)
         count = part.end - part.start
         if tasks and size + part_size <= size_max and (records_max is None or records + count <= records_max):
             tasks[-1].append(part)

@@ -1,0 +1,111 @@
+"""A planned range, read from files that others change meanwhile: all of it, or an error that says what became of the rest.
+
+No Spark in here.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.log import LogReader
+from pyreplog.spark.access import FileAccess, moved
+from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
+from pyreplog.values import TopicPartition
+
+__all__ = ["LiveRange"]
+
+SETTLE_S: Final = 10.0
+"""So long what was planned may be missing from a partition of several replicas: a new leader takes over meanwhile."""
+PAUSE_S: Final = 0.05
+DAMAGED_TRIES: Final = 5
+"""So often bytes that are wrong are looked for anew: in another replica, or after a change that is under way."""
+
+
+class LiveRange:
+    """The source (:class:`pyreplog.arrow.BatchSource`) of one planned range. Belongs to one thread.
+
+    The replica that is ahead is read; when its files go away, the one that is ahead then, from the same offset on. It ends at the end of
+    the plan, wherever the high watermark is by then. What is not there any more is a :class:`DataLossError`, or with
+    ``fail_on_data_loss`` false a call of ``warn``.
+    """
+
+    def __init__(self, access: FileAccess, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn) -> None:
+        self._access = access
+        self._wanted = wanted
+        self._partition = TopicPartition(wanted.topic, wanted.partition)
+        self._fail = fail_on_data_loss
+        self._warn = warn
+        self._reader: LogReader | None = None
+        self._lost = ""
+
+    @property
+    def start_offset(self) -> int:
+        """Where the plan begins."""
+        return self._wanted.start
+
+    @property
+    def end_offset(self) -> int:
+        """Where the plan ends."""
+        return self._wanted.end
+
+    def refresh(self) -> None:
+        """Nothing: the plan says what is read."""
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of its first record that is not older; None where there is none."""
+        reader = self._reader or self._settled(self.start_offset)[0]
+        return None if reader is None else reader.find_timestamp(timestamp)
+
+    def read(self, offset: int, size_max: int) -> memoryview:
+        """Whole, checked batches from the one that holds ``offset`` on, or the first behind it; empty where there is no more to read."""
+        damaged = 0
+        while True:
+            reader, start = (self._reader, offset) if self._reader is not None else self._settled(offset)
+            if reader is None or start >= self._wanted.end:
+                return memoryview(b"")
+            try:
+                data = reader.read(start, size_max)
+                if data.nbytes or self._really_ends(reader):
+                    return data
+                self._reader = None  # it ends, for this view of it, before the plan does
+            except (StorageError, CorruptError, OffsetOutOfRangeError) as error:
+                self._reader = None
+                damaged += 1
+                if not moved(error) or damaged >= DAMAGED_TRIES:
+                    raise
+                time.sleep(PAUSE_S)
+
+    def _really_ends(self, reader: LogReader) -> bool:
+        """Whether there is nothing between the offset asked for and the end: what was there was compacted away."""
+        return reader.end_offset >= self._wanted.end
+
+    def _settled(self, offset: int) -> tuple[LogReader | None, int]:
+        """A fresh view that reaches the end of the plan, and where reading goes on in it."""
+        rest = OffsetRange(self._wanted.topic, self._wanted.partition, offset, self._wanted.end, self._wanted.topic_id)
+        deadline = time.monotonic() + SETTLE_S
+        reader = self._access.reader(self._partition) if offset == self._wanted.start and not self._lost else None
+        while True:
+            reader = reader or self._access.reopen(self._partition)
+            found = None if reader is None else Available(reader.start_offset, reader.end_offset, reader.topic_id)
+            kept, lost = remaining(rest, found)
+            if lost is None:
+                self._reader = reader
+                return reader, offset
+            # One replica alone has nobody to catch up with; and what is deleted stays deleted.
+            several = reader is not None and len(reader.replicas) > 1
+            if time.monotonic() >= deadline or not several or (kept is not None and kept.start > offset):
+                break
+            reader = None
+            time.sleep(PAUSE_S)
+        if self._fail:
+            raise lost
+        if lost.what != self._lost:
+            self._warn(lost.what)
+            self._lost = lost.what
+        if kept is None or reader is None:
+            return None, offset
+        self._wanted = OffsetRange(rest.topic, rest.partition, self._wanted.start, kept.end, rest.topic_id)
+        self._reader = reader
+        return reader, kept.start

@@ -1,0 +1,44 @@
+"""What one Spark task reads, and reading it: the same for batches, streams and functions of the user."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pyreplog.arrow import Scan
+from pyreplog.spark.access import FileAccess
+from pyreplog.spark.arrow_types import Converter
+from pyreplog.spark.live import LiveRange
+from pyreplog.spark.options import ReadOptions
+from pyreplog.spark.planner import OffsetRange
+from pyreplog.spark.schema import Field, project
+
+__all__ = ["Task", "read_ranges"]
+
+logger = logging.getLogger("pyreplog")
+
+
+class Task(InputPartition):
+    """What one Spark task reads, one range after the other. Plain data."""
+
+    def __init__(self, ranges: tuple[OffsetRange, ...]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
+def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+    """The rows of ``ranges`` as Arrow batches, in exactly the types Spark expects for ``fields``.
+
+    :class:`DataLossError` where a part of them is gone by now, or a warning in the log with ``failOnDataLoss=false``.
+    """
+    converter = Converter(project(fields), [field.nullable for field in fields])
+    with FileAccess(options.path) as access:
+        for wanted in ranges:
+            source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=logger.warning)
+            name = f"topic {wanted.topic} in {options.path}"
+            scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
+            for batch in scan.batches():
+                yield converter.convert(pa.record_batch(batch), wanted)
