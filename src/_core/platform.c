@@ -8,6 +8,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#if defined(__linux__)
+#include <sys/inotify.h>
+#endif
+
 #if defined(__APPLE__)
 
 /* fsync() on macOS stops at the drive's volatile cache; F_FULLFSYNC goes through it. Some file systems refuse it, and then
@@ -88,6 +92,36 @@ int rl_start_writeout(int fd, int64_t position, int64_t size)
 int rl_drop_cache(int fd, int64_t position, int64_t size)
 {
     return posix_fadvise(fd, (off_t)position, (off_t)size, POSIX_FADV_DONTNEED);
+}
+
+#endif
+
+#if defined(__linux__)
+
+int rl_watch_open(int *fd)
+{
+    *fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    return *fd >= 0 ? 0 : errno;
+}
+
+int rl_watch_add(int fd, const char *path)
+{
+    return inotify_add_watch(fd, path, IN_MODIFY | IN_DELETE_SELF | IN_MOVE_SELF) >= 0 ? 0 : errno;
+}
+
+#else
+
+int rl_watch_open(int *fd)
+{
+    *fd = -1;
+    return ENOSYS;
+}
+
+int rl_watch_add(int fd, const char *path)
+{
+    (void)fd;
+    (void)path;
+    return ENOSYS;
 }
 
 #endif

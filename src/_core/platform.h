@@ -24,4 +24,10 @@ int rl_start_writeout(int fd, int64_t position, int64_t size);
 /* Forget clean cached pages of a range, so that the next read comes from the device. */
 int rl_drop_cache(int fd, int64_t position, int64_t size);
 
+/* A new inotify queue in *fd, which is closed on exec and never blocks. */
+int rl_watch_open(int *fd);
+
+/* Have the queue `fd` told of writes to the file `path`, and of its end. */
+int rl_watch_add(int fd, const char *path);
+
 #endif

@@ -15,6 +15,8 @@ ffi.cdef(
     int rl_preallocate(int fd, int64_t size);
     int rl_start_writeout(int fd, int64_t position, int64_t size);
     int rl_drop_cache(int fd, int64_t position, int64_t size);
+    int rl_watch_open(int *fd);
+    int rl_watch_add(int fd, const char *path);
     """
 )
 ffi.set_source(

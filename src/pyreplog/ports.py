@@ -29,6 +29,7 @@ __all__ = [
     "SyncDone",
     "Transport",
     "TransportEvent",
+    "Watch",
 ]
 
 Address = str
@@ -108,6 +109,22 @@ class Lock(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """News of some files, from :meth:`Disk.watch` until ``close``. Belongs to one thread at a time."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable, for ``poll`` or an event loop, when a file was written to since the last :meth:`clear`."""
+        ...
+
+    def clear(self) -> None:
+        """Forget the news so far. Look at the files after this, not before."""
+        ...
+
+    def close(self) -> None:
+        """Release it. Twice is harmless."""
+        ...
+
+
 class Disk(Protocol):
     """Files and folders. What is not synced may be lost on a crash: in part, and in any order.
 
@@ -157,6 +174,12 @@ class Disk(Protocol):
 
     def poll(self) -> Sequence[SyncDone]:
         """Syncs that ended since the last call."""
+        ...
+
+    def watch(self, paths: Sequence[str]) -> Watch | None:
+        """Have news of writes to the files ``paths``; None where this disk cannot tell of all of them: look again from time to time.
+
+        A hint, which a network file system may owe: whoever relies on it looks again too, only less often."""
         ...
 
     def lock(self, path: str, about: str) -> Lock:

@@ -21,6 +21,7 @@ from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
 from pyreplog.ports import Buffer, Clock, Disk
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
+from pyreplog.runtime.follow import follow
 from pyreplog.runtime.opening import open_for_reading, open_for_writing
 from pyreplog.runtime.views import LogView, ReaderView, WriterView, records
 from pyreplog.runtime.writer import Headers, LogWriter
@@ -59,7 +60,7 @@ def open_log(
     if mode == "r":
         if durability is not None or config is not None:
             raise ConfigError("durability and config belong to mode='a': a reader takes the log as it is")
-        return Log(folder, ReaderView(open_for_reading(disk, folder, topic, partition)), None)
+        return Log(folder, ReaderView(open_for_reading(disk, folder, topic, partition), disk), None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     writer = open_for_writing(disk, clock, folder, topic, partition, durability, config)
@@ -186,6 +187,24 @@ class Log:
             timestamp = record.timestamp
             if timestamp >= 0 and (low is None or timestamp >= low) and (high is None or timestamp < high):
                 yield record
+
+    def follow(self, start: int | None = None, *, timeout: float | None = None) -> Iterator[Record]:
+        """The records from ``start`` on (default: the first that is there), and then each new one as soon as it may be read, for ever.
+
+        Ends when none came for ``timeout`` seconds (None: never), and when the log is closed, by any thread. Waits without using the
+        processor: this process's own appends wake it at once, those of another process by inotify, within a millisecond or so; where
+        there is no inotify it looks every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
+        Raises OffsetOutOfRangeError at once where ``start`` is not in the log, and ClosedError once a failed sync has poisoned it.
+        """
+        self._check()
+        if timeout is not None and not timeout >= 0:
+            raise ConfigError(f"timeout is {timeout!r}; it must be seconds from 0, or None for ever")
+        self._view.refresh()
+        first, last = self._view.start_offset, self._view.end_offset
+        start = first if start is None else start
+        if not first <= start <= last:
+            raise OffsetOutOfRangeError(start, first, last, log=str(self))
+        return follow(self._view, start, timeout)
 
     def scan(
         self,

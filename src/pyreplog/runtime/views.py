@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
 from pyreplog.log import LogReader
-from pyreplog.ports import Buffer
+from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
+from pyreplog.runtime.follow import DiskNews, News
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
@@ -56,6 +58,23 @@ class LogView(Protocol):
         """Numbers of the log."""
         ...
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called: nothing comes any more."""
+        ...
+
+    def look(self) -> None:
+        """:meth:`refresh` for who follows: hurries nobody, and raises ClosedError where nothing can come any more."""
+        ...
+
+    def records(self, start: int, end: int) -> Iterator[Record]:
+        """The records of the half-open range, each batch verified."""
+        ...
+
+    def news(self) -> News:
+        """Says, from now on, when there may be more to read. The caller closes it."""
+        ...
+
     def close(self) -> None:
         """Release it."""
         ...
@@ -66,6 +85,7 @@ class WriterView:
 
     def __init__(self, writer: LogWriter) -> None:
         self._writer = writer
+        self._closed = False
         self.topic, self.partition = writer.log.topic_partition
 
     @property
@@ -101,17 +121,40 @@ class WriterView:
         """Numbers of the log."""
         return self._writer.stats()
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def look(self) -> None:
+        """Nothing to look at: what is gathered is written in its time, and the view is the log itself."""
+        writer = self._writer
+        if writer.failure is not None:
+            writer.check()
+
+    def records(self, start: int, end: int) -> Iterator[Record]:
+        """The records of the half-open range."""
+        return records(self, start, end)
+
+    def news(self) -> News:
+        """Comes from the writer itself, in the moment the high watermark moves."""
+        return self._writer.news()
+
     def close(self) -> None:
         """Close the writer."""
+        self._closed = True
         self._writer.close()
 
 
 class ReaderView:
     """Files that somebody else may be writing. One lock: a reader's own state belongs to one thread at a time."""
 
-    def __init__(self, reader: LogReader) -> None:
+    def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
+        self._disk = disk
         self._lock = threading.Lock()
+        self._closed = False
+        self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
 
     @property
@@ -148,10 +191,34 @@ class ReaderView:
         """What a reader can tell: sizes of what it may see; it appended nothing."""
         raise ClosedError("a log opened with mode='r' has no statistics of its own")
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def look(self) -> None:
+        """Read the mark again."""
+        self.refresh()
+
+    def records(self, start: int, end: int) -> Iterator[Record]:
+        """The records of the half-open range."""
+        return records(self, start, end)
+
+    def news(self) -> DiskNews:
+        """From the disk, which is asked to tell of writes to the marks."""
+        with self._lock:
+            news = DiskNews(self._disk, self._reader.marks)
+            self._news.add(news)
+            return news
+
     def close(self) -> None:
         """Release the files."""
         with self._lock:
+            self._closed = True
             self._reader.close()
+            waiting = list(self._news)
+        for news in waiting:
+            news.wake()
 
 
 def records(view: LogView, start: int, end: int) -> Iterator[Record]:

@@ -27,6 +27,7 @@ from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background
+from pyreplog.runtime.follow import WriterNews
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
@@ -75,6 +76,7 @@ class LogWriter:
         self._gathering: Outcome | None = None
         self._stamps: list[int] = []
         self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
+        self._followers: list[WriterNews] = []
         self._seen: Outcome | None = None
         self._hurry = False
         self._unsynced_size = 0
@@ -241,6 +243,17 @@ class LogWriter:
         if gathered is not None and gathered.error is not None:
             raise gathered.error
 
+    @property
+    def failure(self) -> Exception | None:
+        """Why nothing can be appended any more: closed, forked or poisoned."""
+        return self._failure or self._syncer.failure
+
+    def check(self) -> None:
+        """Raise :attr:`failure`, as :class:`ClosedError` where the log is poisoned."""
+        if self._failure is not None:
+            raise self._failure
+        self._syncer.check()
+
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -257,8 +270,11 @@ class LogWriter:
             if not self._sync_each:
                 log.advance_high_watermark(log.end_offset)
                 log.write_mark()
+                if self._followers:
+                    self._tell_followers()
         except Exception:
             self._busy = False  # refused as a whole by the log itself
+            self._tell_followers()  # who may wait for what can no longer come
             raise
         self._busy = False
         self._unsynced_size += appended.size
@@ -283,6 +299,8 @@ class LogWriter:
         if self._sync_each:
             log.advance_high_watermark(flushed)
             log.write_mark()
+            if self._followers:
+                self._tell_followers()
         unsettled = self._unsettled
         while unsettled:
             appended, outcome = unsettled[0]
@@ -299,6 +317,23 @@ class LogWriter:
             _, outcome = self._unsettled.popleft()
             if not outcome.settled:
                 outcome.fail(error)
+        self._tell_followers()
+
+    def _tell_followers(self) -> None:
+        for news in tuple(self._followers):
+            news.wake()
+
+    def news(self) -> WriterNews:
+        """Woken from now on whenever the high watermark moves, the log is poisoned, or closed. The caller closes it."""
+        news = WriterNews(self._forget_follower)
+        self._followers.append(news)
+        return news
+
+    def _forget_follower(self, news: WriterNews) -> None:
+        try:
+            self._followers.remove(news)
+        except ValueError:  # closed twice
+            pass
 
     def _repair(self) -> None:
         """Open the partition again after a change that was interrupted half-way."""
@@ -442,6 +477,7 @@ class LogWriter:
             if self._gathering is not None:
                 self._gathering.fail(self._failure)
                 self._gathering = None
+        self._tell_followers()
         if failure is not None:
             raise failure
 
@@ -452,3 +488,4 @@ class LogWriter:
         self._gatherer.reset()
         self._failure = ForkedError("the log was opened by the parent process; open it again after fork()")
         self._gathering = None
+        self._followers.clear()

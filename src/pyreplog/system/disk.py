@@ -17,11 +17,12 @@ from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.errors import InternalError, StorageError
-from pyreplog.ports import File, Lock, Stat, SyncDone
+from pyreplog.ports import File, Lock, Stat, SyncDone, Watch
 from pyreplog.system.file import SystemFile
 from pyreplog.system.lock import take_lock
 from pyreplog.system.process import current
 from pyreplog.system.syncs import SyncPool
+from pyreplog.system.watch import open_watch
 
 __all__ = ["SystemDisk"]
 
@@ -131,6 +132,12 @@ class SystemDisk:
     def poll(self) -> Sequence[SyncDone]:
         """Syncs that ended since the last call."""
         return self._syncs.take()
+
+    def watch(self, paths: Sequence[str]) -> Watch | None:
+        """By inotify; None where the system has none, or no more to spare."""
+        if self._process.left:
+            raise self._process.refuse("the disk")
+        return open_watch(paths)
 
     def lock(self, path: str, about: str) -> Lock:
         """Take the exclusive lock file ``path`` and write pid, host, time and ``about`` into it.

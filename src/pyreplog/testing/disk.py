@@ -461,6 +461,10 @@ class SimDisk:
         self._locks[node] = (text, lock)
         return lock
 
+    def watch(self, paths: Sequence[str]) -> None:
+        """None: who waits for a change looks again."""
+        return
+
     def boot_id(self) -> str:
         """Changes with every :meth:`crash`, not with a :meth:`kill`."""
         return f"00000000-0000-4000-8000-{self._boot:012d}"

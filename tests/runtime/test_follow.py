@@ -1,0 +1,221 @@
+"""``follow``: what is there, then what comes, in this process and from another one."""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog.system import SystemDisk
+from pyreplog.testing import SimDisk
+
+FOREVER = 60.0
+
+
+class BlindDisk(SystemDisk):
+    """A disk that cannot tell of changes."""
+
+    def watch(self, paths: Sequence[str]) -> None:
+        """None."""
+        return
+
+
+class Follower:
+    """Follows in a thread of its own, and hands over what came."""
+
+    def __init__(self, records: Iterator[pyreplog.Record]) -> None:
+        self._came: queue.Queue[Any] = queue.Queue()
+        self._thread = threading.Thread(target=self._run, args=(records,), daemon=True)
+        self._thread.start()
+
+    def _run(self, records: Iterator[pyreplog.Record]) -> None:
+        try:
+            for record in records:
+                self._came.put((record.offset, record.value))
+        except Exception as error:
+            self._came.put(error)
+        else:
+            self._came.put("end")
+
+    def next(self) -> Any:
+        """What comes next: (offset, value), an error, or "end"."""
+        return self._came.get(timeout=FOREVER)
+
+    def quiet(self) -> bool:
+        """Whether nothing came so far."""
+        return self._came.empty()
+
+
+OPEN: dict[str, Callable[[Path], pyreplog.Log]] = {
+    "told": lambda path: pyreplog.open_log(path, mode="r"),
+    "blind": lambda path: pyreplog.open_log(path, mode="r", disk=BlindDisk()),
+}
+
+
+@pytest.fixture(params=["own", "told", "blind"])
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[pyreplog.Log, pyreplog.Log]]:
+    """A log that is written, and the one to follow: itself, or a reader, with and without news from the disk."""
+    with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 2000}) as log:
+        log.append(b"first")
+        if request.param == "own":
+            yield log, log
+        else:
+            with OPEN[request.param](tmp_path / "log") as reader:
+                yield log, reader
+
+
+def test_what_is_there_and_then_what_comes(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
+    """Records come in order, without gap or repetition, over many segments, whichever way they are appended."""
+    log, followed = pair
+    follower = Follower(followed.follow())
+    assert follower.next() == (0, b"first")
+    for number in range(1, 60):
+        value = b"%d" % number * 50
+        if number % 3 == 0:
+            log.append(value)
+        elif number % 3 == 1:
+            log.append_many([value])
+        else:
+            log.append_nowait(value)
+        assert follower.next() == (number, value)
+    followed.close()
+    assert follower.next() == "end"
+
+
+def test_it_ends_when_nothing_comes(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
+    """After ``timeout`` seconds without a record the loop is over; 0 takes what is there."""
+    log, followed = pair
+    log.append(b"second")
+    assert [record.value for record in followed.follow(timeout=0)] == [b"first", b"second"]
+    assert [record.value for record in followed.follow(1, timeout=0.01)] == [b"second"]
+    assert list(followed.follow(2, timeout=0)) == []
+
+
+def test_where_it_begins_is_checked_at_once(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
+    """An offset outside the log is refused by the call itself; so is a timeout that is none, and a closed log."""
+    _, followed = pair
+    with pytest.raises(pyreplog.OffsetOutOfRangeError):
+        followed.follow(2)
+    with pytest.raises(pyreplog.ConfigError):
+        followed.follow(timeout=-1)
+    with pytest.raises(pyreplog.ConfigError):
+        followed.follow(timeout=float("nan"))
+    followed.close()
+    with pytest.raises(pyreplog.ClosedError):
+        followed.follow()
+
+
+def test_nothing_is_left_open(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
+    """A loop that was left releases what it held: no descriptor stays behind."""
+    _, followed = pair
+    list(followed.follow(timeout=0))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        for _ in followed.follow():
+            break
+        list(followed.follow(timeout=0))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_many_follow_many(tmp_path: Path) -> None:
+    """Three followers see what four threads append, all of it, in the order of the log."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log, pyreplog.open_log(tmp_path / "log", mode="r") as reader:
+        followers = [Follower(log.follow()), Follower(log.follow()), Follower(reader.follow())]
+        threads = [threading.Thread(target=lambda: [log.append(b"x") for _ in range(50)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for follower in followers:
+            assert [follower.next()[0] for _ in range(200)] == list(range(200))
+        for thread in threads:
+            thread.join()
+
+
+def test_only_what_counts_is_seen(tmp_path: Path) -> None:
+    """Under ``sync`` a follower sees a record once it is on the disk, not when it is written."""
+    gate, entered = threading.Event(), threading.Event()
+    disk = SystemDisk()
+    create = disk.create
+
+    def gated(path: str, size: int = 0) -> Any:
+        file = create(path, size)
+        if path.endswith(".log"):
+
+            class Gated(type(file)):  # type: ignore[misc]
+                __slots__ = ()
+
+                def sync(self) -> None:
+                    entered.set()
+                    assert gate.wait(FOREVER)
+                    super().sync()
+
+            file.__class__ = Gated
+        return file
+
+    disk.create = gated  # type: ignore[method-assign]
+    with pyreplog.open_log(tmp_path / "log", disk=disk) as log:
+        follower = Follower(log.follow())
+        ack = log.append_nowait(b"x")
+        assert entered.wait(FOREVER)
+        assert follower.quiet()
+        gate.set()
+        assert follower.next() == (0, b"x")
+        ack.result()
+
+
+@pytest.mark.parametrize("call", ["sync", "write"])
+def test_a_poisoned_log_is_followed_no_more(call: str) -> None:
+    """When nothing can come any more because the disk failed, who follows hears of it instead of waiting for ever."""
+    disk = SimDisk()
+    log = pyreplog.open_log("/log", disk=disk)
+    log.append(b"x")
+    follower = Follower(log.follow())
+    assert follower.next() == (0, b"x")
+    disk.fail(call, "*.log", times=None)
+    with pytest.raises(pyreplog.StorageError):
+        log.append(b"y")
+    assert isinstance(follower.next(), pyreplog.ClosedError)
+    disk.clear_faults()
+    log.close()
+
+
+def test_closing_ends_a_loop_in_another_thread(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
+    """A follower that waits ends when the log is closed, without an error."""
+    _, followed = pair
+    followers = [Follower(followed.follow()) for _ in range(3)]
+    for follower in followers:
+        assert follower.next() == (0, b"first")
+    followed.close()
+    assert [follower.next() for follower in followers] == ["end"] * 3
+
+
+OTHER_PROCESS = """
+import sys, pyreplog
+with pyreplog.open_log(sys.argv[1], mode="r") as log:
+    print("ready", flush=True)
+    for record in log.follow(timeout=60):
+        print(record.offset, record.value.decode(), flush=True)
+        if record.value == b"last":
+            break
+"""
+
+
+def test_another_process_follows(tmp_path: Path) -> None:
+    """A process that only reads is told each record before the next one is appended."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        process = subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, str(tmp_path / "log")], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for number in range(20):
+            value = "last" if number == 19 else f"v{number}"
+            log.append(value.encode())
+            assert process.stdout.readline() == f"{number} {value}\n"
+        assert process.wait(FOREVER) == 0
+        process.stdout.close()
