@@ -214,6 +214,39 @@ cdef extern from "columns.h" nogil:
     int64_t columns_size(const columns *c)
 
 
+cdef extern from "rows.h" nogil:
+    ctypedef struct rows_binary:
+        const uint8_t *validity
+        const int32_t *offsets
+        const uint8_t *data
+        int64_t first
+    ctypedef struct rows_fixed:
+        const uint8_t *validity
+        const void *values
+        int64_t first
+    ctypedef struct rows:
+        rows_binary key
+        rows_binary value
+        rows_fixed timestamp
+        rows_fixed partition
+        rows_binary headers
+        rows_fixed header
+        rows_binary header_key
+        rows_binary header_value
+    ctypedef struct rows_batch:
+        uint8_t *p
+        int64_t capacity
+        int64_t target
+        int64_t used
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int32_t record_count
+    uint32_t murmur2(const uint8_t *p, size_t size)
+    int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_t keyless, int32_t *out)
+    void rows_group(const int32_t *partitions, int64_t count, int32_t partition_count, int64_t *starts, int32_t *order)
+    int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed)
+
+
 cdef extern from "arrow_abi.h" nogil:
     enum:
         ARROW_NULLABLE

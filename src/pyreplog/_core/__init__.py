@@ -4,6 +4,7 @@ from pyreplog._core.ack import Ack
 from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
 from pyreplog._core.builder import BatchBuilder, Gathering
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
+from pyreplog._core.rows import RowEncoder, murmur2
 from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_timestamp, whole_batches
 
 __all__ = [
@@ -20,11 +21,13 @@ __all__ = [
     "OffsetIndex",
     "Record",
     "RecordBatch",
+    "RowEncoder",
     "SegmentScanner",
     "TimeIndex",
     "crc32c",
     "find_offset",
     "find_timestamp",
+    "murmur2",
     "stamp",
     "whole_batches",
 ]

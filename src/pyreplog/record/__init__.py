@@ -6,7 +6,7 @@ the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` co
 
 from __future__ import annotations
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, crc32c, stamp
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, murmur2, stamp
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
     payload_of,
@@ -17,7 +17,7 @@ from pyreplog.record.batch import (
     validate_from_client,
 )
 from pyreplog.record.compression import CODEC_NAMES, CODEC_NUMBERS, compress, decompress
-from pyreplog.record.partitioner import murmur2, partition_for_key
+from pyreplog.record.partitioner import partition_for_key
 
 __all__ = [
     "CODEC_NAMES",
@@ -29,6 +29,7 @@ __all__ = [
     "Gathering",
     "Record",
     "RecordBatch",
+    "RowEncoder",
     "compress",
     "crc32c",
     "decompress",

@@ -1,0 +1,146 @@
+#include "rows.h"
+
+static inline bool is_valid(const uint8_t *validity, int64_t row) {
+    return validity == NULL || (validity[row >> 3] >> (row & 7) & 1);
+}
+
+/* The bytes of one row: NULL and -1 where it is null. */
+static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_t *size) {
+    if (c->offsets == NULL || !is_valid(c->validity, c->first + row)) {
+        *size = -1;
+        return NULL;
+    }
+    const int32_t start = c->offsets[c->first + row];
+    *size = (int64_t)c->offsets[c->first + row + 1] - start;
+    /* An empty column may come without data. */
+    return *size == 0 ? (const uint8_t *)"" : c->data + start;
+}
+
+uint32_t murmur2(const uint8_t *p, size_t size) {
+    const uint32_t m = 0x5BD1E995;
+    uint32_t h = 0x9747B28C ^ (uint32_t)size;
+    for (; size >= 4; p += 4, size -= 4) {
+        uint32_t k = (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+        k *= m;
+        k ^= k >> 24;
+        h = h * m ^ k * m;
+    }
+    if (size >= 3) {
+        h ^= (uint32_t)p[2] << 16;
+    }
+    if (size >= 2) {
+        h ^= (uint32_t)p[1] << 8;
+    }
+    if (size >= 1) {
+        h = (h ^ p[0]) * m;
+    }
+    h = (h ^ h >> 13) * m;
+    return h ^ h >> 15;
+}
+
+int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_t keyless, int32_t *out) {
+    for (int64_t row = 0; row < count; row++) {
+        const rows_fixed *column = &r->partition;
+        int64_t size;
+        if (column->values != NULL && is_valid(column->validity, column->first + row)) {
+            const int32_t asked = ((const int32_t *)column->values)[column->first + row];
+            if (asked < 0 || asked >= partition_count) {
+                return row;
+            }
+            out[row] = asked;
+            continue;
+        }
+        const uint8_t *key = binary_at(&r->key, row, &size);
+        out[row] = key == NULL ? keyless : (int32_t)((murmur2(key, (size_t)size) & 0x7FFFFFFF) % (uint32_t)partition_count);
+    }
+    return count;
+}
+
+void rows_group(const int32_t *partitions, int64_t count, int32_t partition_count, int64_t *starts, int32_t *order) {
+    memset(starts, 0, ((size_t)partition_count + 1) * sizeof *starts);
+    for (int64_t row = 0; row < count; row++) {
+        starts[partitions[row] + 1]++;
+    }
+    for (int32_t i = 0; i < partition_count; i++) {
+        starts[i + 1] += starts[i];
+    }
+    /* Each start moves to the next one's while its rows are put; then all go back by one place. */
+    for (int64_t row = 0; row < count; row++) {
+        order[starts[partitions[row]]++] = (int32_t)row;
+    }
+    memmove(starts + 1, starts, (size_t)partition_count * sizeof *starts);
+    starts[0] = 0;
+}
+
+/* Floor, so that a moment within a millisecond belongs to it before 1970, too. */
+static inline int64_t milliseconds(int64_t microseconds) {
+    return microseconds / 1000 - (microseconds % 1000 < 0);
+}
+
+/* Bytes of the headers [first, last) as encoded, or a status. */
+static int64_t headers_size(const rows *r, int64_t first, int64_t last) {
+    int64_t total = 0;
+    for (int64_t i = first; i < last; i++) {
+        int64_t key_size, value_size;
+        if (!is_valid(r->header.validity, r->header.first + i) || binary_at(&r->header_key, i, &key_size) == NULL) {
+            return STATUS_HEADER_KEY;
+        }
+        (void)binary_at(&r->header_value, i, &value_size);
+        total += header_size(key_size, value_size);
+    }
+    return total;
+}
+
+int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed) {
+    for (int64_t i = start; i < end; i++) {
+        const int64_t row = order[i];
+        int64_t key_size, value_size, encoded = 0, at = timestamp;
+        int32_t header_count = 0, header_first = 0;
+        const uint8_t *key = binary_at(&r->key, row, &key_size);
+        const uint8_t *value = binary_at(&r->value, row, &value_size);
+        if (r->timestamp.values != NULL && is_valid(r->timestamp.validity, r->timestamp.first + row)) {
+            at = milliseconds(((const int64_t *)r->timestamp.values)[r->timestamp.first + row]);
+            if (at < 0) {
+                *needed = row;
+                return STATUS_RANGE;
+            }
+        }
+        if (r->headers.offsets != NULL && is_valid(r->headers.validity, r->headers.first + row)) {
+            header_first = r->headers.offsets[r->headers.first + row];
+            header_count = r->headers.offsets[r->headers.first + row + 1] - header_first;
+            encoded = headers_size(r, header_first, (int64_t)header_first + header_count);
+            if (encoded < 0) {
+                *needed = row;
+                return encoded;
+            }
+        }
+        const int64_t base = b->record_count == 0 ? at : b->base_timestamp;
+        const int64_t delta = subtract_wrapping(at, base);
+        const int64_t size = record_size(delta, b->record_count, key_size, value_size, header_count, encoded);
+        if (size > INT32_MAX) {
+            *needed = row;
+            return STATUS_ABSURD;
+        }
+        if (size > b->capacity - b->used || (b->record_count > 0 && size > b->target - b->used)) {
+            *needed = b->used + size;
+            return i;
+        }
+        const uint8_t *limit = b->p + b->capacity;
+        uint8_t *p = record_write(b->p + b->used, limit, delta, b->record_count, key, key_size, value, value_size, header_count, encoded);
+        for (int64_t h = header_first; p != NULL && h < (int64_t)header_first + header_count; h++) {
+            int64_t name_size, text_size;
+            const uint8_t *name = binary_at(&r->header_key, h, &name_size);
+            const uint8_t *text = binary_at(&r->header_value, h, &text_size);
+            p = header_write(p, limit, name, name_size, text, text_size);
+        }
+        if (p == NULL) { /* cannot be: its size was asked for just now */
+            *needed = row;
+            return STATUS_SPACE;
+        }
+        b->used = p - b->p;
+        b->base_timestamp = base;
+        b->max_timestamp = b->record_count == 0 || at > b->max_timestamp ? at : b->max_timestamp;
+        b->record_count++;
+    }
+    return end;
+}
