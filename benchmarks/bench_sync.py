@@ -1,4 +1,4 @@
-"""How fast is appending that waits for the disk? Against writing and syncing the same bytes bare, LMDB with its sync, and one thread alone."""
+"""How fast is appending that waits for the disk? Against writing and syncing the same bytes bare, a synced LMDB, and one thread alone."""
 
 from __future__ import annotations
 
@@ -116,7 +116,11 @@ def test_group_commit(benchmark: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     benchmark.pedantic(many_threads, setup=one_thread, teardown=ours.close, rounds=5, iterations=1, warmup_rounds=1)
     if benchmark.stats is None:
         return
-    shared, speedup, sync_s = statistics.median(synced[1:]), statistics.median(alone[1:]) / statistics.median(took[1:]), statistics.median(syncs)
+    shared, speedup, sync_s = (
+        statistics.median(synced[1:]),
+        statistics.median(alone[1:]) / statistics.median(took[1:]),
+        statistics.median(syncs),
+    )
     benchmark.extra_info["figures"] = [
         {
             "what": "append, 16 threads, sync",

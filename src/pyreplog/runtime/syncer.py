@@ -35,7 +35,19 @@ class Syncer:
     waits hears of it. ``after_sync`` and ``after_failure`` run under the lock before anyone is released.
     """
 
-    __slots__ = ("_after_failure", "_after_sync", "_crowd", "_failed", "_gather_s", "_lock", "_log", "_owner", "_turns", "_unfinished", "count")
+    __slots__ = (
+        "_after_failure",
+        "_after_sync",
+        "_crowd",
+        "_failed",
+        "_gather_s",
+        "_lock",
+        "_log",
+        "_owner",
+        "_turns",
+        "_unfinished",
+        "count",
+    )
 
     def __init__(
         self, log: Log, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
