@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from random import Random
 
 import pytest
@@ -425,3 +426,42 @@ def test_no_file_of_a_log_can_make_it_fail_otherwise(place: Place) -> None:
                 one.check_crc()
             log.close(clean=False)
     assert opened > 30
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_a_failed_sync_the_data_is_written_again(seed: int) -> None:
+    """What a failed sync covered is shown and never becomes durable by itself: a log that opens after it and says that all is flushed has
+    written it once more, so that power loss takes nothing."""
+    disk = SimDisk(Random(seed), manual=True)
+    disk.make_directory("logs")
+    disk.sync_directory(".")
+    log = create(disk, f"logs/{T}", SMALL)
+    disk.sync_directory("logs")
+    for number in range(4):
+        log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
+    sync_now(disk, log)
+    for number in range(4, 8):
+        log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
+    plan = log.sync_plan()
+    assert plan is not None
+    disk.complete(disk.submit_sync(plan.files, lambda: None), errno.EIO)
+    (done,) = disk.poll()
+    assert done.error is not None
+    log.poison(done.error)
+    disk.kill()
+    log = reopen(disk, f"logs/{T}")
+    expected, flushed = raw(log), log.flushed_offset
+    assert flushed == log.end_offset
+    disk.kill()
+    log = reopen(disk.crash(Random(seed)), f"logs/{T}", same_boot=False)
+    assert log.end_offset >= flushed
+    assert raw(log) == expected
+
+
+def sync_now(disk: SimDisk, log: Log) -> None:
+    """A sync that succeeds at once."""
+    plan = log.sync_plan()
+    assert plan is not None
+    disk.complete(disk.submit_sync(plan.files, lambda: None))
+    disk.poll()
+    log.synced(plan.upto, plan.generation)

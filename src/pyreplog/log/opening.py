@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
@@ -15,6 +15,8 @@ from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.settings import read_config, write_config
 from pyreplog.ports import Clock, Disk
+
+REWRITE_SIZE: Final = 1 << 20
 
 
 class Parts(NamedTuple):
@@ -118,6 +120,8 @@ def open_parts(
         partition=partition,
         sequence=state.sequence if state is not None else 0,
     )
+    if state is not None and state.poisoned:
+        _write_again(loaded.segments, loaded.synced_end)
     if not loaded.report.clean and config.durability == "sync":
         new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
     if found is None:
@@ -131,6 +135,16 @@ def open_parts(
     if loaded.changed:
         write_epochs(disk, directory, loaded.epochs)
     return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, loaded.report)
+
+
+def _write_again(segments: Sequence[Segment], synced_end: int) -> None:
+    """Write what lies behind ``synced_end`` once more, as it is: after a failed sync the system shows it and takes it for written, so that
+    a sync alone would succeed and make nothing durable."""
+    for segment in segments:
+        if segment.next_offset > synced_end:
+            for position in range(0, segment.size, REWRITE_SIZE):
+                chunk = segment.file.read_at(position, min(REWRITE_SIZE, segment.size - position))
+                segment.file.write_at(position, [chunk])
 
 
 def _sync_all(segments: Sequence[Segment], end: int) -> int:
