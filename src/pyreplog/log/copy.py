@@ -7,6 +7,7 @@ The bytes are checked before they are handed out.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
@@ -232,19 +233,24 @@ class PartitionCopy:
         """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""
         points = [start]
         gathered = 0
-        for segment in self._open_segments or ():
+        segments = list(self._open_segments or ())
+        for number, segment in enumerate(segments):
             if segment.base_offset >= end:
                 break
-            last_position = 0
+            if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
+                continue
             offsets = segment.indexes.offsets
-            for slot in range(offsets.count):
+            first = bisect_right(range(offsets.count), start, key=lambda slot, entry=offsets.entry: entry(slot)[0])
+            last_position = offsets.entry(first - 1)[1] if first else 0
+            for slot in range(first, offsets.count):
                 offset, position = offsets.entry(slot)
-                if points[-1] < offset + 1 < end:
-                    gathered += position - last_position
-                    if gathered >= size_target:
-                        points.append(offset + 1)
-                        gathered = 0
+                if offset + 1 >= end:
+                    break
+                gathered += position - last_position
                 last_position = position
+                if gathered >= size_target:
+                    points.append(offset + 1)
+                    gathered = 0
             gathered += segment.size - last_position
         if end > start:
             points.append(end)
