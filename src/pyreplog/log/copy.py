@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
-from pyreplog._core import RecordBatch, SegmentScanner
+from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, read_epochs
@@ -28,6 +28,11 @@ from pyreplog.values import TopicPartition
 
 INDEX_INTERVAL: Final = 4096
 _CHUNK_SIZE: Final = 1 << 20
+
+
+def _first_above(offsets: OffsetIndex, offset: int) -> int:
+    """The first slot whose entry lies above ``offset``."""
+    return bisect_right(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
 
 
 class PartitionCopy:
@@ -240,7 +245,7 @@ class PartitionCopy:
             if number + 1 < len(segments) and segments[number + 1].base_offset <= start:
                 continue
             offsets = segment.indexes.offsets
-            first = bisect_right(range(offsets.count), start, key=lambda slot, entry=offsets.entry: entry(slot)[0])
+            first = _first_above(offsets, start)
             last_position = offsets.entry(first - 1)[1] if first else 0
             for slot in range(first, offsets.count):
                 offset, position = offsets.entry(slot)
