@@ -202,7 +202,12 @@ def settings() -> str:
         "|---|---|---|---|",
     ]
     limits = {name: f"{number(low)} to {number(high)}" for name, low, high in config._LIMITS}
-    words = {"durability": config.DURABILITIES, "compression_type": config.CODECS, "message_timestamp_type": config.TIMESTAMP_TYPES}
+    words = {
+        "durability": config.DURABILITIES,
+        "compression_type": config.CODECS,
+        "message_timestamp_type": config.TIMESTAMP_TYPES,
+        "preallocate": ("true", "false"),
+    }
     for name, default, about in fields(config.LogConfig):
         values = limits.get(name) or ", ".join(f"`{word}`" for word in words[name])
         lines.append(f"| `{name.replace('_', '.')}` | {number(default)} | {values} | {cell(about)} |")
@@ -214,6 +219,8 @@ def settings() -> str:
 def number(value: object) -> str:
     """Limits of a type by their names."""
     names = {config.INT64_MAX: "2^63 - 1", config.INT32_MAX: "2^31 - 1"}
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
     return names.get(value, str(value)) if isinstance(value, int) else f"`{value}`"
 
 

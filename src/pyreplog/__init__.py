@@ -11,6 +11,7 @@ from pyreplog.client import Acks
 from pyreplog.config import LogConfig, NodeConfig
 from pyreplog.errors import (
     BrokerNotAvailableError,
+    BufferExhaustedError,
     ClosedError,
     ClusterError,
     ConfigError,
@@ -22,6 +23,7 @@ from pyreplog.errors import (
     IneligibleReplicaError,
     InternalError,
     InvalidRequestError,
+    InvalidTimestampError,
     InvalidTopicError,
     LockedError,
     MessageTooLargeError,
@@ -57,6 +59,7 @@ __all__ = [
     "Acks",
     "Admin",
     "BrokerNotAvailableError",
+    "BufferExhaustedError",
     "ClosedError",
     "Cluster",
     "ClusterError",
@@ -71,6 +74,7 @@ __all__ = [
     "IneligibleReplicaError",
     "InternalError",
     "InvalidRequestError",
+    "InvalidTimestampError",
     "InvalidTopicError",
     "LockedError",
     "Log",

@@ -48,16 +48,30 @@ class LogConfig:
     """A segment is closed before it would grow beyond this."""
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment is closed by an append this much later than its first record."""
+    segment_jitter_ms: int = 0
+    """Each segment is closed up to this much earlier than ``segment.ms`` says, drawn at random, so that not all are closed at once."""
     segment_index_bytes: int = 10 << 20
     """Room of one index file."""
     index_interval_bytes: int = 4096
     """One index entry where more than this lies before a batch."""
+    preallocate: bool = False
+    """Reserve the whole of ``segment.bytes`` when a segment is begun, and give back what is left when it is closed."""
+    retention_ms: int = -1
+    """A segment may go once its newest record is older than this. -1: records do not go by age."""
+    retention_bytes: int = -1
+    """The oldest segments may go as long as this much is left without them. -1: records do not go by size."""
+    file_delete_delay_ms: int = 60_000
+    """Files of segments that went stay this long under the name ``.deleted``, for readers that are on their way to them."""
     max_message_bytes: int = 1048588
     """Largest batch, header included."""
     compression_type: str = "producer"
     """``producer`` keeps what came; another codec rewrites batches on the leader."""
     message_timestamp_type: str = "CreateTime"
     """``LogAppendTime``: the leader's clock replaces the records' timestamps."""
+    message_timestamp_before_max_ms: int = INT64_MAX
+    """A record whose own timestamp is further back than this is refused."""
+    message_timestamp_after_max_ms: int = INT64_MAX
+    """A record whose own timestamp is further ahead than this is refused."""
     flush_messages: int = INT64_MAX
     """An ``os`` log is synced after this many records."""
     flush_ms: int = INT64_MAX
@@ -71,6 +85,8 @@ class LogConfig:
         ):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
+        if not isinstance(self.preallocate, bool):
+            raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
         for name, low, high in _LIMITS:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -89,6 +105,8 @@ class LogConfig:
                     value = int(value)  # noqa: PLW2901
                 except ValueError:
                     raise ConfigError(f"{key} is {value!r}; it must be a whole number") from None
+            elif field.type == "bool" and isinstance(value, str):
+                value = {"true": True, "false": False}.get(value.lower(), value)  # noqa: PLW2901
             values[field.name] = value
         return cls(**values)  # type: ignore[arg-type]
 
@@ -96,10 +114,14 @@ class LogConfig:
         """Kafka's keys, with what differs from the defaults, as text."""
         default = LogConfig()
         return {
-            _key(field.name): str(getattr(self, field.name))
+            _key(field.name): _text(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != getattr(default, field.name)
         }
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _key(name: str) -> str:
@@ -110,9 +132,15 @@ _LIMITS: Final = (
     ("min_insync_replicas", 1, INT32_MAX),
     ("segment_bytes", 1024, INT32_MAX),
     ("segment_ms", 1, INT64_MAX),
+    ("segment_jitter_ms", 0, INT64_MAX),
     ("segment_index_bytes", 24, INT32_MAX),
     ("index_interval_bytes", 0, INT32_MAX),
+    ("retention_ms", -1, INT64_MAX),
+    ("retention_bytes", -1, INT64_MAX),
+    ("file_delete_delay_ms", 0, INT64_MAX),
     ("max_message_bytes", 100, INT32_MAX),
+    ("message_timestamp_before_max_ms", 0, INT64_MAX),
+    ("message_timestamp_after_max_ms", 0, INT64_MAX),
     ("flush_messages", 1, INT64_MAX),
     ("flush_ms", 0, INT64_MAX),
 )
@@ -134,6 +162,8 @@ class NodeConfig:
     recovery_point_checkpoint_interval_ms: int = 60_000
     high_watermark_checkpoint_interval_ms: int = 5_000
     log_start_offset_checkpoint_interval_ms: int = 60_000
+    log_retention_check_interval_ms: int = 300_000
+    """How often segments are looked for that may go."""
     heartbeat_interval_ms: int = 500
     session_timeout_ms: int = 3_000
     """The controller fences a node that was silent for this long."""

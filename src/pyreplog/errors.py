@@ -13,6 +13,7 @@ from typing import ClassVar, Final, NoReturn
 
 __all__ = [
     "BrokerNotAvailableError",
+    "BufferExhaustedError",
     "ClosedError",
     "ClusterError",
     "ConfigError",
@@ -26,6 +27,7 @@ __all__ = [
     "InternalError",
     "InvalidProducerEpochError",
     "InvalidRequestError",
+    "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
     "LocalProtocolError",
@@ -44,6 +46,7 @@ __all__ = [
     "RecordsDeletedError",
     "RemoteProtocolError",
     "RequestTimedOutError",
+    "SpoolRefusedError",
     "StorageError",
     "TopicExistsError",
     "TopicRecreatedError",
@@ -173,6 +176,21 @@ class InternalError(PyreplogError):
     """A bug of pyreplog. Please report it with the seed or the file named in the text."""
 
 
+class BufferExhaustedError(PyreplogError, TimeoutError):
+    """As much as ``buffer_memory`` allows waits for the disk already, and did so for ``max_block_ms``. Nothing was appended.
+
+    ``waiting`` and ``allowed`` are bytes.
+    """
+
+    def __init__(self, waiting: int, allowed: int, waited_ms: float) -> None:
+        self.waiting = waiting
+        self.allowed = allowed
+        super().__init__(
+            f"{waiting} bytes wait for the disk, of {allowed} allowed, and {waited_ms:.0f} ms made no room; nothing was appended. "
+            "Try again later, or raise buffer_memory or max_block_ms"
+        )
+
+
 class OutcomeUnknownError(PyreplogError):
     """Appended or not: nobody can say. ``tried`` says what was attempted.
 
@@ -185,6 +203,14 @@ class OutcomeUnknownError(PyreplogError):
             f"outcome unknown: {tried}{': ' + reason if reason else ''}. "
             "The records may or may not appear; read the log to find out before sending them again"
         )
+
+
+class SpoolRefusedError(PyreplogError):
+    """The owner of a log would not append a batch of the Spark sink, or none came in time. Nothing of it was appended."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}. Nothing of the batch was appended")
 
 
 class ClusterError(PyreplogError):
@@ -250,6 +276,13 @@ class MessageTooLargeError(ClusterError, ValueError):
 
     code = 10
     about = "message too large"
+
+
+class InvalidTimestampError(ClusterError, ValueError):
+    """A record's timestamp is outside ``message.timestamp.before.max.ms`` or ``message.timestamp.after.max.ms``. Nothing was appended."""
+
+    code = 32
+    about = "timestamp out of bounds"
 
 
 class NotEnoughReplicasError(ClusterError):

@@ -7,12 +7,13 @@ The bytes are checked before they are handed out.
 from __future__ import annotations
 
 import contextlib
+import errno
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final
 
 from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
-from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder import plan_folder
@@ -28,6 +29,7 @@ from pyreplog.values import TopicPartition
 
 INDEX_INTERVAL: Final = 4096
 _CHUNK_SIZE: Final = 1 << 20
+_LOAD_TRIES: Final = 10
 
 
 def _first_above(offsets: OffsetIndex, offset: int) -> int:
@@ -90,6 +92,16 @@ class PartitionCopy:
             self._segments.close()
 
     def _load(self) -> None:
+        for _ in range(_LOAD_TRIES):
+            try:
+                return self._load_once()
+            except StorageError as error:
+                # The writer removed a segment between the look at the folder and the look into the segment.
+                if error.errno != errno.ENOENT or self.disk.stat(self.directory) is None:
+                    raise
+        return self._load_once()
+
+    def _load_once(self) -> None:
         disk, directory = self.disk, self.directory
         before = self._mark
         # The mark first: what it promises is in the files by then, and they only grow.
@@ -207,7 +219,16 @@ class PartitionCopy:
         """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one."""
         if offset >= end_offset:
             return memoryview(b"")
-        data = None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._chain)
+        try:
+            data = self._read(offset, size_max, end_offset)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            # The segment went since the last look at the folder.
+            self._load()
+            if offset < self.start_offset:
+                raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition)) from None
+            data = self._read(offset, size_max, end_offset)
         if data is None:
             return memoryview(b"")
         scan = SegmentScanner(int.from_bytes(data[:8], "big"))
@@ -216,6 +237,9 @@ class PartitionCopy:
             raise self._damaged(scan, data, offset, end_offset)
         # What lies before a damaged batch is good; the next read begins at it, and says so.
         return data[:taken]
+
+    def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
+        return None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._chain)
 
     def batches(self, start: int, end: int, visible_end: int) -> Iterator[RecordBatch]:
         """The checked batches below ``visible_end`` that hold an offset in the half-open range; the last may reach beyond it."""
@@ -232,6 +256,15 @@ class PartitionCopy:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``."""
+        try:
+            return self._find_timestamp(timestamp, start_offset, end_offset)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        self._load()
+        return self._find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset)
+
+    def _find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
         return None if self._open_segments is None else self._open_segments.find_timestamp(timestamp, start_offset, end_offset, self._chain)
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:

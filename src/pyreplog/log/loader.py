@@ -92,7 +92,7 @@ class Loader:
         """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was."""
         plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
         apply_plan(self.disk, self.directory, plan)
-        segments = [self._segment(base) for base in plan.bases]
+        segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
         self._check_start(segments)
         if self.clean and self.state is not None and segments:
             loaded = self._load_clean(segments, self.state)
@@ -100,6 +100,24 @@ class Loader:
                 return loaded
             self._notes.append("the clean shutdown marker is not to be believed here: the end of the log is not where it says")
         return self._load_unclean(segments)
+
+    def _drop_below_start(self, bases: Sequence[int]) -> Sequence[int]:
+        """Without the segments that lie wholly below the log's start, whose removal was not finished: their files go now.
+
+        Only the mark is believed here: a checkpoint has no checksum.
+        """
+        start = -1 if self.state is None else self.state.start_offset
+        count = 0
+        while count + 1 < len(bases) and bases[count + 1] <= start:
+            for suffix in SEGMENT_SUFFIXES:
+                path = join(self.directory, segment_name(bases[count], suffix))
+                if self.disk.stat(path) is not None:
+                    self.disk.remove(path)
+            count += 1
+        if count:
+            self.disk.sync_directory(self.directory)
+            self._notes.append(f"{count} segments below the log's start were removed")
+        return bases[count:]
 
     # -- clean --
 

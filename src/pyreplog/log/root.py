@@ -283,6 +283,21 @@ class LogRoot:
         """A random topic id, for partitions that no controller named."""
         return random_uuid(self.random)
 
+    def apply_retention(self) -> int:
+        """Remove what may go of each log, as :meth:`Log.apply_retention`; how many segments went. The first failure is raised, after all
+        had their turn."""
+        count = 0
+        failure: StorageError | None = None
+        for log in self.logs.values():
+            if log.failure is None and not log.closed:
+                try:
+                    count += log.apply_retention()
+                except StorageError as error:
+                    failure = failure or error
+        if failure is not None:
+            raise failure
+        return count
+
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:

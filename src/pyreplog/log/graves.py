@@ -1,0 +1,65 @@
+"""Files of segments that are no part of the log any more: renamed to ``.deleted`` and removed a while later.
+
+Who reads without a lock may be on the way to such a file, or have it open; after the delay it looks again at the folder. What a crash
+leaves is removed when the folder is opened the next time.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+
+from pyreplog.errors import StorageError
+from pyreplog.log.layout import DELETED_SUFFIX, SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.segment import Segment
+from pyreplog.ports import Disk
+
+
+class Graves:
+    """Of one partition folder. Belongs to the log's owner."""
+
+    __slots__ = ("_disk", "_waiting", "dug")
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        # (due by the monotonic clock, path), in the order of burial.
+        self._waiting: deque[tuple[int, str]] = deque()
+        #: Whether names changed since the folder was last synced.
+        self.dug = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def bury(self, segment: Segment, due_ns: int) -> None:
+        """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and :meth:`clear_due` is called.
+
+        Raises :class:`StorageError` where a file could not be renamed, having done the rest: that one is removed when its time comes.
+        """
+        segment.forget()
+        failure: StorageError | None = None
+        for suffix in SEGMENT_SUFFIXES:
+            path = join(segment.directory, segment_name(segment.base_offset, suffix))
+            try:
+                if self._disk.stat(path) is None:
+                    continue
+                self._disk.rename(path, path + DELETED_SUFFIX)
+            except StorageError as error:
+                failure = failure or error
+                self._waiting.append((due_ns, path))
+            else:
+                self._waiting.append((due_ns, path + DELETED_SUFFIX))
+            self.dug = True
+        if failure is not None:
+            raise failure
+
+    def clear_due(self, now_ns: int) -> None:
+        """Remove the files whose time has come. One that cannot be removed is tried again the next time; the error is raised."""
+        while self._waiting and self._waiting[0][0] <= now_ns:
+            path = self._waiting[0][1]
+            try:
+                self._disk.remove(path)
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+            self._waiting.popleft()
+            self.dug = True

@@ -1,0 +1,123 @@
+"""Removing the oldest segments, by size, by age, and where the log's start has passed them. Rules: Kafka's ``UnifiedLog``.
+
+What may go is a prefix of the segments, and nothing above the high watermark: the other replicas, and readers, may need it. The start
+offset is raised durably first, then the files go; so a crash in between leaves files below the start, which the next opening removes, and
+never a hole. Where everything may go, an empty segment is begun at the end before.
+
+Age is the wall clock's word against that of the records. A clock that jumps ahead would make everything old at once: what only the jump
+makes old goes one segment at a time, each time this runs, until the clock is back or somebody confirms it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.segment import Segment
+from pyreplog.log.segments import Segments
+from pyreplog.ports import Clock
+
+if TYPE_CHECKING:
+    from pyreplog.log.log import Log
+
+JUMP_MS: Final = 60_000
+"""The wall clock may gain this much on the monotonic one between two looks; more is a jump."""
+
+
+class Calendar:
+    """The wall clock, and how far the monotonic one bears it out since the log was opened. Belongs to the log's owner."""
+
+    __slots__ = ("_clock", "_offset_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._offset_ms = 0
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Believe the wall clock as it is now."""
+        self._offset_ms = self._clock.wall_ms() - self._clock.monotonic_ns() // 1_000_000
+
+    def read(self) -> tuple[int, int]:
+        """The wall clock's time in ms, and the latest time that is beyond doubt. They are the same unless it jumped ahead."""
+        wall = self._clock.wall_ms()
+        steady = self._clock.monotonic_ns() // 1_000_000 + self._offset_ms
+        if wall > steady + JUMP_MS:
+            return wall, steady
+        self._offset_ms += wall - steady
+        return wall, wall
+
+
+def removable(segments: Segments, config: LogConfig, *, start_offset: int, bound: int, wall_ms: int, sure_ms: int) -> int:
+    """How many of the oldest segments may go: those below ``start_offset``, then by size, then by age. None reaches above ``bound``.
+
+    ``wall_ms`` is what the clock says, ``sure_ms`` the latest time that is beyond doubt: of the segments that are too old by the first
+    alone one goes.
+    """
+    every = list(segments)
+    ends = [segment.base_offset for segment in every[1:]] + [every[-1].end_offset()]
+    last = len(every) - 1
+    allowed = 0
+    while allowed <= last and ends[allowed] <= bound and not (allowed == last and every[last].size == 0):
+        allowed += 1
+    count = 0
+    while count < min(allowed, last) and ends[count] <= start_offset:
+        count += 1
+    if config.retention_bytes >= 0:
+        excess = sum(segment.size for segment in every[count:]) - config.retention_bytes
+        while count < allowed and excess >= every[count].size:
+            excess -= every[count].size
+            count += 1
+    if config.retention_ms >= 0:
+        while count < allowed:
+            newest = _newest(every[count])
+            if wall_ms - newest <= config.retention_ms:
+                break
+            count += 1
+            if sure_ms - newest <= config.retention_ms:
+                break
+    return count
+
+
+def _newest(segment: Segment) -> int:
+    """The greatest timestamp of a segment, in ms; that of its file where its records have none, or cannot be read."""
+    try:
+        newest = segment.largest_timestamp()
+    except CorruptError:
+        newest = -1
+    if newest >= 0:
+        return newest
+    found = segment.disk.stat(segment.path)
+    return 0 if found is None else found.mtime_ms
+
+
+def apply_retention(log: Log, *, confirmed: bool) -> int:
+    """See :meth:`Log.apply_retention`."""
+    log._check_writable()
+    now_ns = log.clock.monotonic_ns()
+    log._graves.clear_due(now_ns)
+    if confirmed:
+        log._calendar.confirm()
+    wall_ms, sure_ms = log._calendar.read()
+    count = removable(log._segments, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=wall_ms, sure_ms=sure_ms)
+    if not count:
+        return 0
+    if count == len(log._segments):
+        log._roll()
+    start = log._segments.base_of(count)
+    log._raise_start(start)
+    # What lies below is gone: whatever of it was not synced need not be.
+    log.flushed_offset = max(log.flushed_offset, start)
+    log.write_mark()
+    log._sync_mark()
+    failure: StorageError | None = None
+    for segment in log._segments.remove_first(count):
+        try:
+            log._graves.bury(segment, now_ns + log.config.file_delete_delay_ms * 1_000_000)
+        except StorageError as error:
+            failure = failure or error
+    log._graves.clear_due(now_ns)
+    if failure is not None:
+        raise failure
+    return count
