@@ -1,4 +1,4 @@
-"""Logs as Arrow: :class:`Scan` is what ``log.scan()`` and ``topic.scan()`` return.
+"""Logs as Arrow: :class:`Scan` is what ``log.scan()`` and ``topic.scan()`` return; :func:`rows_of` takes what ``append_arrow`` is given.
 
 It speaks the Arrow C stream interface, so pyarrow, Polars, DuckDB and pandas read it without a copy, and this module needs none of them.
 Which rows: offsets and timestamps select exactly; the time index only skips what cannot match.
@@ -12,17 +12,31 @@ from typing import Final, Protocol, TypedDict
 
 from typing_extensions import Buffer
 
-from pyreplog._core import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
+from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
 from pyreplog.record import RecordBatch, payload_of
 
-__all__ = ["COLUMNS", "LOG_COLUMNS", "TOPIC_COLUMNS", "ArrowBatch", "ArrowSchema", "BatchSource", "Scan", "timestamp_ms"]
+__all__ = [
+    "COLUMNS",
+    "LOG_COLUMNS",
+    "TOPIC_COLUMNS",
+    "ArrowBatch",
+    "ArrowRows",
+    "ArrowSchema",
+    "BatchSource",
+    "Scan",
+    "rows_of",
+    "timestamp_ms",
+]
 
 LOG_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
 """What a scan of one log gives unless asked otherwise. ``partition`` and ``leader_epoch`` come on request."""
 TOPIC_COLUMNS: Final = ("partition", *LOG_COLUMNS)
 """What a scan of a topic gives unless asked otherwise."""
+
+APPENDED_COLUMNS: Final = ("value", "key", "headers", "timestamp")
+"""What ``append_arrow`` takes of a table. The other columns of a scan it leaves out: they are the log's to give."""
 
 BATCH_ROWS_MAX: Final = 32768
 """Rows of one Arrow batch."""
@@ -95,6 +109,23 @@ def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...]) ->
         if name in names[:position]:
             raise ConfigError(f"column {name!r} is asked for twice")
     return names
+
+
+def rows_of(source: object) -> ArrowRows:
+    """The rows of a table, record batch or stream that speaks Arrow's C interfaces, which is read to its end.
+
+    Raises TypeError for anything else and for columns of the wrong type, ConfigError where ``value`` is missing, and for a column of
+    another name, which would be lost in silence.
+    """
+    rows = ArrowRows(source)
+    for position, name in enumerate(rows.names):
+        if name not in COLUMNS:
+            raise ConfigError(f"unknown column {name!r}{suggestion(name, APPENDED_COLUMNS)}")
+        if name in rows.names[:position]:
+            raise ConfigError(f"column {name!r} is there twice")
+    if "value" not in rows.names:
+        raise ConfigError("there is no column 'value'")
+    return rows
 
 
 def _checked_offset(value: object, name: str) -> int | None:

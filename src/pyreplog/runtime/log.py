@@ -12,10 +12,13 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
+from operator import length_hint
 from types import TracebackType
-from typing import Literal
+from typing import Final, Literal, overload
 
-from pyreplog.arrow import Scan, timestamp_ms
+from pyreplog.arrow import Scan, rows_of, timestamp_ms
+from pyreplog.client import Acks
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
 from pyreplog.ports import Buffer, Clock, Disk
@@ -23,12 +26,14 @@ from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.opening import open_for_reading, open_for_writing
-from pyreplog.runtime.views import LogView, ReaderView, WriterView, records
+from pyreplog.runtime.views import LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import LogStats
 
 __all__ = ["Log", "open_log"]
+
+_NO_RUN: Final[tuple[list[Record], Iterator[Record]]] = ([], iter(()))
 
 logging.getLogger("pyreplog").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
@@ -41,6 +46,8 @@ def open_log(
     partition: int = 0,
     durability: Literal["sync", "os"] | None = None,
     config: Mapping[str, object] | None = None,
+    buffer_memory: int | None = None,
+    max_block_ms: float | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
@@ -49,6 +56,9 @@ def open_log(
     ``topic``: default the folder's name, or the only topic that is there. ``durability``: ``"sync"`` (default for a new log: an append is
     on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
     the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored when the log is made.
+    ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
+    ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
+    BufferExhaustedError.
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError where settings contradict what is stored, StorageError
@@ -58,12 +68,12 @@ def open_log(
     disk = SystemDisk() if disk is None else disk
     clock = SystemClock() if clock is None else clock
     if mode == "r":
-        if durability is not None or config is not None:
-            raise ConfigError("durability and config belong to mode='a': a reader takes the log as it is")
+        if durability is not None or config is not None or buffer_memory is not None or max_block_ms is not None:
+            raise ConfigError("durability, config, buffer_memory and max_block_ms belong to mode='a': a reader takes the log as it is")
         return Log(folder, ReaderView(open_for_reading(disk, folder, topic, partition), disk), None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
-    writer = open_for_writing(disk, clock, folder, topic, partition, durability, config)
+    writer = open_for_writing(disk, clock, folder, topic, partition, durability, config, buffer_memory, max_block_ms)
     return Log(folder, WriterView(writer), writer)
 
 
@@ -97,20 +107,47 @@ class Log:
         self._writer = writer
         self._closed = False
         self._position = view.start_offset
+        self._run: tuple[list[Record], Iterator[Record]] = _NO_RUN
         if writer is not None:
             self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
             remember(writer)
 
     # ------------------------------------------------------------------------------------------------------------------ appending
 
-    def append(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> int:
+    @overload
+    def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        wait: Literal[True] = True,
+    ) -> int: ...
+    @overload
+    def append(
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None, wait: Literal[False]
+    ) -> Ack: ...
+    def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        wait: bool = True,
+    ) -> int | Ack:
         """Append one record and return its offset, once it is as safe as the log's durability says.
 
         ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970 (default: now). Threads that wait share one sync.
-        Raises TypeError for a ``str``, MessageTooLargeError above max.message.bytes, StorageError where the disk refuses.
+        ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, MessageTooLargeError above max.message.bytes, StorageError
+        where the disk refuses.
         """
-        return self._writing().append(value, key, headers, timestamp)
+        if wait:
+            return self._writing().append(value, key, headers, timestamp)
+        return self._writing().append_nowait(value, key=key, headers=headers, timestamp=timestamp)
 
+    @overload
     def append_many(
         self,
         values: Iterable[Buffer | None],
@@ -118,14 +155,56 @@ class Log:
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int] | None = None,
-    ) -> range:
+        wait: Literal[True] = True,
+    ) -> range: ...
+    @overload
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+        wait: Literal[False],
+    ) -> Acks: ...
+    def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+        wait: bool = True,
+    ) -> range | Acks:
         """Append many records as one batch (several in order above max.message.bytes) and return the range of their offsets.
 
         ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value that is refused leaves nothing behind.
+        ``wait=False`` returns :class:`Acks` as soon as the records are written: ``acks.result()``, ``await acks``, ``acks[0]``. What
+        happens to them later the Acks tell; BufferExhaustedError where too much waits for the disk already.
         """
         if not isinstance(values, (list, tuple)):
             values = _listed(values)
-        return self._writing().append_many(values, keys, headers, timestamps)
+        if wait:
+            return self._writing().append_many(values, keys, headers, timestamps)
+        return self._writing().append_many_nowait(values, keys, headers, timestamps)
+
+    @overload
+    def append_arrow(self, table: object, *, wait: Literal[True] = True) -> range: ...
+    @overload
+    def append_arrow(self, table: object, *, wait: Literal[False]) -> Acks: ...
+    def append_arrow(self, table: object, *, wait: bool = True) -> range | Acks:
+        """Append the rows of an Arrow table, record batch or stream, and return the range of their offsets, as :meth:`append_many` would.
+
+        ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars, DuckDB, pandas, another log's
+        ``scan()``); a stream is read to its end first. Columns: ``value`` and, if there, ``key`` (binary or string, which is taken as
+        UTF-8), ``headers`` (list of structs of key and value, or map) and ``timestamp`` (timestamp of any unit, or int64 in ms; without
+        it: now; null: none). A scan's other columns are left out: the log gives its own.
+
+        Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column or without ``value``,
+        ValueError for what no record can hold, MessageTooLargeError for a row above max.message.bytes: nothing was appended then.
+        """
+        rows = rows_of(table)
+        return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)
 
     def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
         """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await ack``, ``ack.offset``.
@@ -139,16 +218,40 @@ class Log:
         """Write what was gathered and make everything appended so far durable, under durability ``"os"`` too."""
         self._writing().flush()
 
+    def delete_records(self, before: int | None = None) -> int:
+        """Delete every record below the offset ``before`` (default: all that readers may see), and return the first one left.
+
+        They are gone for good when this returns; the disk gets room back for whole segments, after ``file.delete.delay.ms``. Raises
+        OffsetOutOfRangeError where ``before`` lies above the high watermark.
+        """
+        if before is not None and before < 0:
+            raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=str(self))
+        return self._writing().delete_records(-1 if before is None else before)
+
+    def apply_retention(self) -> int:
+        """Remove now what ``retention.bytes`` and ``retention.ms`` allow, believing this machine's clock; how many segments went.
+
+        It happens by itself every five minutes and whenever a segment is full, while the log is open.
+        """
+        return self._writing().apply_retention()
+
     # -------------------------------------------------------------------------------------------------------------------- reading
 
     def __iter__(self) -> Iterator[Record]:
         """The records from ``position`` to the end as it is now; ``position`` moves along."""
         self._check()
         self._view.refresh()
-        end = self._view.end_offset
-        for record in records(self._view, self._position, end):
-            self._position = record.offset + 1
-            yield record
+        self._position, self._run = self.position, _NO_RUN
+        return chain.from_iterable(self._runs(self._view.end_offset))
+
+    def _runs(self, end: int) -> Iterator[Iterator[Record]]:
+        """The records of one batch after another; where in it the reader is can be told from how many are left."""
+        for batch in record_lists(self._view, self._position, end):
+            left = iter(batch)
+            self._run = batch, left
+            yield left
+            self._position = batch[-1].offset + 1
+        self._run = _NO_RUN
         self._position = max(self._position, end)
 
     def read(
@@ -232,15 +335,21 @@ class Log:
     def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
         """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the end if there is none); returns it."""
         self._check()
-        self._view.refresh()
-        first, last = self._view.start_offset, self._view.end_offset
+        view = self._view
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes an offset or a timestamp")
         if offset is None:
-            found = self._view.find_timestamp(timestamp_ms(timestamp, "timestamp"))
-            offset = last if found is None else max(found[0], first)
-        elif not first <= offset <= last:
-            raise OffsetOutOfRangeError(offset, first, last, log=str(self))
+            at = timestamp_ms(timestamp, "timestamp")
+            found = view.find_timestamp(at)
+            if found is None:  # not in what was seen so far
+                view.refresh()
+                found = view.find_timestamp(at)
+            offset = view.end_offset if found is None else max(found[0], view.start_offset)
+        elif not view.start_offset <= offset <= view.end_offset:
+            view.refresh()
+            if not view.start_offset <= offset <= view.end_offset:
+                raise OffsetOutOfRangeError(offset, view.start_offset, view.end_offset, log=str(self))
+        self._run = _NO_RUN
         self._position = offset
         return offset
 
@@ -274,7 +383,9 @@ class Log:
     @property
     def position(self) -> int:
         """The offset at which iterating goes on."""
-        return self._position
+        batch, left = self._run
+        taken = len(batch) - length_hint(left)
+        return batch[taken - 1].offset + 1 if taken else self._position
 
     @property
     def start_offset(self) -> int:

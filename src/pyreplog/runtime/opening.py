@@ -7,16 +7,19 @@ import logging
 import os
 from collections.abc import Iterable, Mapping
 from random import SystemRandom
+from typing import Final
 
 from pyreplog.config import LogConfig, suggestion
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
 from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE, new_id
-from pyreplog.runtime.writer import LogWriter
+from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.values import TopicPartition
 
 __all__ = ["open_for_reading", "open_for_writing"]
+
+BUFFER_MEMORY_MIN: Final = 4096
 
 _log = logging.getLogger("pyreplog")
 
@@ -69,9 +72,17 @@ def open_for_writing(
     partition: int,
     durability: str | None,
     config: Mapping[str, object] | None,
+    buffer_memory: int | None,
+    max_block_ms: float | None,
 ) -> LogWriter:
     """Take the folder's lock, find or make the partition, and lead it."""
     asked = _asked_config(durability, config)
+    buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
+    if not isinstance(buffer_memory, int) or isinstance(buffer_memory, bool) or buffer_memory < BUFFER_MEMORY_MIN:
+        raise ConfigError(f"buffer_memory is {buffer_memory!r}; it must be a whole number of bytes from {BUFFER_MEMORY_MIN}")
+    max_block_ms = MAX_BLOCK_MS if max_block_ms is None else max_block_ms
+    if not max_block_ms >= 0:
+        raise ConfigError(f"max_block_ms is {max_block_ms!r}; it must be milliseconds from 0 (never wait)")
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)
@@ -89,7 +100,7 @@ def open_for_writing(
             log = root.create_log(key.topic, key.partition, new_id(SystemRandom()), LogConfig.from_mapping(asked))
         else:
             _take_over(log, asked, folder)
-        return LogWriter(root, log, clock, lambda: _reopen(root, key))
+        return LogWriter(root, log, clock, lambda: _reopen(root, key), buffer_memory, max_block_ms)
     except BaseException:
         root.close(clean=False)
         raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
@@ -15,7 +16,7 @@ from pyreplog.runtime.follow import DiskNews, News
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
-__all__ = ["LogView", "ReaderView", "WriterView", "records"]
+__all__ = ["LogView", "ReaderView", "WriterView", "record_lists", "records"]
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
@@ -223,6 +224,11 @@ class ReaderView:
 
 def records(view: LogView, start: int, end: int) -> Iterator[Record]:
     """The records of the half-open range, each batch verified before its first one is handed out."""
+    return chain.from_iterable(record_lists(view, start, end))
+
+
+def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
+    """The same, the records of one batch at a time; no list is empty."""
     while start < end:
         data = view.read(start, READ_SIZE)
         before = start
@@ -231,7 +237,8 @@ def records(view: LogView, start: int, end: int) -> Iterator[Record]:
                 batch.check_crc()
             except CorruptError as error:
                 raise CorruptLogError(error.reason, start=start, end=batch.next_offset) from None
-            yield from records_of(batch, view.topic, view.partition, start, end)
+            if found := records_of(batch, view.topic, view.partition, start, end):
+                yield found
             start = batch.next_offset
             if start >= end:
                 return

@@ -17,38 +17,82 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, overload
 
-from pyreplog.client import Outcome, Pending
+from pyreplog.arrow import ArrowRows
+from pyreplog.client import Acks, Outcome, Pending
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, ForkedError, MessageTooLargeError, OutcomeUnknownError, PyreplogError, StorageError
+from pyreplog.errors import (
+    BufferExhaustedError,
+    ClosedError,
+    ForkedError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    PyreplogError,
+    StorageError,
+)
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import Ack, BatchBuilder, Gathering
-from pyreplog.runtime.background import LINGER_S, Background
+from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.follow import WriterNews
-from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
 
-__all__ = ["Headers", "LogWriter"]
+__all__ = ["BUFFER_MEMORY", "MAX_BLOCK_MS", "Headers", "LogWriter"]
 
 GATHER_SIZE_MAX: Final = 256 << 10
 """``append_nowait`` calls a batch of this many bytes full: more gains nothing and leaves the processor's cache."""
-UNSYNCED_SIZE_MAX: Final = 64 << 20
-"""Back-pressure: with more bytes than this waiting for a sync, ``append_nowait`` waits for one."""
+BUFFER_MEMORY: Final = 64 << 20
+"""Bytes that may wait for a sync unless ``open_log`` was told another number."""
+MAX_BLOCK_MS: Final = 60_000
+"""How long who does not want to wait waits for room among them, unless ``open_log`` was told otherwise."""
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
 CHECKPOINT_INTERVAL_NS: Final = 60_000_000_000
+RETENTION_INTERVAL_NS: Final = 300_000_000_000
 
 Headers = Sequence[tuple[str, bytes | None]]
 _log = logging.getLogger("pyreplog")
 
 
+class RowStamps(Sequence[int]):
+    """The timestamps (ms) of a table's rows, looked up when somebody asks."""
+
+    __slots__ = ("_count", "_first", "_rows", "_stamp")
+
+    def __init__(self, rows: ArrowRows, first: int, count: int, stamp: int) -> None:
+        self._rows = rows
+        self._first = first
+        self._count = count
+        self._stamp = stamp
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(self._count))]
+        return self._rows.timestamp(self._first + index, self._stamp)
+
+
 class LogWriter:
     """Appends to one partition, from any number of threads. Owns the root, the partition's log and one background thread."""
 
-    def __init__(self, root: LogRoot, log: Log, clock: Clock, reopen: Callable[[], Log]) -> None:
+    def __init__(
+        self,
+        root: LogRoot,
+        log: Log,
+        clock: Clock,
+        reopen: Callable[[], Log],
+        buffer_memory: int = BUFFER_MEMORY,
+        max_block_ms: float = MAX_BLOCK_MS,
+    ) -> None:
         """Takes ``root`` and ``log`` over and leads ``log`` in a new epoch. ``reopen`` opens the partition again as after a kill."""
         self.log = log
         self.lock = threading.Lock()
@@ -69,6 +113,7 @@ class LogWriter:
         self._flushes = not self._sync_each and (config.flush_messages != INT64_MAX or config.flush_ms != INT64_MAX)
         self._flush_ns = config.flush_ms * 1_000_000
         log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
+        self._gather_size_max = min(GATHER_SIZE_MAX, buffer_memory // 4)
         self._builder = BatchBuilder(self._size_max)
         self._gatherer = BatchBuilder(self._size_max)
         # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
@@ -79,16 +124,24 @@ class LogWriter:
         self._followers: list[WriterNews] = []
         self._seen: Outcome | None = None
         self._hurry = False
+        # Only what waits for a sync: under `os` nothing does.
+        self._unsynced: deque[tuple[int, int]] = deque()  # (the offset behind, bytes) of each batch
         self._unsynced_size = 0
+        self._buffer_memory = buffer_memory
+        self._max_block_s = max_block_ms / 1000
+        self._room_wanted: list[threading.Lock] = []
+        self._table_memory = bytearray()
         self._is_new = True
         now = self._now_ns()
         self._high_watermark_due_ns = now + HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
         self._checkpoint_due_ns = now + CHECKPOINT_INTERVAL_NS
+        self._retention_due_ns = now
         self._lead()
         self._checkpointed = log.high_watermark
 
     def _lead(self) -> None:
         log = self.log
+        log.on_roll = self._retain_soon
         self.epoch = log.epochs.latest + 1
         log.become_leader(self.epoch)
         log.advance_high_watermark(log.counted_end)
@@ -131,14 +184,35 @@ class LogWriter:
             if taken == count:
                 start = self._write(builder.finish()).base_offset
             else:
-                start = self._write_several(values, keys, headers, timestamps, stamp, taken)
-        if self._sync_each:
-            self._syncer.wait(start + count)
-        elif self._flushes:
-            self._flush_if_due()
-        return range(start, start + count)
+                start = self.log.end_offset
+                for batch, _ in self._encode_several(values, keys, headers, timestamps, stamp, taken):
+                    self._write(batch)
+        return self._counted(start, count)
 
-    def _write_several(
+    def append_many_nowait(
+        self,
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None] | None,
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int] | None,
+    ) -> Acks:
+        """The same records, written when this returns, and handles on when they count."""
+        self._await_room()
+        runs: list[tuple[Outcome, int, int]] = []
+        with self.lock:
+            self._enter()
+            if len(values):
+                self._builder.reset()
+                stamp = self._now_ms()
+                taken = self._builder.extend(values, keys, headers, timestamps, stamp, 0)
+                row = 0
+                for batch, count in self._encode_several(values, keys, headers, timestamps, stamp, taken):
+                    self._write_later(batch, count, stamp if timestamps is None else timestamps[row : row + count], runs)
+                    row += count
+        self._background.arm()
+        return Acks(runs)
+
+    def _encode_several(
         self,
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
@@ -146,22 +220,81 @@ class LogWriter:
         timestamps: Sequence[int] | None,
         stamp: int,
         taken: int,
-    ) -> int:
-        """Encode everything before writing anything, so that a value that is refused leaves nothing behind."""
+    ) -> list[tuple[memoryview, int]]:
+        """(batch, records) of all values, of which the builder holds the first ``taken``: everything is encoded before anything is written,
+        so that a value that is refused leaves nothing behind."""
         builder = self._builder
-        batches: list[memoryview] = []
+        batches: list[tuple[memoryview, int]] = []
         while True:
-            if not builder.count:
+            count = builder.count
+            if not count:
                 raise self._too_large(taken)
-            batches.append(builder.finish())
+            batches.append((builder.finish(), count))
             builder.reset()
             if taken == len(values):
-                break
+                return batches
             taken = builder.extend(values, keys, headers, timestamps, stamp, taken)
-        start = self.log.end_offset
-        for batch in batches:
-            self._write(batch)
-        return start
+
+    def append_arrow(self, rows: ArrowRows) -> range:
+        """The offsets of a table's rows, which count when this returns. One batch, or several in order."""
+        self._check_rows(rows)
+        count = rows.row_count
+        with self.lock:
+            self._enter()
+            start = self.log.end_offset
+            for batch, _, _, _ in self._encode_rows(rows):
+                self._write(batch)
+        return self._counted(start, count)
+
+    def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
+        """The same rows, written when this returns, and handles on when they count."""
+        self._check_rows(rows)
+        self._await_room()
+        runs: list[tuple[Outcome, int, int]] = []
+        with self.lock:
+            self._enter()
+            for batch, row, count, stamp in self._encode_rows(rows):
+                self._write_later(batch, count, RowStamps(rows, row, count, stamp), runs)
+        self._background.arm()
+        return Acks(runs)
+
+    def _check_rows(self, rows: ArrowRows) -> None:
+        row = rows.check(self._size_max)
+        if row < rows.row_count:
+            raise self._too_large(row)
+
+    def _encode_rows(self, rows: ArrowRows) -> Iterator[tuple[memoryview, int, int, int]]:
+        """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked for."""
+        stamp = self._now_ms()
+        row = 0
+        while row < rows.row_count:
+            if len(self._table_memory) < self._size_max:
+                self._table_memory = bytearray(self._size_max)
+            first = row
+            row, size = rows.encode(first, stamp, self._table_memory)
+            yield memoryview(self._table_memory)[:size], first, row - first, stamp
+
+    def _counted(self, start: int, count: int) -> range:
+        """The range, once it counts."""
+        if self._sync_each:
+            self._syncer.wait(start + count)
+        elif self._flushes:
+            self._flush_if_due()
+        return range(start, start + count)
+
+    def _write_later(self, batch: memoryview, count: int, stamps: Sequence[int] | int, runs: list[tuple[Outcome, int, int]]) -> None:
+        """Write a batch whose records nobody waits for; what the disk refuses, its handles tell."""
+        outcome = Outcome(self, *self.log.topic_partition, stamps)
+        runs.append((outcome, 0, count))
+        try:
+            appended = self._write(batch)
+        except (PyreplogError, MemoryError) as error:
+            outcome.fail(error)
+            return
+        if self._sync_each:
+            self._unsettled.append((appended, outcome))
+        else:
+            outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
 
     def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
         """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or the background thread."""
@@ -169,8 +302,7 @@ class LogWriter:
         return ack
 
     def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
-        if self._unsynced_size > UNSYNCED_SIZE_MAX and self._sync_each:
-            self._syncer.wait(self.log.end_offset)
+        self._await_room()
         with self.lock:
             if self._gathering is None:
                 self._begin_gathering()
@@ -182,7 +314,7 @@ class LogWriter:
         topic, partition = self.log.topic_partition
         self._stamps = []
         self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
-        self._gatherer.begin(Ack, outcome, self._stamps, GATHER_SIZE_MAX)
+        self._gatherer.begin(Ack, outcome, self._stamps, self._gather_size_max)
         self._background.start()
         self._background.arm()
         return outcome
@@ -198,6 +330,31 @@ class LogWriter:
                 return ack
             if self._gathering is begun and not self._gatherer.count:
                 raise self._too_large(0)
+
+    def _await_room(self) -> None:
+        """Back-pressure: return once less than the bound waits for the disk, which only a ``sync`` log does.
+
+        BufferExhaustedError after ``max_block_ms``. The background thread syncs, because a sync that the caller carried out itself could
+        not be cut short. REQUIRES that the lock is not held.
+        """
+        if self._unsynced_size + self._gather_size_max <= self._buffer_memory:
+            return
+        deadline = time.monotonic() + self._max_block_s
+        while self._unsynced_size + self._gather_size_max > self._buffer_memory:
+            self.check()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise BufferExhaustedError(self._unsynced_size, self._buffer_memory, self._max_block_s * 1000)
+            turn = threading.Lock()
+            turn.acquire()
+            self._room_wanted.append(turn)
+            try:
+                self._hurry = True
+                self._background.wake()
+                if self._unsynced_size + self._gather_size_max > self._buffer_memory:
+                    turn.acquire(timeout=min(left, LOOK_AGAIN_S))
+            finally:
+                self._room_wanted.remove(turn)
 
     def _too_large(self, index: int) -> MessageTooLargeError:
         return MessageTooLargeError(
@@ -277,7 +434,9 @@ class LogWriter:
             self._tell_followers()  # who may wait for what can no longer come
             raise
         self._busy = False
-        self._unsynced_size += appended.size
+        if self._sync_each:
+            self._unsynced.append((appended.last_offset + 1, appended.size))
+            self._unsynced_size += appended.size
         if self._is_new:
             self._is_new = False
             self._background.start()
@@ -294,8 +453,9 @@ class LogWriter:
         """Everything below the flushed end is durable: say so in the mark, then to those who wait."""
         log = self.log
         flushed = log.flushed_offset
-        if flushed == log.end_offset:
-            self._unsynced_size = 0
+        unsynced = self._unsynced
+        while unsynced and unsynced[0][0] <= flushed:
+            self._unsynced_size -= unsynced.popleft()[1]
         if self._sync_each:
             log.advance_high_watermark(flushed)
             log.write_mark()
@@ -309,6 +469,11 @@ class LogWriter:
             if not outcome.settled:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
             unsettled.popleft()
+        self._tell_of_room()
+
+    def _tell_of_room(self) -> None:
+        for turn in tuple(self._room_wanted):
+            release(turn)
 
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
@@ -318,6 +483,7 @@ class LogWriter:
             if not outcome.settled:
                 outcome.fail(error)
         self._tell_followers()
+        self._tell_of_room()
 
     def _tell_followers(self) -> None:
         for news in tuple(self._followers):
@@ -340,6 +506,8 @@ class LogWriter:
         _log.warning("%s: an append was interrupted; opening the partition again", self.log.topic_partition)
         self.log = self._reopen()
         self._syncer.replace_log(self.log)
+        self._unsynced.clear()
+        self._unsynced_size = 0
         self._lead()
         self._busy = False
 
@@ -426,16 +594,41 @@ class LogWriter:
                 if self._unsettled or (self._flushes and self.log.sync_due(now)):
                     end = self.log.end_offset
                 else:
+                    self._retain(now)
                     self._checkpoint(now)
             if end >= 0:
                 self._syncer.wait(end)
         except PyreplogError as error:  # those who waited have heard of it
             _log.error("%s: %s", self.log.topic_partition, error)
-        due = min(self._high_watermark_due_ns, self._checkpoint_due_ns)
+        due = min(self._high_watermark_due_ns, self._checkpoint_due_ns, self._retention_due_ns)
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
             due = min(due, now + self._flush_ns)
         return max(due - now, 0) / 1e9
+
+    def delete_records(self, before: int) -> int:
+        """See :meth:`pyreplog.log.Log.delete_records`; whole segments below go at once."""
+        with self.lock:
+            self._enter()
+            start = self.log.delete_records(before)
+            self.log.apply_retention()
+            return start
+
+    def apply_retention(self) -> int:
+        """See :meth:`pyreplog.log.Log.apply_retention`: who calls this vouches for the clock."""
+        with self.lock:
+            self._enter()
+            return self.log.apply_retention(confirmed=True)
+
+    def _retain_soon(self) -> None:
+        self._retention_due_ns = 0
+        self._background.arm()
+
+    def _retain(self, now: int) -> None:
+        """What retention asks for, every few minutes and after each roll. REQUIRES the lock."""
+        if now >= self._retention_due_ns:
+            self._retention_due_ns = now + RETENTION_INTERVAL_NS
+            self.log.apply_retention()
 
     def _checkpoint(self, now: int) -> None:
         if now >= self._checkpoint_due_ns:
