@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.quorum import MISSING, PartitionImage, ReplicaEnd, settle
+from pyreplog.quorum import MISSING, MetadataImage, PartitionImage, ReplicaEnd, settle
+from pyreplog.wire import (
+    ELECT_PREFERRED,
+    ELECT_UNCLEAN,
+    PRODUCER_ID_BLOCK,
+    BrokerHeartbeatRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    ErrorCode,
+    PartitionEnd,
+)
 from tests.quorum.house import House
 
 NOBODY = -1
@@ -226,8 +236,9 @@ def test_all_incomplete_waits_for_a_person() -> None:
         house.beat(broker)
     house.wait(2000, beating=[1, 2, 3])
     assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), ())
-    assert house.controller.elect_uncleanly("t", 0)
+    assert house.controller.elect_uncleanly("t", 0) == (2, house[key].leader_epoch, 100, -1)
     assert (house[key].leader, house[key].isr, house[key].recovering) == (2, (2,), True)
+    assert house[key].unclean_epoch == house[key].leader_epoch
     assert not house.controller.elect_uncleanly("t", 0), "somebody leads"
     assert house.propose(key, [2], recovery=1).error_code == 0
     assert house.propose(key, [2, 1], recovery=0).error_code == 0
@@ -334,3 +345,85 @@ def test_a_new_topic_outlives_nodes_that_never_made_their_copies() -> None:
     assert house[key].leader == NOBODY, "broker 1 may have something"
     house.up(1, {}, disk="a new one")
     assert (house[key].leader, house[key].isr) == (2, (2, 3))
+
+
+def test_an_unclean_election_asks_the_living_how_far_they_reach() -> None:
+    """What a broker reported when it registered is no measure once it went on; the one that reaches furthest now leads, and the loss is
+    stated."""
+    house = House()
+    key = house.topic(min_isr=1)
+    assert house.propose(key, [1]).error_code == 0
+    house.kill(1)
+    request = ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])])
+    assert house[key].leader == NOBODY
+    assert not house.controller.ends_are_known(request)
+    house.beat(2, partition_ends=[PartitionEnd(key[0], 0, 0, 7)])
+    assert not house.controller.ends_are_known(request)
+    house.beat(3, partition_ends=[PartitionEnd(key[0], 0, 0, 9)])
+    assert house.controller.ends_are_known(request)
+    ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
+    assert (result.error_code, house[key].leader) == (0, 3)
+    assert result.error_message == f"node 3 leads in epoch {house[key].leader_epoch}; what was at offset 9 and above is lost"
+    ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
+    assert result.error_code == ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_what_was_reported_before_the_leader_was_lost_counts_for_nothing() -> None:
+    """A heartbeat that was sent before its sender knew that nobody leads says nothing about now."""
+    house = House()
+    key = house.topic(min_isr=1)
+    assert house.propose(key, [1]).error_code == 0
+    before = house.image.offset
+    house.kill(1)
+    late = BrokerHeartbeatRequest(2, house.epoch(2), before, partition_ends=[PartitionEnd(key[0], 0, 0, 3)])
+    house.controller.heartbeat(late, house.now)
+    house.beat(3, partition_ends=[PartitionEnd(key[0], 0, 0, 1)])
+    assert not house.controller.ends_are_known(ElectLeadersRequest(ELECT_UNCLEAN, None))
+
+
+def test_known_ends_of_the_absent_are_stated() -> None:
+    """Where one that is away had said that it reaches further, the lost range has an end."""
+    house, key = everybody_dies()
+    for broker, end in ((1, (0, 90)), (2, (0, 100)), (3, (0, 95))):
+        house.register(broker, {key: end}, incomplete=[key])
+    house.beat(1)
+    house.beat(3)
+    found = house.controller.elect_uncleanly("t", 0)
+    assert found is not None
+    assert (found.leader, found.start, found.end) == (3, 95, 100)
+    assert "offsets 95 to 99 are lost" in str(found)
+
+
+def test_preferred_leaders() -> None:
+    """The first replica leads again where it is in sync; the image survives a restatement with its unclean epoch and producer ids."""
+    house = House()
+    key = house.topic()
+    house.kill(1)
+    assert house[key].leader == 2
+    request = ElectLeadersRequest(ELECT_PREFERRED, None)
+
+    def code() -> int:
+        ((result,),) = [topic.partition_result for topic in house.controller.elect_leaders(request).replica_election_results]
+        return result.error_code
+
+    assert code() == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    house.up(1, {key: (0, 0)})
+    assert house.propose(key, [2, 3, 1]).error_code == 0
+    epoch = house[key].leader_epoch
+    assert code() == 0
+    assert (house[key].leader, house[key].leader_epoch) == (1, epoch + 1)
+    assert code() == ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_producer_ids_are_never_handed_out_twice() -> None:
+    """Not by one controller, and not by the next one, which begins a new block."""
+    house = House()
+    ids = [house.controller.init_producer_id() for _ in range(PRODUCER_ID_BLOCK + 5)]
+    house.restart()
+    ids += [house.controller.init_producer_id() for _ in range(5)]
+    assert len(dict.fromkeys(ids)) == len(ids)
+    assert ids[-5:] == list(range(2 * PRODUCER_ID_BLOCK, 2 * PRODUCER_ID_BLOCK + 5))
+    copy = MetadataImage()
+    for record in house.image.records():
+        copy.apply(0, record)
+    assert copy.next_producer_id == house.image.next_producer_id == 3 * PRODUCER_ID_BLOCK

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pyreplog.replica import CancelFetch, ConsumerFetch, ListOffsets, OffsetForLeaderEpoch, Produce
 from pyreplog.wire import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     EpochEndOffset,
     ErrorCode,
     FetchPartition,
@@ -199,3 +202,67 @@ def test_records_carry_the_high_watermark(make_bench: MakeBench) -> None:
         bench.present(2)
         bench.pass_time(0.05, 1)
     assert carried >= 49
+
+
+def test_the_greatest_timestamp(make_bench: MakeBench) -> None:
+    """MAX_TIMESTAMP is the first record with the greatest timestamp below the high watermark; nothing in an empty log. There is no other
+    storage, so the earliest local offset is the start and the latest tiered one is none."""
+    bench = led(make_bench())
+
+    def greatest() -> tuple[int, int]:
+        answer = bench.ask(1, ListOffsets, ListOffsetsPartition(0, MAX_TIMESTAMP))
+        assert answer.error_code == 0
+        return (answer.offset, answer.timestamp)
+
+    assert greatest() == (-1, -1)
+    expected = {0: (0, 1), 1: (1, 500), 2: (1, 500), 3: (3, 1_700_000_000_000), 4: (3, 1_700_000_000_000), 5: (5, 2**62)}
+    for number, timestamp in enumerate((1, 500, 500, 1_700_000_000_000, 7, 2**62)):
+        bench.numbers += 1
+        bench.step(1, Produce(CLIENT, bench.numbers, -1, batch(1, timestamp=timestamp), 1000))
+        assert number == 0 or greatest() == expected[number - 1], "not above the high watermark"
+        bench.settle()
+        assert greatest() == expected[number]
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, EARLIEST_LOCAL_TIMESTAMP)).offset == 0
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, LATEST_TIERED_TIMESTAMP)).offset == -1
+
+
+def test_a_reader_waits_for_as_many_bytes_as_it_asked_for(make_bench: MakeBench) -> None:
+    """``min_bytes`` counts what lies below the high watermark; after the wait the answer is what there is; one answer cannot have more than
+    ``partition_max_bytes``."""
+    bench = led(make_bench(), 1)
+    size = bench.ask(1, ConsumerFetch, at(0), 0).records.size
+    assert bench.ask(1, ConsumerFetch, at(0), 1000, 3 * size) is None
+    number = bench.numbers
+    assert bench.ask(1, ConsumerFetch, at(0), 500, 100 * size) is None
+    patient = bench.numbers
+    bench.append(1)
+    bench.settle()
+    assert number not in bench.results
+    bench.append(1)
+    assert number not in bench.results, "not committed yet"
+    bench.settle()
+    assert offsets(bench.results[number]) == [0, 1, 2]
+    bench.pass_time(500, 1)
+    assert offsets(bench.results[patient]) == [0, 1, 2]
+    assert offsets(bench.ask(1, ConsumerFetch, at(0, size=2 * size), 1000, 100 * size)) == [0, 1]
+
+
+def test_a_follower_serves_who_wants_to_read_anywhere(make_bench: MakeBench) -> None:
+    """KIP-392: below its own high watermark, and only while it is in sync; above that it says so, and the reader asks the leader."""
+    bench = led(make_bench(), 3)
+    bench.append(1)
+    assert bench.high_watermarks()[1] == 3
+    assert bench.ask(2, ConsumerFetch, at(0), 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "not asked for"
+    assert offsets(bench.ask(2, ConsumerFetch, at(1), 0, 1, 0, True)) == [1, 2]
+    assert bench.ask(2, ConsumerFetch, at(4), 1000, 1, 0, True).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert bench.ask(2, ConsumerFetch, at(3), 1000, 1, 0, True) is None
+    number = bench.numbers
+    bench.settle()
+    assert offsets(bench.results[number]) == [3]
+    assert bench.ask(2, ConsumerFetch, at(4), 1000, 1, 0, True) is None
+    number = bench.numbers
+    bench.elect(3)
+    assert bench.code(number) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    bench.settle()
+    bench.set_isr(1, 3, tell=[1, 2, 3])
+    assert bench.ask(2, ConsumerFetch, at(0), 0, 1, 0, True).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,4 +1,5 @@
-"""Admin: topics made and described. A polled machine over a Transport; the runtime gives it a blocking face."""
+"""Admin: topics made and described, leaders elected, records deleted. A polled machine over a Transport; the runtime gives it a blocking
+face."""
 
 from __future__ import annotations
 
@@ -8,22 +9,46 @@ from typing import Any
 from pyreplog.client.calls import MS, Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import backoff_ns
-from pyreplog.errors import BrokerNotAvailableError, ClusterError, OutcomeUnknownError, cluster_error
+from pyreplog.errors import BrokerNotAvailableError, ClusterError, OutcomeUnknownError, RequestTimedOutError, cluster_error
 from pyreplog.ports import Address, Clock, Random, Transport
 from pyreplog.wire import (
+    ELECT_PREFERRED,
+    ELECT_UNCLEAN,
     NO_ERROR,
     RESOURCE_TOPIC,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeTopicPartitionsRequest,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopic,
+    ErrorCode,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
     RequestBody,
 )
 
 __all__ = ["Admin", "Answer"]
+
+_PASSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals of a deletion after which to ask who leads, and again."""
 
 
 class Answer(Pending):
@@ -51,6 +76,22 @@ class Answer(Pending):
     def may_repeat(self, now_ns: int) -> bool:
         """Whether asking again changes nothing but the time."""
         return self._retriable and now_ns < self._deadline_ns
+
+
+class _Deletion(Answer):
+    """Records to be deleted: the controller says who leads, then the leaders are asked; again where somebody else leads meanwhile."""
+
+    __slots__ = ("low_watermarks", "offsets", "out", "topic")
+
+    def __init__(self, owner: Owner | None, topic: str, offsets: Mapping[int, int], peers: Sequence[Address], deadline_ns: int) -> None:
+        body = MetadataRequest([MetadataRequestTopic(topic)])
+        super().__init__(owner, f"deletion of records of {topic!r}", body, peers, retriable=True, deadline_ns=deadline_ns)
+        self.topic = topic
+        self.offsets = dict(offsets)
+        """What is not done yet, by partition."""
+        self.low_watermarks: dict[int, int] = {}
+        self.out = 0
+        """Leaders that were asked and have not answered."""
 
 
 class Admin:
@@ -91,6 +132,21 @@ class Admin:
         resources = [DescribeConfigsResource(RESOURCE_TOPIC, name) for name in names]
         return self._ask("description of settings", DescribeConfigsRequest(resources), retriable=True)
 
+    def elect_leaders(self, topic: str, partitions: Sequence[int], *, unclean: bool) -> Answer:
+        """Have leaders elected: the preferred ones, or (``unclean``, where nobody leads) whoever has the best log, whatever is lost. The
+        value is an ElectLeadersResponse; its results' ``error_message`` states what an unclean election cost."""
+        kind = ELECT_UNCLEAN if unclean else ELECT_PREFERRED
+        body = ElectLeadersRequest(kind, [ElectLeadersTopic(topic, list(partitions))], self._timeout_ms)
+        return self._ask(f"election of leaders of {topic!r}", body, retriable=False)
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> Answer:
+        """Delete what lies below these offsets (by partition; -1: below the high watermark) on every live replica. The value: the low
+        watermark of each partition."""
+        now = self._now_ns()
+        answer = _Deletion(self._owner, topic, offsets, [self._controller], now + self._timeout_ms * MS)
+        self._waiting.append((now, answer))
+        return answer
+
     def _ask(self, what: str, body: RequestBody, *, retriable: bool) -> Answer:
         now = self._now_ns()
         answer = Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=now + self._timeout_ms * MS)
@@ -123,6 +179,12 @@ class Admin:
         if body is None:
             self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=True)
             return
+        if isinstance(answer, _Deletion):
+            self._led(answer, body)
+            return
+        if isinstance(body, ElectLeadersResponse) and body.error_code != NO_ERROR:
+            self._refused(answer, cluster_error(body.error_code, answer.what))
+            return
         if isinstance(body, CreateTopicsResponse):
             result = body.topics[0]
             if result.error_code != NO_ERROR:
@@ -131,6 +193,48 @@ class Admin:
                 answer.answer(result)
             return
         answer.answer(body)
+
+    def _led(self, deletion: _Deletion, body: MetadataResponse) -> None:
+        """The controller said who leads: ask each leader for its partitions."""
+        topic = body.topics[0]
+        if topic.error_code != NO_ERROR:
+            deletion.fail(cluster_error(topic.error_code, repr(deletion.topic)))
+            return
+        addresses = {one.node_id: one.host if one.port == 0 else f"{one.host}:{one.port}" for one in body.brokers}
+        leaders = {one.partition_index: one.leader_id for one in topic.partitions}
+        by_peer: dict[Address, list[DeleteRecordsPartition]] = {}
+        for number, offset in deletion.offsets.items():
+            if number not in leaders:
+                deletion.fail(cluster_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{deletion.topic}-{number}"))
+                return
+            peer = addresses.get(leaders[number])
+            if peer is not None:
+                by_peer.setdefault(peer, []).append(DeleteRecordsPartition(number, offset))
+        for peer, parts in by_peer.items():
+            request = DeleteRecordsRequest([DeleteRecordsTopic(deletion.topic, parts)], self._timeout_ms)
+            if self._calls.send(peer, request, lambda answer: self._deleted(deletion, answer)):
+                deletion.out += 1
+        if not deletion.out:
+            self._again(deletion, BrokerNotAvailableError("no leader answers"), sent=False)
+
+    def _deleted(self, deletion: _Deletion, body: DeleteRecordsResponse | None) -> None:
+        deletion.out -= 1
+        if deletion.settled:
+            return
+        for topic in () if body is None else body.topics:
+            for part in topic.partitions:
+                if part.error_code == NO_ERROR:
+                    deletion.offsets.pop(part.partition_index, None)
+                    deletion.low_watermarks[part.partition_index] = part.low_watermark
+                elif part.error_code not in _PASSING:
+                    deletion.fail(cluster_error(part.error_code, f"{deletion.topic}-{part.partition_index}"))
+                    return
+        if deletion.out:
+            return
+        if deletion.offsets:
+            self._again(deletion, RequestTimedOutError("not every live replica has deleted its records yet; it goes on"), sent=False)
+        else:
+            deletion.answer(deletion.low_watermarks)
 
     def _refused(self, answer: Answer, error: ClusterError) -> None:
         answer.fail(error)

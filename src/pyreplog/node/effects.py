@@ -17,6 +17,7 @@ from pyreplog.replica import (
     BrokenRule,
     Event,
     Fetch,
+    Lost,
     Offline,
     Reply,
     Result,
@@ -75,6 +76,7 @@ class Effects:
         self.on_alter: Callable[[Hosted, AlterPartition], None]
         self.on_offline: Callable[[Hosted, Exception], None]
         self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
+        self.on_lost: Callable[[Hosted, Lost], None]
         self._transport = transport
         self._disk = disk
         self._syncs: dict[int, tuple[Hosted, Sync]] = {}
@@ -106,6 +108,8 @@ class Effects:
                 self.on_offline(hosted, effect.error)
             elif isinstance(effect, BrokenRule):
                 self.on_broken_rule(hosted, effect)
+            elif isinstance(effect, Lost):
+                self.on_lost(hosted, effect)
 
     def _reply(self, hosted: Hosted, effect: Reply) -> None:
         result = effect.result

@@ -1,6 +1,7 @@
 """What readers ask: Fetch, ListOffsets, OffsetForLeaderEpoch. Followers' fetches go to :mod:`pyreplog.node.sessions`.
 
-A consumer's fetch of several partitions is answered as soon as one of them has something; the others then say where they stand.
+A consumer's fetch of several partitions is answered as soon as they have ``min_bytes`` together; those without records say where they
+stand.
 Consumers have no sessions here: they send all they want each time.
 """
 
@@ -10,12 +11,12 @@ from collections.abc import Mapping
 
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
-from pyreplog.ports import Address
 from pyreplog.quorum import PartitionKey
 from pyreplog.replica import CancelFetch, ConsumerFetch, ListOffsets, OffsetForLeaderEpoch, Result
 from pyreplog.wire import (
     ErrorCode,
     FetchableTopicResponse,
+    FetchPartition,
     FetchRequest,
     FetchResponse,
     ListOffsetsPartitionResponse,
@@ -34,59 +35,96 @@ __all__ = ["FetchService"]
 
 
 class _FetchGather:
-    """The answer to a consumer's fetch of several partitions. ``asking``: the partitions are still being asked."""
+    """The answer to a consumer's fetch of several partitions: when together they have ``min_bytes``, one has anything but records to say,
+    or the time is up. A partition that answered with too little is asked again, to answer when it has more."""
 
-    __slots__ = ("_correlation_id", "_effects", "_results", "_source", "_waiting", "asking")
+    __slots__ = ("_asked", "_body", "_effects", "_message", "_results", "_until_ns", "_waiting", "asking", "done")
 
-    def __init__(self, effects: Effects, source: Address, correlation_id: int) -> None:
+    def __init__(self, effects: Effects, message: Request, body: FetchRequest) -> None:
         self._effects = effects
-        self._source = source
-        self._correlation_id = correlation_id
+        self._message = message
+        self._body = body
+        self._until_ns = effects.now_ns + body.max_wait_ms * 1_000_000
+        self._asked: dict[PartitionKey, tuple[Hosted, FetchPartition]] = {}
         self._waiting: dict[PartitionKey, Hosted] = {}
         self._results: dict[PartitionKey, PartitionData] = {}
         self.asking = True
+        """The partitions are being asked for the first time."""
+        self.done = False
 
     @property
-    def answered(self) -> bool:
-        """Whether some partition has said something."""
-        return bool(self._results)
+    def enough(self) -> bool:
+        """Whether there is no reason to wait any longer."""
+        if self._effects.now_ns >= self._until_ns or self.size >= self._body.min_bytes:
+            return True
+        return any(data.error_code or data.diverging_epoch is not None for data in self._results.values())
 
     @property
     def size(self) -> int:
         """Bytes of records so far."""
-        return sum(0 if data.records is None else data.records.size for data in self._results.values() if hasattr(data.records, "size"))
+        return sum(_size(data) for data in self._results.values())
 
-    def wait_for(self, hosted: Hosted) -> None:
-        """``hosted`` is about to be asked."""
+    def ask(self, hosted: Hosted, request: FetchPartition, min_bytes: int = 1) -> None:
+        """Ask ``hosted`` for at least so many bytes."""
+        effects, body = self._effects, self._body
+        self._asked[hosted.key] = (hosted, request)
         self._waiting[hosted.key] = hosted
+        wait_ms = 0 if self.enough else max((self._until_ns - effects.now_ns) // 1_000_000, 1)
+        message = self._message
+        effects.run(
+            hosted,
+            ConsumerFetch(message.source, message.correlation_id, request, wait_ms, min_bytes, body.isolation_level, body.rack_id != ""),
+        )
 
     def put(self, key: PartitionKey, data: PartitionData) -> None:
         """An answer where nobody is asked."""
         self._results[key] = data
 
     def add(self, hosted: Hosted, result: Result) -> None:
-        """One partition's answer; the first one to come later ends the waiting."""
+        """One partition's answer."""
         assert type(result) is PartitionData
-        self._results[hosted.key] = result
-        self._waiting.pop(hosted.key, None)
-        if not self.asking:
+        key = hosted.key
+        before = self._results.get(key)
+        self._results[key] = result
+        self._waiting.pop(key, None)
+        if self.asking:
+            return
+        if self.enough or (before is not None and _size(result) <= _size(before)):  # or one answer cannot have more
             self.finish()
+        else:
+            self.ask(hosted, self._asked[key][1], _size(result) + 1)
+
+    def begin_to_wait(self) -> None:
+        """Everybody was asked once: answer, or have those that have little answer again when they have more."""
+        self.asking = False
+        if self.enough or (not self._waiting and not self._results):
+            self.finish()
+            return
+        for key, (hosted, request) in list(self._asked.items()):
+            if key not in self._waiting and not self.done:
+                self.ask(hosted, request, _size(self._results[key]) + 1)
 
     def finish(self) -> None:
         """Answer with what there is."""
-        effects = self._effects
+        effects, message = self._effects, self._message
+        self.done = True
         waiting, self._waiting = self._waiting, {}
-        effects.gathers.pop((self._source, self._correlation_id), None)
+        effects.gathers.pop((message.source, message.correlation_id), None)
         for hosted in waiting.values():
-            effects.run(hosted, CancelFetch(self._source, self._correlation_id))
-            self._results[hosted.key] = PartitionData(
-                hosted.partition, high_watermark=hosted.log.high_watermark, log_start_offset=hosted.log.start_offset
-            )
+            effects.run(hosted, CancelFetch(message.source, message.correlation_id))
+            if hosted.key not in self._results:
+                self._results[hosted.key] = PartitionData(
+                    hosted.partition, high_watermark=hosted.log.high_watermark, log_start_offset=hosted.log.start_offset
+                )
         by_topic: dict[str, list[PartitionData]] = {}
         for key, data in self._results.items():
             by_topic.setdefault(key[0], []).append(data)
         responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
-        effects.respond(self._source, self._correlation_id, FetchResponse(responses))
+        effects.respond(message.source, message.correlation_id, FetchResponse(responses))
+
+
+def _size(data: PartitionData) -> int:
+    return getattr(data.records, "size", 0)
 
 
 class _Collect:
@@ -120,11 +158,17 @@ class FetchService:
             hosted = self._hosted.get((topics[0].topic_id, request.partition))
             if hosted is not None:
                 event = ConsumerFetch(
-                    message.source, message.correlation_id, request, body.max_wait_ms, body.min_bytes, body.isolation_level
+                    message.source,
+                    message.correlation_id,
+                    request,
+                    body.max_wait_ms,
+                    body.min_bytes,
+                    body.isolation_level,
+                    body.rack_id != "",
                 )
                 effects.run(hosted, event)
                 return
-        gather = _FetchGather(effects, message.source, message.correlation_id)
+        gather = _FetchGather(effects, message, body)
         effects.gathers[message.source, message.correlation_id] = gather
         for topic in topics:
             for request in topic.partitions:
@@ -135,13 +179,8 @@ class FetchService:
                     continue
                 if gather.size >= body.max_bytes:
                     break
-                gather.wait_for(hosted)
-                wait_ms = 0 if gather.answered else body.max_wait_ms
-                event = ConsumerFetch(message.source, message.correlation_id, request, wait_ms, body.min_bytes, body.isolation_level)
-                effects.run(hosted, event)
-        gather.asking = False
-        if gather.answered or not topics:
-            gather.finish()
+                gather.ask(hosted, request)
+        gather.begin_to_wait()
 
     def list_offsets(self, message: Request, body: ListOffsetsRequest) -> None:
         """Offsets by time, answered at once."""

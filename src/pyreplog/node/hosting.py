@@ -46,7 +46,7 @@ class Standing:
     heard of again (a lease: end of the session as the node sees it, short of what its clock may be wrong).
     """
 
-    __slots__ = ("broker_epoch", "brokers", "image", "leased_until_ns")
+    __slots__ = ("broker_epoch", "brokers", "image", "leaderless", "leased_until_ns")
 
     def __init__(self) -> None:
         self.image = MetadataImage()
@@ -55,6 +55,8 @@ class Standing:
         self.brokers: Mapping[int, BrokerStatus] = {}
         """As ``image`` has them, in the replicas' terms; replaced, never changed."""
         self.leased_until_ns = -1
+        self.leaderless: dict[PartitionKey, Log] = {}
+        """Hosted partitions that nobody leads: the controller hears how far they reach."""
 
     @property
     def in_picture(self) -> bool:

@@ -7,12 +7,12 @@ before this node registers. After that only the controller ends it: by metadata 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClusterError, cluster_error
-from pyreplog.log import LogRoot
+from pyreplog.log import Log, LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Standing
 from pyreplog.ports import Address
@@ -48,6 +48,13 @@ def _remember(unanswered: dict[int, T], correlation_id: int, value: T) -> None:
         unanswered[correlation_id] = value
 
 
+def _ends(logs: Iterable[Log]) -> list[PartitionEnd]:
+    return [
+        PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
+        for log in logs
+    ]
+
+
 class Lifecycle:
     """Keeps the controller informed. ``failure``: why this node can never join, or None."""
 
@@ -77,6 +84,8 @@ class Lifecycle:
         self._registrations: dict[int, None] = {}
         self._heartbeats: dict[int, int] = {}
         """Correlation id -> sent at, of those without an answer."""
+        self._ends_due = False
+        """The controller does not know yet how far the partitions reach that nobody leads."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -87,6 +96,12 @@ class Lifecycle:
     def soon(self) -> None:
         """Something changed that the controller should hear of now: metadata was applied, or somebody wants to stop."""
         self._plan(self._effects.now_ns)
+
+    def leaderless(self) -> None:
+        """A hosted partition lost its leader: say soon how far its copy here reaches."""
+        if not self._ends_due:
+            self._ends_due = True
+            self.soon()
 
     def _plan(self, at_ns: int) -> None:
         self._next_ns = at_ns
@@ -106,16 +121,13 @@ class Lifecycle:
                 self._standing.image.offset,
                 want_fence=self.want_fence,
                 want_shut_down=self.want_shutdown,
+                partition_ends=_ends(self._standing.leaderless.values()) if self._ends_due else (),
             )
             _remember(self._heartbeats, effects.request(self._controller, body), effects.now_ns)
             self._plan(effects.now_ns + self._interval_ns)
 
     def _registration_request(self) -> BrokerRegistrationRequest:
         root = self._root
-        ends = [
-            PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
-            for log in root.logs.values()
-        ]
         return BrokerRegistrationRequest(
             self._node_id,
             root.cluster_id,
@@ -123,7 +135,7 @@ class Lifecycle:
             listeners=[Listener("PEER", self._effects.address)],
             log_dirs=[] if root.damaged else [root.directory_id],  # what is damaged is missing, but not because it was never made
             previous_broker_epoch=self._previous_epoch,
-            partition_ends=ends,
+            partition_ends=_ends(root.logs.values()),
         )
 
     def registered(self, message: Response, body: BrokerRegistrationResponse) -> None:
@@ -153,6 +165,8 @@ class Lifecycle:
         if body.error_code != NO_ERROR:
             return
         self.fenced = body.is_fenced
+        if self._ends_due and not self._heartbeats:
+            self._ends_due = False
         if body.should_shut_down:
             self.may_stop = True
             self._standing.leased_until_ns = -1

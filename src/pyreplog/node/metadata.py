@@ -68,6 +68,8 @@ class MetadataFollower:
     ) -> None:
         self.on_caught_up: Callable[[], None]
         """Called when the image first includes this incarnation's registration."""
+        self.on_leaderless: Callable[[], None]
+        """Called when a hosted partition lost its leader."""
         self.on_removed: Callable[[Hosted], None]
         self.on_storage_error: Callable[[PyreplogError], None]
         self._effects = effects
@@ -202,13 +204,20 @@ class MetadataFollower:
     def _told(self, key: PartitionKey) -> None:
         """The metadata says something new about a partition."""
         partition = self._standing.image.partition(key)
-        if partition is None or self._node_id not in partition.replicas:
-            return
         hosted = self._hosted.get(key)
+        if partition is None or self._node_id not in partition.replicas:
+            if partition is not None and hosted is not None:
+                self._remove(key)  # assigned elsewhere, by a committed record
+            return
         if hosted is None:
             hosted = self._host(key, partition)
             if hosted is None:
                 return
+        if partition.leader != NO_LEADER:
+            self._standing.leaderless.pop(key, None)
+        elif key not in self._standing.leaderless:
+            self._standing.leaderless[key] = hosted.log
+            self.on_leaderless()
         self._effects.run(
             hosted,
             MetadataApplied(
@@ -220,6 +229,7 @@ class MetadataFollower:
                 partition.isr,
                 self._standing.brokers,
                 int(partition.recovering),
+                partition.unclean_epoch,
             ),
         )
 
@@ -263,6 +273,7 @@ class MetadataFollower:
 
     def _leave(self, key: PartitionKey) -> Hosted:
         hosted = self._hosted.pop(key)
+        self._standing.leaderless.pop(key, None)
         self._effects.run(hosted, Stop())
         self.on_removed(hosted)
         return hosted

@@ -29,9 +29,11 @@ from pyreplog.errors import ClusterError, PyreplogError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
+from pyreplog.node.deletion import DeletionService
 from pyreplog.node.effects import Effects
 from pyreplog.node.fetch import FetchService
 from pyreplog.node.follow import Following
+from pyreplog.node.forwarding import Forwarding
 from pyreplog.node.hosting import Hosted, Standing, Timers
 from pyreplog.node.lifecycle import Lifecycle
 from pyreplog.node.metadata import MetadataFollower
@@ -40,14 +42,17 @@ from pyreplog.node.proposals import Proposals
 from pyreplog.node.sessions import FollowerSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
-from pyreplog.replica import BrokenRule, Stop, SyncFailed
+from pyreplog.replica import BrokenRule, Lost, Stop, SyncFailed
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     AlterPartitionResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
+    DeleteRecordsRequest,
     FetchRequest,
     FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
     ProduceRequest,
@@ -85,6 +90,8 @@ class Node:
         self.offline: Exception | None = None
         self.broken_rules: list[BrokenRule] = []
         """Safety rules that did not hold: empty unless somebody broke the protocol, or we have a bug."""
+        self.losses: list[tuple[TopicPartition, Lost]] = []
+        """What unclean elections cost this node's copies, as far as readers may have seen it."""
         self._disk = disk
         self._transport = transport
         self._clock = clock
@@ -106,6 +113,7 @@ class Node:
         self._checkpoints = Checkpoints(effects, root, config, self._storage_error)
         self._lifecycle.on_registered = self._registered
         self._metadata.on_caught_up = self._lifecycle.soon
+        self._metadata.on_leaderless = self._lifecycle.leaderless
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
         effects.on_fetch = self._following.want
@@ -113,9 +121,13 @@ class Node:
         effects.on_alter = self._proposals.propose
         effects.on_offline = self._went_offline
         effects.on_broken_rule = self._broke_rule
+        effects.on_lost = self._lost
+        self._forwarding = Forwarding(effects, controller_address)
         self._requests: dict[type, Callable[[Request], None]] = {
             ListOffsetsRequest: self._list_offsets,
             OffsetForLeaderEpochRequest: self._offset_for_leader_epoch,
+            InitProducerIdRequest: self._forwarding.forward,
+            DeleteRecordsRequest: DeletionService(effects, self._hosted, standing).delete,
             **AdminService(effects, standing, root.cluster_id).handlers,
         }
         self._lifecycle.start()
@@ -224,6 +236,8 @@ class Node:
             self._proposals.answered(message, body)  # type: ignore[arg-type]
         elif kind is BrokerRegistrationResponse:
             self._lifecycle.registered(message, body)  # type: ignore[arg-type]
+        elif kind is InitProducerIdResponse:
+            self._forwarding.answered(message)
 
     def _list_offsets(self, message: Request) -> None:
         assert isinstance(message.body, ListOffsetsRequest)
@@ -249,6 +263,18 @@ class Node:
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
         self.broken_rules.append(effect)
+
+    def _lost(self, hosted: Hosted, effect: Lost) -> None:
+        name = hosted.topic_partition
+        _log.warning(
+            "node %d: %s: offsets %d to %d are lost by the unclean election of leader epoch %d",
+            self.node_id,
+            name,
+            effect.start,
+            effect.end - 1,
+            effect.leader_epoch,
+        )
+        self.losses.append((name, effect))
 
     def _went_offline(self, hosted: Hosted, error: Exception) -> None:
         """One copy can no longer be trusted to the disk, so none of this root can: leave the cluster until somebody opens it again."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyreplog.quorum.authority import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, AuthorityReply
 from pyreplog.quorum.controller import Controller
 from pyreplog.quorum.describe import describe_cluster, describe_configs, describe_topics, metadata
-from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, change_record, settle, settle_uncleanly
+from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, UncleanElection, change_record, settle, settle_uncleanly
 from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage, effective_min_isr
 from pyreplog.quorum.placement import place
 from pyreplog.quorum.state import STATE_FILE, ControllerState, decode, encode, load, store
@@ -30,6 +30,7 @@ __all__ = [
     "ReplicaEnd",
     "Settlement",
     "TopicImage",
+    "UncleanElection",
     "change_record",
     "decode",
     "describe_cluster",

@@ -25,7 +25,8 @@ from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.quorum import describe
-from pyreplog.quorum.controller import Controller
+from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
+from pyreplog.quorum.election import UncleanElection
 from pyreplog.quorum.image import MetadataImage
 from pyreplog.quorum.state import ControllerState, decode, encode, load, store
 from pyreplog.quorum.topics import new_id
@@ -46,10 +47,14 @@ from pyreplog.wire import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeTopicPartitionsRequest,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ErrorCode,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     MetadataRecord,
     MetadataRequest,
     PartitionData,
@@ -106,6 +111,8 @@ class Authority:
         self._planned_ns: int | None = None
         self._last_ns = 0
         self._failure: StorageError | None = None
+        self._elections: list[tuple[Request, int]] = []
+        """Asked for, and until when (ns) to wait for the ends of live replicas."""
 
     @classmethod
     def open(cls, disk: Disk, folder: str, config: NodeConfig, random: Random, *, now_ns: int) -> Authority:
@@ -143,6 +150,7 @@ class Authority:
         deadline = self._controller.next_deadline_ns()
         if deadline is not None:
             times.append(deadline)
+        times.extend(until for _, until in self._elections)
         return min(times, default=None)
 
     def step(self, requests: Sequence[Request], now_ns: int) -> list[AuthorityReply]:
@@ -160,7 +168,8 @@ class Authority:
             if body is not None:
                 replies.append(AuthorityReply(request.source, request.correlation_id, body))
         self._controller.tick(now_ns)
-        replies = self._finish(requests, replies, now_ns)
+        elected = self._elect(replies, now_ns)
+        replies = self._finish([one for one in requests if type(one.body) is not ElectLeadersRequest] + elected, replies, now_ns)
         self._planned_ns = self.next_wake_ns
         self._last_ns = now_ns
         return replies
@@ -175,8 +184,20 @@ class Authority:
         self._controller.fence(broker_id, now_ns)
         return self._finish((), [], now_ns)
 
-    def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[bool, list[AuthorityReply]]:
-        """A person asks for the best log there is, whatever was lost. False where no replica is up, or somebody leads already."""
+    def _elect(self, replies: list[AuthorityReply], now_ns: int) -> list[Request]:
+        """Hold the elections that were asked for and need not wait any longer; their requests."""
+        held = []
+        for request, until in self._elections:
+            assert isinstance(request.body, ElectLeadersRequest)
+            if until <= now_ns or self._controller.ends_are_known(request.body):
+                replies.append(AuthorityReply(request.source, request.correlation_id, self._controller.elect_leaders(request.body)))
+                held.append(request)
+        self._elections = [entry for entry in self._elections if entry[0] not in held]
+        return held
+
+    def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[UncleanElection | None, list[AuthorityReply]]:
+        """A person asks for the best log there is, whatever is lost, now (an ElectLeaders request waits a moment for what the live replicas
+        have to say). None where no replica is up, or somebody leads already."""
         self._check()
         done = self._controller.elect_uncleanly(topic, partition)
         return done, self._finish((), [], now_ns)
@@ -189,6 +210,13 @@ class Authority:
         if isinstance(body, FetchRequest):
             self._park(request, body, now_ns)
             return None
+        if isinstance(body, ElectLeadersRequest):
+            self._elections.append((request, now_ns + ELECTION_WAIT_MS * _MS))
+            return None
+        if isinstance(body, InitProducerIdRequest):
+            if body.transactional_id is not None:
+                return InitProducerIdResponse(ErrorCode.INVALID_REQUEST)
+            return InitProducerIdResponse(producer_id=controller.init_producer_id())
         if isinstance(body, BrokerHeartbeatRequest):
             return controller.heartbeat(body, now_ns)
         if isinstance(body, AlterPartitionRequest):
@@ -295,6 +323,10 @@ def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:
         return BrokerRegistrationResponse(code)
     if isinstance(body, CreateTopicsRequest):
         return CreateTopicsResponse([CreatableTopicResult(topic.name, error_code=code, error_message=str(error)) for topic in body.topics])
+    if isinstance(body, ElectLeadersRequest):
+        return ElectLeadersResponse(error_code=code)
+    if isinstance(body, InitProducerIdRequest):
+        return InitProducerIdResponse(code)
     if isinstance(body, DeleteTopicsRequest):
         return DeleteTopicsResponse(
             [DeletableTopicResult(topic.name, topic.topic_id, error_code=code, error_message=str(error)) for topic in body.topics]
@@ -332,7 +364,7 @@ class AuthorityEndpoint:
         """A node was killed."""
         self.send(self.authority.fence(broker_id, self._clock.monotonic_ns()))
 
-    def elect_uncleanly(self, topic: str, partition: int) -> bool:
+    def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
         """See :meth:`Authority.elect_uncleanly`."""
         done, replies = self.authority.elect_uncleanly(topic, partition, self._clock.monotonic_ns())
         self.send(replies)

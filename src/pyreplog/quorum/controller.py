@@ -15,11 +15,13 @@ from typing import Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.ports import Random
-from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, change_record, settle, settle_uncleanly
+from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, UncleanElection, change_record, settle, settle_uncleanly
 from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, effective_min_isr
 from pyreplog.quorum.topics import create_topic
 from pyreplog.wire import (
+    ELECT_UNCLEAN,
     NO_LEADER,
+    PRODUCER_ID_BLOCK,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -37,8 +39,13 @@ from pyreplog.wire import (
     DeletableTopicResult,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersResult,
     ErrorCode,
     MetadataRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
 )
@@ -81,6 +88,10 @@ class Controller:
     _waiting: dict[PartitionKey, int] = field(default_factory=dict)
     """Elections that wait for better candidates, and until when (ns)."""
     _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
+    _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
+    """Since which offset nobody leads. Soft: only reports made later say how far a live replica reaches."""
+    _producer_id: int = 1 << 62
+    """The next to hand out: beyond the written block, so that a new controller begins a new one."""
 
     # -------------------------------------------------------------------------------------------------------------------- the outside
 
@@ -211,6 +222,7 @@ class Controller:
         session.contact_ns = now_ns
         session.alive = True
         session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
+        self._note_ends(request)
         caught_up = request.current_metadata_offset >= broker.epoch
         stop = False
         if broker.fenced:
@@ -229,6 +241,13 @@ class Controller:
         if stop:
             self.fence(broker.broker_id, now_ns)
         return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=self.image.brokers[broker.broker_id].fenced, should_shut_down=stop)
+
+    def _note_ends(self, request: BrokerHeartbeatRequest) -> None:
+        ends = self._ends.setdefault(request.broker_id, {})
+        for end in request.partition_ends:
+            key = (end.topic_id, end.partition)
+            if request.current_metadata_offset >= self._leaderless.get(key, -1):
+                ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
 
     def fence(self, broker_id: int, now_ns: int) -> None:
         """That incarnation is dead or done: it serves nothing any more, and only a new registration brings the broker back."""
@@ -331,19 +350,83 @@ class Controller:
                 return ErrorCode.INELIGIBLE_REPLICA
         return ErrorCode.NONE
 
-    def elect_uncleanly(self, topic: str, partition: int) -> bool:
-        """A person asks for the best log there is, whatever was lost. False where no replica is up or somebody leads."""
-        topic_id = self.image.topic_ids.get(topic, "")
-        before = self.image.partition((topic_id, partition))
+    def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:
+        """A person asks for the best log there is, whatever is lost. None where no replica is up or somebody leads."""
+        key = (self.image.topic_ids.get(topic, ""), partition)
+        before = self.image.partition(key)
         if before is None or before.leader != NO_LEADER:
-            return False
-        key = (topic_id, partition)
+            return None
         ends = {member: self._ends.get(member, {}).get(key, MISSING) for member in before.replicas}
         after = settle_uncleanly(before, ends, self._active)
         if after is None:
-            return False
+            return None
         self._change(key, before, after)
+        start = ends[after.leader].end_offset
+        end = max((ends[member].end_offset for member in before.replicas if not self._active(member)), default=-1)
+        return UncleanElection(after.leader, before.leader_epoch + 1, start, end if end > start else -1)
+
+    def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Preferred leaders where they are in sync; unclean ones where nobody leads, each with what it cost."""
+        results = []
+        for name, numbers in self._to_elect(request).items():
+            parts = []
+            for number in numbers:
+                key = (self.image.topic_ids.get(name, ""), number)
+                code, about = (
+                    self._elect_unclean(name, key) if request.election_type == ELECT_UNCLEAN else (self._elect_preferred(key), None)
+                )
+                parts.append(ElectLeadersPartitionResult(number, code, about))
+            results.append(ElectLeadersResult(name, parts))
+        return ElectLeadersResponse(results)
+
+    def _to_elect(self, request: ElectLeadersRequest) -> dict[str, list[int]]:
+        if request.topic_partitions is None:
+            return {topic.name: list(topic.partitions) for topic in self.image.topics.values()}
+        return {topic.topic: list(topic.partitions) for topic in request.topic_partitions}
+
+    def _elect_unclean(self, name: str, key: PartitionKey) -> tuple[ErrorCode, str | None]:
+        partition = self.image.partition(key)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+        if partition.leader != NO_LEADER:
+            return ErrorCode.ELECTION_NOT_NEEDED, None
+        done = self.elect_uncleanly(name, key[1])
+        return (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, None) if done is None else (ErrorCode.NONE, str(done))
+
+    def _elect_preferred(self, key: PartitionKey) -> ErrorCode:
+        partition = self.image.partition(key)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        preferred = partition.replicas[0]
+        if partition.leader == preferred:
+            return ErrorCode.ELECTION_NOT_NEEDED
+        if partition.leader == NO_LEADER or preferred not in partition.isr or not self._active(preferred):
+            return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        self._change(key, partition, Settlement(partition.isr, partition.elr, preferred))
+        return ErrorCode.NONE
+
+    def ends_are_known(self, request: ElectLeadersRequest) -> bool:
+        """Whether every live replica of the leaderless partitions that ``request`` names has said how far it reaches."""
+        if request.election_type != ELECT_UNCLEAN:
+            return True
+        for name, numbers in self._to_elect(request).items():
+            for number in numbers:
+                key = (self.image.topic_ids.get(name, ""), number)
+                partition = self.image.partition(key)
+                if partition is None or partition.leader != NO_LEADER:
+                    continue
+                if any(self._active(member) and key not in self._ends.get(member, {}) for member in partition.replicas):
+                    return False
         return True
+
+    def init_producer_id(self) -> int:
+        """A producer id that nobody had before. Written down in blocks."""
+        if self._producer_id >= self.image.next_producer_id:
+            self._producer_id = self.image.next_producer_id
+            self._write(ProducerIdsRecord(-1, -1, self._producer_id + PRODUCER_ID_BLOCK))
+        found = self._producer_id
+        self._producer_id += 1
+        return found
 
     def _settle(self, key: PartitionKey, now_ns: int, *, without: int = -1, lost: int = -1, patient: bool = True) -> None:
         """Bring a partition to its next state: without a member of the in-sync set, or one that lost records; keep or elect its leader."""
@@ -373,7 +456,14 @@ class Controller:
         record = change_record(key, before, after)
         if record is not None:
             self._write(record)
+        if after.leader == NO_LEADER and before.leader != NO_LEADER:
+            self._leaderless[key] = self.image.offset
+            for member in before.replicas:
+                session = self._sessions.get(member)
+                if session is not None and session.registered:
+                    self._ends.get(member, {}).pop(key, None)  # it went on since
         if after.leader != NO_LEADER:
+            self._leaderless.pop(key, None)
             self._waiting.pop(key, None)
         suspects = self.suspects.get(key)
         if suspects is not None:

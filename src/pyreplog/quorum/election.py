@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pyreplog.quorum.image import PartitionImage, PartitionKey
 from pyreplog.wire import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
 
-__all__ = ["MISSING", "ReplicaEnd", "Settlement", "change_record", "settle", "settle_uncleanly"]
+__all__ = ["MISSING", "ReplicaEnd", "Settlement", "UncleanElection", "change_record", "settle", "settle_uncleanly"]
 
 
 class ReplicaEnd(NamedTuple):
@@ -45,6 +45,23 @@ class Settlement(NamedTuple):
     cleared: tuple[int, ...] = ()
     recovering: bool = False
     recovered: bool = False
+
+
+class UncleanElection(NamedTuple):
+    """What somebody asked for and got: ``leader`` leads in ``leader_epoch``, and acknowledged records may be lost from offset ``start`` on.
+
+    ``end``: how far those that are away are known to have reached (exclusive); -1 where nobody who is away is known to have reached
+    further than ``start``. Each copy that comes back says what it has to give up (:attr:`pyreplog.node.Node.losses`).
+    """
+
+    leader: int
+    leader_epoch: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        lost = f"offsets {self.start} to {self.end - 1} are lost" if self.end >= 0 else f"what was at offset {self.start} and above is lost"
+        return f"node {self.leader} leads in epoch {self.leader_epoch}; {lost}"
 
 
 def settle(

@@ -21,6 +21,7 @@ from pyreplog.wire import (
     MetadataRecord,
     PartitionChangeRecord,
     PartitionRecord,
+    ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
     TopicRecord,
@@ -62,6 +63,8 @@ class PartitionImage(NamedTuple):
     partition_epoch: int
     recovering: bool
     """A leader was elected uncleanly and has not said yet that it recovered."""
+    unclean_epoch: int = -1
+    """The latest leader epoch that began with an unclean election; -1: none did. Below it a replica may hold what its leader has lost."""
 
 
 class TopicImage:
@@ -85,7 +88,7 @@ def effective_min_isr(topic: TopicImage, partition: PartitionImage) -> int:
 class MetadataImage:
     """Brokers, topics and partitions as of ``offset``, the last record applied (-1: none yet). One owner at a time."""
 
-    __slots__ = ("brokers", "offset", "topic_ids", "topics")
+    __slots__ = ("brokers", "next_producer_id", "offset", "topic_ids", "topics")
 
     def __init__(self) -> None:
         self.offset = -1
@@ -94,6 +97,8 @@ class MetadataImage:
         """By topic id, in order of creation."""
         self.topic_ids: dict[str, str] = {}
         """Name -> topic id."""
+        self.next_producer_id = 0
+        """No producer id from here on was handed out."""
 
     # ------------------------------------------------------------------------------------------------------------------------- reading
 
@@ -135,6 +140,8 @@ class MetadataImage:
                 del self.topic_ids[topic.name]
         elif isinstance(record, UnregisterBrokerRecord):
             self.brokers.pop(record.broker_id, None)
+        elif isinstance(record, ProducerIdsRecord):
+            self.next_producer_id = record.next_producer_id
         # What is left (feature levels) says nothing about brokers, topics and partitions.
         self.offset = offset
 
@@ -151,6 +158,7 @@ class MetadataImage:
             record.leader_epoch,
             record.partition_epoch,
             record.leader_recovery_state == 1,
+            record.unclean_leader_epoch,
         )
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
@@ -168,6 +176,7 @@ class MetadataImage:
             before.leader_epoch + 1 if elected else before.leader_epoch,
             before.partition_epoch + 1,
             before.recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
+            before.leader_epoch + 1 if elected and record.leader_recovery_state == 1 else before.unclean_epoch,
         )
 
     def _register(self, record: RegisterBrokerRecord) -> None:
@@ -219,6 +228,8 @@ class MetadataImage:
             )
             for broker in self.brokers.values()
         ]
+        if self.next_producer_id:
+            found.append(ProducerIdsRecord(-1, -1, self.next_producer_id))
         for topic in self.topics.values():
             found.append(TopicRecord(topic.name, topic.topic_id))
             found.extend(ConfigRecord(RESOURCE_TOPIC, topic.name, key, value) for key, value in topic.config.items())
@@ -234,6 +245,7 @@ class MetadataImage:
                     partition_epoch=partition.partition_epoch,
                     eligible_leader_replicas=partition.elr,
                     last_known_elr=partition.last_known_elr,
+                    unclean_leader_epoch=partition.unclean_epoch,
                 )
                 for number, partition in topic.partitions.items()
             )

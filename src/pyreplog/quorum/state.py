@@ -3,7 +3,7 @@
 One line that says what it is, then one line of JSON::
 
     pyreplog-controller 1 <CRC-32C of the second line, 8 hex digits>\\n
-    {"cluster_id": ..., "offset": ..., "brokers": [...], "topics": [...], "suspects": [...]}\\n
+    {"cluster_id": ..., "offset": ..., "next_producer_id": ..., "brokers": [...], "topics": [...], "suspects": [...]}\\n
 
 On disk: the layout of version 1 never changes. It is replaced whole: written beside, synced, renamed, and the folder synced, so that a
 crash at any moment leaves the old one or the new one. A damaged one is reported, never taken for an empty one.
@@ -43,6 +43,7 @@ def encode(state: ControllerState) -> bytes:
     body = {
         "cluster_id": state.cluster_id,
         "offset": image.offset,
+        "next_producer_id": image.next_producer_id,
         "brokers": [list(broker) for broker in image.brokers.values()],
         "topics": [
             {
@@ -79,6 +80,7 @@ def decode(data: bytes, file: str) -> ControllerState:
 def _state(body: dict[str, Any]) -> ControllerState:
     image = MetadataImage()
     image.offset = body["offset"]
+    image.next_producer_id = body.get("next_producer_id", 0)
     for row in body["brokers"]:
         broker = BrokerImage(*row)
         image.brokers[broker.broker_id] = broker._replace(log_dirs=tuple(broker.log_dirs))

@@ -27,6 +27,7 @@ from pyreplog.wire import (
     READ_UNCOMMITTED,
     AlterPartitionData,
     AlterPartitionResult,
+    DeleteRecordsPartitionResult,
     FetchPartition,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -44,12 +45,14 @@ __all__ = [
     "BrokersApplied",
     "CancelFetch",
     "ConsumerFetch",
+    "DeleteRecords",
     "Effect",
     "Event",
     "Fetch",
     "FetchAnswered",
     "FollowerFetch",
     "ListOffsets",
+    "Lost",
     "MetadataApplied",
     "OffsetForLeaderEpoch",
     "Offline",
@@ -85,7 +88,7 @@ class MetadataApplied:
     means this incarnation: an incomplete replica then becomes complete (the mark is fsynced inside the step). A replay (same leader epoch
     and a partition epoch not above the known one) is harmless: it changes nothing about the in-sync set. ``replicas`` includes the adding
     ones. ``leader`` -1: none now. ``brokers`` is every registered broker of the same picture; the mapping is not changed afterwards but
-    replaced.
+    replaced. ``unclean_epoch``: the latest leader epoch that began with an unclean election, -1 where none did.
     """
 
     offset: int
@@ -96,6 +99,7 @@ class MetadataApplied:
     isr: Sequence[int]
     brokers: Mapping[int, BrokerStatus]
     leader_recovery_state: int = 0
+    unclean_epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -135,9 +139,12 @@ class Produce:
 
 @dataclass(slots=True)
 class ConsumerFetch:
-    """A reader's fetch: up to the high watermark. Answered by one ``Reply`` with a :class:`PartitionData`: at once when there are bytes, an
-    error, ``max_wait_ms`` <= 0 or ``min_bytes`` <= 0; else when the high watermark passes the offset, when the role changes, or (empty)
-    after ``max_wait_ms``. ``min_bytes`` above 1 counts as 1."""
+    """A reader's fetch: up to the high watermark. Answered by one ``Reply`` with a :class:`PartitionData`: at once when there are
+    ``min_bytes`` bytes (or as many as one answer may have, or all up to where a segment ends), an error, a divergence, or ``max_wait_ms``
+    <= 0; else when the high watermark brings them, when the role changes, or after ``max_wait_ms`` with what there is.
+
+    ``anywhere``: a follower in the in-sync set serves it, too, up to its own high watermark; above that it says OFFSET_NOT_AVAILABLE, which
+    means: ask the leader. Otherwise only the leader does."""
 
     source: Address
     correlation_id: int
@@ -145,6 +152,7 @@ class ConsumerFetch:
     max_wait_ms: int
     min_bytes: int = 1
     isolation_level: int = READ_UNCOMMITTED
+    anywhere: bool = False
 
 
 @dataclass(slots=True)
@@ -164,6 +172,17 @@ class ListOffsets:
     request: ListOffsetsPartition
     replica_id: int = -1
     isolation_level: int = READ_UNCOMMITTED
+
+
+@dataclass(slots=True)
+class DeleteRecords:
+    """Delete what lies below ``offset`` (-1: below the high watermark). Answered by ``Reply`` with a :class:`DeleteRecordsPartitionResult`:
+    when the log of every live replica starts there, or with REQUEST_TIMED_OUT after ``timeout_ms``; it goes on all the same."""
+
+    source: Address
+    correlation_id: int
+    offset: int
+    timeout_ms: int
 
 
 @dataclass(slots=True)
@@ -254,6 +273,7 @@ Event = (
     | AlterPartitionAnswered
     | ListOffsets
     | OffsetForLeaderEpoch
+    | DeleteRecords
     | CancelFetch
     | SyncFailed
     | Stop
@@ -261,7 +281,7 @@ Event = (
 
 # -------------------------------------------------------------------------------------------------------------------------- effects
 
-Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse | OffsetForLeaderEpochResult
+Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse | OffsetForLeaderEpochResult | DeleteRecordsPartitionResult
 
 
 @dataclass(slots=True)
@@ -331,4 +351,14 @@ class BrokenRule:
     about: str
 
 
-Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule
+@dataclass(slots=True)
+class Lost:
+    """Records that readers may have seen are gone from here, offsets ``start`` to ``end`` (exclusive): somebody asked for the unclean
+    election of ``leader_epoch``, and its leader does not have them. The node logs it."""
+
+    start: int
+    end: int
+    leader_epoch: int
+
+
+Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
 from pyreplog.record import RecordBatch
-from pyreplog.replica.events import Fetch, FetchAnswered, StopFetching, Synced, Tick
+from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, StopFetching, Synced, Tick
+from pyreplog.replica.readers import Readers
 from pyreplog.replica.seat import FAR, Seat
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
 
@@ -47,6 +48,7 @@ class Follower(Seat):
         self.backoff_ns = 0
         self.marked_ns = 0
         self.max_bytes = machine.config.replica_fetch_max_bytes
+        self.readers = Readers(self)
 
     def take(self, now_ns: int) -> None:
         """Begin to fetch; a ``sync`` replica syncs first what is not yet (the machine does that at the end of every step)."""
@@ -54,6 +56,7 @@ class Follower(Seat):
 
     def leave(self, code: int) -> None:
         """Forget the leader."""
+        self.readers.leave(code)
         if self.asked is not None:
             self.asked = None
             self.machine.out.append(StopFetching())
@@ -92,14 +95,15 @@ class Follower(Seat):
         self.ask()
 
     def tick(self, event: Tick, now_ns: int) -> None:
-        """A pause is over."""
-        if self.retry_at == FAR:
-            return
+        """A pause, or a reader's wait, is over."""
+        if now_ns >= self.readers.expiry_ns:
+            self.readers.expire(now_ns)
         if now_ns >= self.retry_at:
             self.retry_at = FAR
             self.ask()
-        else:
-            self.machine.wake_by(self.retry_at)
+        soonest = min(self.retry_at, self.readers.expiry_ns)
+        if soonest < FAR:
+            self.machine.wake_by(soonest)
 
     def back_off(self, now_ns: int, *, longest: bool = False) -> None:
         """Pause before the next fetch: twice as long as the last time, up to a second. The first pauses are short, because most causes (the
@@ -146,6 +150,9 @@ class Follower(Seat):
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
                 begin = RecordBatch(parts[0]).base_offset
+                if begin < log.end_offset == log.start_offset <= data.log_start_offset:
+                    # The leader's log begins inside this batch, and this one is empty: begin where the batch does.
+                    log.truncate_fully(begin)
                 if begin != log.end_offset:
                     raise CorruptError(f"{log.topic_partition}: fetched from offset {log.end_offset}, got a batch at {begin}")
                 log.append_as_follower(parts)
@@ -164,6 +171,8 @@ class Follower(Seat):
         log = self.log
         high_watermark = min(self.leader_high_watermark, log.counted_end)
         if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
+            if self.readers.waiting:
+                self.readers.serve()
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
                 return
             self.marked_ns = now_ns
@@ -184,7 +193,9 @@ class Follower(Seat):
         """Cut the log and its epochs at ``target``, also where only epochs go; the high watermark comes down with it."""
         log = self.log
         target = max(target, log.start_offset)
-        if target < log.high_watermark:
+        if target < log.high_watermark and log.epochs.latest < self.machine.unclean_epoch:
+            self.machine.out.append(Lost(target, log.high_watermark, self.machine.unclean_epoch))
+        elif target < log.high_watermark:
             self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
         log.truncate_to(target)
         if log.high_watermark > log.end_offset:
@@ -210,3 +221,25 @@ class Follower(Seat):
             self.back_off(now_ns)
             return
         self.ask()
+
+    # ---------------------------------------------------------------------------------------------------------------- readers
+
+    def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
+        """Records below this replica's own high watermark (KIP-392), for who wants them from anywhere. Only while in sync: a replica that
+        is far behind would keep its readers there."""
+        request, log = event.request, self.log
+        code = self.epoch_error(request.current_leader_epoch)
+        if not code and (not event.anywhere or not self.machine.in_sync or log.incomplete):
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not code and request.fetch_offset < log.start_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        if not code and request.fetch_offset > log.high_watermark:
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
+        if code:
+            self.refuse_fetch(event, code)
+        else:
+            self.readers.fetch(event, now_ns)
+
+    def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
+        """The reader went away."""
+        self.readers.cancel(event.source, event.correlation_id)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ClusterError, CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.replica.events import (
     AlterPartition,
@@ -24,6 +25,7 @@ from pyreplog.replica.events import (
     BrokersApplied,
     CancelFetch,
     ConsumerFetch,
+    DeleteRecords,
     FollowerFetch,
     ListOffsets,
     MetadataApplied,
@@ -33,19 +35,21 @@ from pyreplog.replica.events import (
     Synced,
     Tick,
 )
-from pyreplog.replica.progress import ParkedReader, Progress, Proposal, Waiter
+from pyreplog.replica.progress import Deletion, Progress, Proposal, Waiter
+from pyreplog.replica.readers import Readers, read_code
 from pyreplog.replica.seat import FAR, Seat
 from pyreplog.wire import (
+    EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
     AlterPartitionData,
     BrokerState,
-    EpochEndOffset,
+    DeleteRecordsPartitionResult,
     ErrorCode,
-    FetchPartition,
     ListOffsetsPartitionResponse,
     OffsetForLeaderEpochResult,
-    PartitionData,
     PartitionProduceResponse,
 )
 
@@ -96,7 +100,9 @@ class Leader(Seat):
         """Appends with acks=all, by rising offset."""
         self.flush_waiters: deque[Waiter] = deque()
         """Appends with acks=1 of a ``sync`` log, by rising offset."""
-        self.readers: dict[tuple[str, int], ParkedReader] = {}
+        self.readers = Readers(self)
+        self.deletions: list[Deletion] = []
+        """Deletions that not every live replica has made yet."""
         self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
         # Moments of the next: end of a waiter or reader, push of the high watermark, look for laggards.
         self.expiry_at = FAR
@@ -127,6 +133,7 @@ class Leader(Seat):
         else:
             self._set_committed(self.committed, keep_pending=True)
         self._look_for_joiners(now_ns)
+        self.deletions_made()
         self.advance(now_ns)
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
@@ -134,6 +141,7 @@ class Leader(Seat):
         for follower in self.remotes:
             follower.not_before_ns = now_ns
         self._look_for_joiners(now_ns)
+        self.deletions_made()
         self.advance(now_ns)
 
     def leave(self, code: int) -> None:
@@ -142,9 +150,10 @@ class Leader(Seat):
             self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self.flush_waiters.clear()
         self.waiters.clear()
-        for reader in self.readers.values():
-            self.refuse_fetch(reader.event, code)
-        self.readers.clear()
+        self.readers.leave(code)
+        for deletion in self.deletions:
+            self._deleted(deletion, code)
+        self.deletions = []
         for follower in self.remotes:
             if follower.parked is not None:
                 self.refuse_fetch(follower.parked, code)
@@ -235,8 +244,8 @@ class Leader(Seat):
         log.write_mark()
         if self.waiters:
             self.appends_acknowledged()
-        if self.readers:
-            self._serve_readers()
+        if self.readers.waiting:
+            self.readers.serve()
         if self.push_at == FAR and self.remotes:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             self.machine.wake_by(self.push_at)
@@ -271,7 +280,7 @@ class Leader(Seat):
         follower.parked = None
         records: LogSlice | None = None
         if request.last_fetched_epoch != machine.leader_epoch or offset > end or offset < log.start_offset:
-            refusal = self._diverging(request, end)
+            refusal = self.diverging(request, end)
             if refusal is not None:
                 self.reply(event, refusal)
                 return
@@ -279,47 +288,23 @@ class Leader(Seat):
             try:
                 records = log.read(offset, request.partition_max_bytes, end)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                self.refuse_fetch(event, _read_code(error))
+                self.refuse_fetch(event, read_code(error))
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
+        if self.deletions:
+            self.deletions_made()
         if not follower.in_play and self.pending is None:
             self._propose_join(follower, now_ns)
         if log.high_watermark < end:
             self.advance(now_ns)
         if records is not None and records.size:
-            self.reply(event, self._data(records))
+            self.reply(event, self.data(records))
             return
         follower.parked = event
         follower.parked_ns = now_ns
-        if request.high_watermark < log.high_watermark and self.push_at == FAR:
+        if (request.high_watermark < log.high_watermark or request.log_start_offset < log.start_offset) and self.push_at == FAR:
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             machine.wake_by(self.push_at)
-
-    def _diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
-        """Rules 3-6 of 2.8: an error or a divergence instead of records, or None where the follower's log is a prefix of ours.
-
-        OFFSET_OUT_OF_RANGE tells in ``log_start_offset`` where this log starts and in ``diverging_epoch`` its latest epoch and end, so that
-        the follower need not ask again.
-        """
-        log, offset, asked = self.log, request.fetch_offset, request.last_fetched_epoch
-        epoch, epoch_end = self.end_of_epoch(asked) if asked >= 0 else (asked, end)
-        high_watermark = log.high_watermark
-        answer = PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset)
-        if (asked >= 0 and epoch_end < 0) or offset < log.start_offset:
-            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        elif asked >= 0 and (epoch < asked or epoch_end < offset):
-            answer.diverging_epoch = EpochEndOffset(epoch, epoch_end)
-            return answer
-        elif offset > end:
-            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        else:
-            return None
-        answer.diverging_epoch = EpochEndOffset(log.epochs.latest, end)
-        return answer
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """The greatest epoch of this log not above ``epoch``, and where it ends; (-1, -1) where undefined."""
-        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
 
     def _serve_parked(self) -> None:
         """New records: everyone who waited for them gets them, with one read for all who wait at the same place."""
@@ -332,26 +317,27 @@ class Leader(Seat):
             here = (request.fetch_offset, request.partition_max_bytes)
             if data is None or here != at:
                 try:
-                    data, at = self._data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)), here
+                    data, at = self.data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                    self.refuse_fetch(parked, _read_code(error))
+                    self.refuse_fetch(parked, read_code(error))
                     follower.parked = None
                     continue
             follower.parked = None
             self.machine.out.append(Reply(parked.source, parked.correlation_id, data))
 
     def _push_high_watermark(self, now_ns: int) -> None:
-        """Tell followers that have waited for a while and know less. Those that fetched just now are likely to get records soon."""
+        """Tell followers that have waited for a while and know less (of the log's start, too). Those that fetched just now are likely to
+        get records soon."""
         self.push_at = FAR
-        high_watermark = self.log.high_watermark
+        high_watermark, start = self.log.high_watermark, self.log.start_offset
         for follower in self.remotes:
             parked = follower.parked
-            if parked is None or parked.request.high_watermark >= high_watermark:
+            if parked is None or (parked.request.high_watermark >= high_watermark and parked.request.log_start_offset >= start):
                 continue
             due = follower.parked_ns + HIGH_WATERMARK_PUSH_NS
             if due <= now_ns:
                 follower.parked = None
-                self.reply(parked, self._data(None))
+                self.reply(parked, self.data(None))
             else:
                 self.push_at = min(self.push_at, due)
 
@@ -469,42 +455,19 @@ class Leader(Seat):
     # ----------------------------------------------------------------------------------------------------------------- readers
 
     def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Records below the high watermark, which is read once (2.11)."""
+        """Records below the high watermark."""
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
+        if not code and not log.start_offset <= request.fetch_offset <= log.end_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
         if code:
             self.refuse_fetch(event, code)
-            return
-        offset, high_watermark = request.fetch_offset, log.high_watermark
-        if not log.start_offset <= offset <= log.end_offset:
-            self.refuse_fetch(event, ErrorCode.OFFSET_OUT_OF_RANGE)
-            return
-        if request.last_fetched_epoch >= 0:
-            refusal = self._diverging(request, log.end_offset)
-            if refusal is not None:
-                self.reply(event, refusal)
-                return
-        if offset < high_watermark:
-            try:
-                records = log.read(offset, request.partition_max_bytes, high_watermark)
-            except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                self.refuse_fetch(event, _read_code(error))
-                return
-            if records.size:
-                self.reply(event, self._data(records))
-                return
-        if event.max_wait_ms <= 0 or event.min_bytes <= 0:
-            self.reply(event, self._data(None))
-            return
-        deadline = now_ns + event.max_wait_ms * 1_000_000
-        self.readers[event.source, event.correlation_id] = ParkedReader(event, deadline)
-        if deadline < self.expiry_at:
-            self.expiry_at = deadline
-            self.machine.wake_by(deadline)
+        else:
+            self.readers.fetch(event, now_ns)
 
     def cancel_fetch(self, event: CancelFetch, now_ns: int) -> None:
         """The reader went away."""
-        self.readers.pop((event.source, event.correlation_id), None)
+        self.readers.cancel(event.source, event.correlation_id)
 
     def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
         """An offset by time. While the high watermark is below the start of this epoch the end is not known to readers (KIP-207)."""
@@ -514,7 +477,7 @@ class Leader(Seat):
         unknown = event.replica_id < 0 and end < self.start_of_epoch
         if answer.error_code:
             pass
-        elif request.timestamp == EARLIEST_TIMESTAMP:
+        elif request.timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             answer.offset = log.start_offset
             answer.leader_epoch = log.epochs.epoch_for_offset(log.start_offset)
         elif request.timestamp == LATEST_TIMESTAMP:
@@ -523,8 +486,12 @@ class Leader(Seat):
             else:
                 answer.offset = end
                 answer.leader_epoch = self.machine.leader_epoch
+        elif request.timestamp == LATEST_TIERED_TIMESTAMP:
+            pass  # nothing is stored elsewhere
+        elif request.timestamp == MAX_TIMESTAMP and not unknown:
+            self._find_greatest(answer, end)
         elif request.timestamp < 0:
-            answer.error_code = ErrorCode.INVALID_REQUEST
+            answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE if request.timestamp == MAX_TIMESTAMP else ErrorCode.INVALID_REQUEST
         else:
             self._find_timestamp(answer, request.timestamp, end, unknown=unknown)
         self.reply(event, answer)
@@ -541,6 +508,26 @@ class Leader(Seat):
         elif unknown:
             answer.error_code = ErrorCode.OFFSET_NOT_AVAILABLE
 
+    def _find_greatest(self, answer: ListOffsetsPartitionResponse, end: int) -> None:
+        """The first record with the greatest timestamp below ``end``: whether any is at or after a time can be asked, so it is halved."""
+        probe, low, high, step = 0, 0, INT64_MAX, 1
+        try:
+            while low <= high:
+                found = self.log.find_timestamp(probe, end)
+                if found is None:
+                    if answer.offset < 0:
+                        return  # no records
+                    high = probe - 1
+                else:
+                    answer.offset, answer.timestamp = found
+                    low = found[1] + 1
+                    step *= 2
+                probe = (low + high + 1) // 2 if high < INT64_MAX else min(low + step - 2, INT64_MAX)
+        except (CorruptError, StorageError):
+            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            return
+        answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)
+
     def offset_for_leader_epoch(self, event: OffsetForLeaderEpoch, now_ns: int) -> None:
         """Where an epoch ends in this log."""
         request = event.request
@@ -548,22 +535,52 @@ class Leader(Seat):
         epoch, end = (-1, -1) if code else self.end_of_epoch(request.leader_epoch)
         self.reply(event, OffsetForLeaderEpochResult(request.partition, code, epoch, end))
 
-    def _serve_readers(self) -> None:
-        """The high watermark moved: answer those who waited below it."""
-        high_watermark, log = self.log.high_watermark, self.log
-        for key, reader in list(self.readers.items()):
-            request = reader.event.request
-            if request.fetch_offset >= high_watermark:
-                continue
-            try:
-                records = log.read(request.fetch_offset, request.partition_max_bytes, high_watermark)
-            except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                self.refuse_fetch(reader.event, _read_code(error))
+    # ---------------------------------------------------------------------------------------------------------------- deletion
+
+    def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
+        """Move the log start offset up, never above the high watermark, and tell the followers at once (2.12)."""
+        log, machine = self.log, self.machine
+        offset = log.high_watermark if event.offset == -1 else event.offset
+        if not 0 <= offset <= log.high_watermark:
+            self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.OFFSET_OUT_OF_RANGE))
+            return
+        if offset > log.start_offset:
+            log.increment_start_offset(offset)
+            for follower in self.remotes:
+                if follower.parked is not None:
+                    parked, follower.parked = follower.parked, None
+                    self.reply(parked, self.data(None))
+        deadline = now_ns + event.timeout_ms * 1_000_000
+        self.deletions.append(Deletion(offset, event.source, event.correlation_id, deadline))
+        if deadline < self.expiry_at:
+            self.expiry_at = deadline
+            machine.wake_by(deadline)
+        self.deletions_made()
+
+    def low_watermark(self) -> int:
+        """The lowest log start offset among the live replicas: nothing below it can be read anywhere. -1 while one has not said its own."""
+        low = self.log.start_offset
+        for follower in self.remotes:
+            status = self.machine.brokers.get(follower.broker_id)
+            if status is not None and status.eligible and follower.start_offset < low:
+                low = follower.start_offset
+        return low
+
+    def deletions_made(self) -> None:
+        """Answer the deletions that every live replica has made."""
+        if not self.deletions:
+            return
+        low, kept = self.low_watermark(), []
+        for deletion in self.deletions:
+            if deletion.offset <= low:
+                self._deleted(deletion, 0)
             else:
-                if not records.size:
-                    continue
-                self.reply(reader.event, self._data(records))
-            del self.readers[key]
+                kept.append(deletion)
+        self.deletions = kept
+
+    def _deleted(self, deletion: Deletion, code: int) -> None:
+        result = DeleteRecordsPartitionResult(self.machine.partition, -1 if code else self.low_watermark(), code)
+        self.machine.out.append(Reply(deletion.source, deletion.correlation_id, result))
 
     # -------------------------------------------------------------------------------------------------------------------- time
 
@@ -572,6 +589,8 @@ class Leader(Seat):
         pending = self.pending
         if now_ns >= self.expiry_at:
             self._expire(now_ns)
+        if now_ns >= self.readers.expiry_ns:
+            self.readers.expire(now_ns)
         if now_ns >= self.push_at:
             self._push_high_watermark(now_ns)
         if now_ns >= self.shrink_at:
@@ -579,12 +598,12 @@ class Leader(Seat):
         if pending is not None and now_ns >= pending.resend_ns:
             pending.resend_ns = FAR
             self.machine.out.append(AlterPartition(pending.token, pending.data))
-        soonest = min(self.expiry_at, self.push_at, self.shrink_at, FAR if pending is None else pending.resend_ns)
+        soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, FAR if pending is None else pending.resend_ns)
         if soonest < FAR:
             self.machine.wake_by(soonest)
 
     def _expire(self, now_ns: int) -> None:
-        """Answer whose time is up: appends with REQUEST_TIMED_OUT (they may yet be committed), readers with nothing."""
+        """Answer whose time is up with REQUEST_TIMED_OUT: appends may yet be committed, deletions go on."""
         soonest = FAR
         for name in ("waiters", "flush_waiters"):
             kept: deque[Waiter] = deque()
@@ -595,20 +614,17 @@ class Leader(Seat):
                     kept.append(waiter)
                     soonest = min(soonest, waiter.deadline_ns)
             setattr(self, name, kept)
-        for key, reader in list(self.readers.items()):
-            if reader.deadline_ns <= now_ns:
-                self.reply(reader.event, self._data(None))
-                del self.readers[key]
+        kept_deletions = []
+        for deletion in self.deletions:
+            if deletion.deadline_ns <= now_ns:
+                self._deleted(deletion, ErrorCode.REQUEST_TIMED_OUT)
             else:
-                soonest = min(soonest, reader.deadline_ns)
+                kept_deletions.append(deletion)
+                soonest = min(soonest, deletion.deadline_ns)
+        self.deletions = kept_deletions
         self.expiry_at = soonest
 
     # -------------------------------------------------------------------------------------------------------------------- help
-
-    def _data(self, records: LogSlice | None) -> PartitionData:
-        log = self.log
-        high_watermark = log.high_watermark
-        return PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records)
 
     def _appended(self, event: Produce, base_offset: int, append_time: int) -> None:
         self.reply(event, PartitionProduceResponse(self.machine.partition, 0, base_offset, append_time, self.log.start_offset))
@@ -626,7 +642,3 @@ def _append_code(error: ClusterError | CorruptError | ClosedError) -> int:
     if isinstance(error, ClusterError):
         return error.code
     return ErrorCode.CORRUPT_MESSAGE if isinstance(error, CorruptError) else ErrorCode.KAFKA_STORAGE_ERROR
-
-
-def _read_code(error: Exception) -> int:
-    return ErrorCode.OFFSET_OUT_OF_RANGE if isinstance(error, OffsetOutOfRangeError) else ErrorCode.KAFKA_STORAGE_ERROR

@@ -9,9 +9,9 @@ from pyreplog.wire import AlterPartitionData
 
 if TYPE_CHECKING:
     from pyreplog.ports import Address
-    from pyreplog.replica.events import ConsumerFetch, FollowerFetch
+    from pyreplog.replica.events import FollowerFetch
 
-__all__ = ["ParkedReader", "Progress", "Proposal", "Waiter"]
+__all__ = ["Deletion", "Progress", "Proposal", "Waiter"]
 
 
 class Progress:
@@ -78,13 +78,15 @@ class Waiter:
         self.append_time = append_time
 
 
-class ParkedReader:
-    """A consumer's fetch that waits for the high watermark."""
+class Deletion:
+    """A deletion below ``offset`` that not every live replica has made yet."""
 
-    __slots__ = ("deadline_ns", "event")
+    __slots__ = ("correlation_id", "deadline_ns", "offset", "source")
 
-    def __init__(self, event: ConsumerFetch, deadline_ns: int) -> None:
-        self.event = event
+    def __init__(self, offset: int, source: Address, correlation_id: int, deadline_ns: int) -> None:
+        self.offset = offset
+        self.source = source
+        self.correlation_id = correlation_id
         self.deadline_ns = deadline_ns
 
 

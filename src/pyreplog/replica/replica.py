@@ -32,6 +32,7 @@ from pyreplog.replica.events import (
     BrokerStatus,
     CancelFetch,
     ConsumerFetch,
+    DeleteRecords,
     Effect,
     Event,
     FetchAnswered,
@@ -75,6 +76,7 @@ _BY_ROLE: Final[dict[type, str]] = {
     CancelFetch: "cancel_fetch",
     ListOffsets: "list_offsets",
     OffsetForLeaderEpoch: "offset_for_leader_epoch",
+    DeleteRecords: "delete_records",
     AlterPartitionAnswered: "alter_partition_answered",
 }
 
@@ -102,6 +104,10 @@ class Replica:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.replicas: Sequence[int] = ()
+        self.in_sync = False
+        """Whether the newest metadata has this broker in the in-sync set."""
+        self.unclean_epoch = -1
+        """The latest leader epoch that began with an unclean election; -1: none."""
         self.brokers: Mapping[int, BrokerStatus] = {}
         # What is outstanding.
         self.out: list[Effect] = []
@@ -188,6 +194,8 @@ class Replica:
         self.leader_epoch = event.leader_epoch
         self.partition_epoch = event.partition_epoch
         self.replicas = event.replicas
+        self.in_sync = self.broker_id in event.isr
+        self.unclean_epoch = event.unclean_epoch
         if event.leader == self.broker_id:
             if isinstance(self.seat, Leader) and not grew:
                 self.seat.registered(event, now_ns, newer=newer)

@@ -9,6 +9,7 @@ from pyreplog.replica.events import (
     BrokersApplied,
     CancelFetch,
     ConsumerFetch,
+    DeleteRecords,
     FetchAnswered,
     FollowerFetch,
     ListOffsets,
@@ -20,7 +21,10 @@ from pyreplog.replica.events import (
 )
 from pyreplog.wire import (
     NO_ERROR,
+    DeleteRecordsPartitionResult,
+    EpochEndOffset,
     ErrorCode,
+    FetchPartition,
     LeaderIdAndEpoch,
     ListOffsetsPartitionResponse,
     OffsetForLeaderEpochResult,
@@ -29,6 +33,7 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
+    from pyreplog.log import LogSlice
     from pyreplog.replica.replica import Replica
 
 __all__ = ["FAR", "NEVER", "Offlined", "Seat"]
@@ -104,7 +109,43 @@ class Seat:
         code = self.refusal(request.current_leader_epoch)
         self.reply(event, OffsetForLeaderEpochResult(request.partition, code))
 
+    def delete_records(self, event: DeleteRecords, now_ns: int) -> None:
+        """Move the log start offset up."""
+        self.reply(event, DeleteRecordsPartitionResult(self.machine.partition, -1, self.refusal(-1)))
+
     # -- help
+
+    def diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
+        """Rules 3-6 of 2.8: an error or a divergence instead of records, or None where the asker's log is a prefix of ours.
+
+        OFFSET_OUT_OF_RANGE tells in ``log_start_offset`` where this log starts and in ``diverging_epoch`` its latest epoch and end, so that
+        a follower need not ask again.
+        """
+        log, offset, asked = self.log, request.fetch_offset, request.last_fetched_epoch
+        epoch, epoch_end = self.end_of_epoch(asked) if asked >= 0 else (asked, end)
+        high_watermark = log.high_watermark
+        answer = PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset)
+        if (asked >= 0 and epoch_end < 0) or offset < log.start_offset:
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        elif asked >= 0 and (epoch < asked or epoch_end < offset):
+            answer.diverging_epoch = EpochEndOffset(epoch, epoch_end)
+            return answer
+        elif offset > end:
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+        else:
+            return None
+        answer.diverging_epoch = EpochEndOffset(log.epochs.latest, end)
+        return answer
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """The greatest epoch of this log not above ``epoch``, and where it ends; (-1, -1) where undefined."""
+        return self.log.epochs.end_offset_for(epoch, self.log.end_offset)
+
+    def data(self, records: LogSlice | None) -> PartitionData:
+        """An answer with these records, and where the log stands now."""
+        log = self.log
+        high_watermark = log.high_watermark
+        return PartitionData(self.machine.partition, 0, high_watermark, high_watermark, log.start_offset, None, None, -1, records)
 
     def refusal(self, epoch: int) -> int:
         """Why this replica does not serve a request made under leader epoch ``epoch`` (-1: not said)."""

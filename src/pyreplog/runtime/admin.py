@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,14 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, cluster_error
 from pyreplog.log import check_topic
 from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.wire import NO_ERROR, DescribeConfigsResponse, DescribeTopicPartitionsResponse, DescribeTopicPartitionsTopic
+from pyreplog.wire import (
+    NO_ERROR,
+    DescribeConfigsResponse,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsTopic,
+    ElectLeadersResponse,
+    ErrorCode,
+)
 
 CONFIG_OF_TOPIC = 1
 """Kafka's number for a setting that was made on the topic."""
@@ -45,7 +52,7 @@ class TopicDescription:
 
 
 class Admin:
-    """Makes and describes topics. It is ``cluster.admin``."""
+    """Makes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], settle: Callable[[str], None], node_count: int) -> None:
         """Made by the cluster. ``settle`` waits until every node knows a new topic."""
@@ -89,6 +96,31 @@ class Admin:
             raise cluster_error(topic.error_code, repr(name))
         configs: DescribeConfigsResponse = self._answer(lambda: self._machine.describe_configs([name]))
         return _description(topic, configs)
+
+    def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the log start offsets now.
+
+        Raises ClusterError for an offset above the high watermark, RequestTimedOutError where a node is slow: it goes on then.
+        """
+        found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, offsets))
+        return found
+
+    def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
+        """Have the preferred leaders (the first replicas) lead again. ``unclean``: where nobody leads because nobody who is up is known to
+        have everything, let whoever reaches furthest lead all the same: **acknowledged records may be lost**, and the text says from
+        which offset on.
+
+        Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises ClusterError.
+        """
+        answer: ElectLeadersResponse = self._answer(lambda: self._machine.elect_leaders(topic, partitions, unclean=unclean))
+        elected: dict[int, str | None] = {}
+        for result in answer.replica_election_results:
+            for part in result.partition_result:
+                if part.error_code == NO_ERROR:
+                    elected[part.partition_id] = part.error_message
+                elif part.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                    raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
+        return elected
 
     def _answer(self, ask: Callable[[], Answer]) -> Any:
         with self._seat.lock:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyreplog.wire.schemas import NO_ID
 
 __all__ = [
+    "ELECT_PREFERRED",
+    "ELECT_UNCLEAN",
     "CreatableReplicaAssignment",
     "CreatableTopic",
     "CreatableTopicConfig",
@@ -31,6 +34,11 @@ __all__ = [
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "DescribeTopicPartitionsTopic",
+    "ElectLeadersPartitionResult",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
+    "ElectLeadersResult",
+    "ElectLeadersTopic",
     "MetadataRequest",
     "MetadataRequestTopic",
     "MetadataResponse",
@@ -340,4 +348,55 @@ class DescribeTopicPartitionsResponse:
     """Answers :class:`DescribeTopicPartitionsRequest`, all at once."""
 
     topics: Sequence[DescribeTopicPartitionsTopic]
+    throttle_time_ms: int = 0
+
+
+# ----------------------------------------------------------------------------------------------------------------- ElectLeaders (43), v0-2
+
+ELECT_PREFERRED: Final = 0
+"""``ElectLeadersRequest.election_type``: the first replica in the list, where it is in sync."""
+ELECT_UNCLEAN: Final = 1
+"""``ElectLeadersRequest.election_type``: where nobody leads, the live replica that reaches furthest, whatever is lost."""
+
+
+@dataclass(slots=True)
+class ElectLeadersTopic:
+    """Kafka's ``TopicPartitions`` of this message."""
+
+    topic: str
+    partitions: Sequence[int]
+
+
+@dataclass(slots=True)
+class ElectLeadersRequest:
+    """Have leaders elected. ``topic_partitions`` None: all partitions."""
+
+    election_type: int
+    topic_partitions: Sequence[ElectLeadersTopic] | None
+    timeout_ms: int = 60000
+
+
+@dataclass(slots=True)
+class ElectLeadersPartitionResult:
+    """Kafka's ``PartitionResult`` of this message. After an unclean election ``error_message`` states what was lost."""
+
+    partition_id: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class ElectLeadersResult:
+    """Kafka's ``ReplicaElectionResult``: one topic's part of the answer."""
+
+    topic: str
+    partition_result: Sequence[ElectLeadersPartitionResult]
+
+
+@dataclass(slots=True)
+class ElectLeadersResponse:
+    """Answers :class:`ElectLeadersRequest`."""
+
+    replica_election_results: Sequence[ElectLeadersResult] = ()
+    error_code: int = 0
     throttle_time_ms: int = 0

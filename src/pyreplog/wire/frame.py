@@ -23,6 +23,8 @@ from pyreplog.wire.admin_schemas import (
     DescribeConfigsResponse,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -37,8 +39,12 @@ from pyreplog.wire.peer_schemas import (
     UnregisterBrokerResponse,
 )
 from pyreplog.wire.schemas import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     FetchRequest,
     FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     OffsetForLeaderEpochRequest,
@@ -60,6 +66,9 @@ RequestBody = (
     | DescribeConfigsRequest
     | DescribeClusterRequest
     | DescribeTopicPartitionsRequest
+    | ElectLeadersRequest
+    | DeleteRecordsRequest
+    | InitProducerIdRequest
     | AlterPartitionRequest
     | BrokerRegistrationRequest
     | BrokerHeartbeatRequest
@@ -76,6 +85,9 @@ ResponseBody = (
     | DescribeConfigsResponse
     | DescribeClusterResponse
     | DescribeTopicPartitionsResponse
+    | ElectLeadersResponse
+    | DeleteRecordsResponse
+    | InitProducerIdResponse
     | AlterPartitionResponse
     | BrokerRegistrationResponse
     | BrokerHeartbeatResponse

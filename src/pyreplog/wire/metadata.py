@@ -15,6 +15,7 @@ __all__ = [
     "METADATA_TOPIC_ID",
     "NO_LEADER",
     "NO_LEADER_CHANGE",
+    "PRODUCER_ID_BLOCK",
     "RESOURCE_BROKER",
     "RESOURCE_TOPIC",
     "BrokerEndpoint",
@@ -25,6 +26,7 @@ __all__ = [
     "MetadataRecord",
     "PartitionChangeRecord",
     "PartitionRecord",
+    "ProducerIdsRecord",
     "RegisterBrokerRecord",
     "RemoveTopicRecord",
     "TopicRecord",
@@ -37,6 +39,8 @@ METADATA_TOPIC_ID: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 NO_LEADER: Final = -1
 NO_LEADER_CHANGE: Final = -2
 """``PartitionChangeRecord.leader``: the leader and its epoch stay."""
+PRODUCER_ID_BLOCK: Final = 1000
+"""Producer ids that one record hands out."""
 RESOURCE_TOPIC: Final = 2
 RESOURCE_BROKER: Final = 4
 
@@ -58,7 +62,8 @@ class RemoveTopicRecord:
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """A partition came to be, or is restated whole. Record type 3, version 2."""
+    """A partition came to be, or is restated whole. Record type 3, version 2. ``unclean_leader_epoch`` (ours): the latest leader epoch that
+    began with an unclean election, -1 where none did."""
 
     partition_id: int
     topic_id: str
@@ -73,6 +78,7 @@ class PartitionRecord:
     directories: Sequence[str] = ()
     eligible_leader_replicas: Sequence[int] | None = None
     last_known_elr: Sequence[int] | None = None
+    unclean_leader_epoch: int = -1
 
 
 @dataclass(slots=True)
@@ -159,6 +165,15 @@ class BrokerRegistrationChangeRecord:
 
 
 @dataclass(slots=True)
+class ProducerIdsRecord:
+    """A block of producer ids was handed out: the next one begins at ``next_producer_id``. Record type 15, version 0."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+@dataclass(slots=True)
 class UnregisterBrokerRecord:
     """A broker was taken out for good. Record type 1, version 0."""
 
@@ -175,5 +190,6 @@ MetadataRecord = (
     | FeatureLevelRecord
     | RegisterBrokerRecord
     | BrokerRegistrationChangeRecord
+    | ProducerIdsRecord
     | UnregisterBrokerRecord
 )

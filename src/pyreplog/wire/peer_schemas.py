@@ -163,7 +163,11 @@ class BrokerRegistrationResponse:
 
 @dataclass(slots=True)
 class BrokerHeartbeatRequest:
-    """``current_metadata_offset``: the last one applied."""
+    """``current_metadata_offset``: the last one applied.
+
+    ``partition_ends`` (ours): how far hosted partitions reach that have no leader, so that a person who asks for an unclean election gets
+    the best log there is.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -171,6 +175,7 @@ class BrokerHeartbeatRequest:
     want_fence: bool = False
     want_shut_down: bool = False
     offline_log_dirs: Sequence[str] = ()
+    partition_ends: Sequence[PartitionEnd] = ()
 
 
 @dataclass(slots=True)

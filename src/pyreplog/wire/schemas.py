@@ -26,7 +26,9 @@ from pyreplog.wire.metadata import MetadataRecord
 
 __all__ = [
     "CONSUMER_ID",
+    "EARLIEST_LOCAL_TIMESTAMP",
     "EARLIEST_TIMESTAMP",
+    "LATEST_TIERED_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "LOCAL_TAGS",
     "MAX_TIMESTAMP",
@@ -34,6 +36,12 @@ __all__ = [
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "BatchIndexAndErrorMessage",
+    "DeleteRecordsPartition",
+    "DeleteRecordsPartitionResult",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteRecordsTopic",
+    "DeleteRecordsTopicResult",
     "EpochEndOffset",
     "FetchPartition",
     "FetchRequest",
@@ -41,6 +49,8 @@ __all__ = [
     "FetchTopic",
     "FetchableTopicResponse",
     "ForgottenTopic",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
     "LeaderIdAndEpoch",
     "ListOffsetsPartition",
     "ListOffsetsPartitionResponse",
@@ -77,7 +87,11 @@ LATEST_TIMESTAMP: Final = -1
 EARLIEST_TIMESTAMP: Final = -2
 """``ListOffsetsPartition.timestamp``: the log start offset."""
 MAX_TIMESTAMP: Final = -3
-"""``ListOffsetsPartition.timestamp``: the record with the greatest timestamp. Not served yet."""
+"""``ListOffsetsPartition.timestamp``: the record with the greatest timestamp; of several with it, the first."""
+EARLIEST_LOCAL_TIMESTAMP: Final = -4
+"""``ListOffsetsPartition.timestamp``: the first offset on the leader's own disk: the log start offset, as there is no other storage."""
+LATEST_TIERED_TIMESTAMP: Final = -5
+"""``ListOffsetsPartition.timestamp``: the last offset in remote storage: offset -1, as there is none."""
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 
@@ -100,6 +114,8 @@ Records = Buffer | RecordsSlice
 
 LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
     ("BrokerRegistrationRequest", "partition_ends"): 10000,
+    ("BrokerHeartbeatRequest", "partition_ends"): 10001,
+    ("PartitionRecord", "unclean_leader_epoch"): 10002,
 }
 """(message, field) -> tag of every field that Kafka's messages do not have. Tags from 10000 are ours; never reused."""
 
@@ -311,7 +327,8 @@ class FetchResponse:
 
 @dataclass(slots=True)
 class ListOffsetsPartition:
-    """``timestamp``: ms since 1970, or :data:`LATEST_TIMESTAMP`, :data:`EARLIEST_TIMESTAMP`."""
+    """``timestamp``: ms since 1970, or :data:`LATEST_TIMESTAMP`, :data:`EARLIEST_TIMESTAMP`, :data:`MAX_TIMESTAMP`,
+    :data:`EARLIEST_LOCAL_TIMESTAMP`, :data:`LATEST_TIERED_TIMESTAMP`."""
 
     partition_index: int
     timestamp: int
@@ -415,4 +432,83 @@ class OffsetForLeaderEpochResponse:
     """Answers :class:`OffsetForLeaderEpochRequest`."""
 
     topics: Sequence[OffsetForLeaderTopicResult]
+    throttle_time_ms: int = 0
+
+
+# ---------------------------------------------------------------------------------------------------------------- DeleteRecords (21), v0-2
+
+
+@dataclass(slots=True)
+class DeleteRecordsPartition:
+    """Delete what lies below ``offset``; -1: below the high watermark."""
+
+    partition_index: int
+    offset: int
+
+
+@dataclass(slots=True)
+class DeleteRecordsTopic:
+    """One topic's part of the request."""
+
+    name: str
+    partitions: Sequence[DeleteRecordsPartition]
+
+
+@dataclass(slots=True)
+class DeleteRecordsRequest:
+    """Move log start offsets up. To the leaders; answered when every live replica has done it, or after ``timeout_ms``."""
+
+    topics: Sequence[DeleteRecordsTopic]
+    timeout_ms: int
+
+
+@dataclass(slots=True)
+class DeleteRecordsPartitionResult:
+    """``low_watermark``: the lowest log start offset among the live replicas; -1 where refused."""
+
+    partition_index: int
+    low_watermark: int = -1
+    error_code: int = 0
+
+
+@dataclass(slots=True)
+class DeleteRecordsTopicResult:
+    """One topic's part of the answer."""
+
+    name: str
+    partitions: Sequence[DeleteRecordsPartitionResult]
+
+
+@dataclass(slots=True)
+class DeleteRecordsResponse:
+    """Answers :class:`DeleteRecordsRequest`."""
+
+    topics: Sequence[DeleteRecordsTopicResult]
+    throttle_time_ms: int = 0
+
+
+# --------------------------------------------------------------------------------------------------------------- InitProducerId (22), v0-6
+
+
+@dataclass(slots=True)
+class InitProducerIdRequest:
+    """A producer wants an id of its own, or (naming the one it has) the next epoch of it. Transactions are not served."""
+
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 0x7FFFFFFF
+    producer_id: int = -1
+    producer_epoch: int = -1
+    enable2_pc: bool = False
+    keep_prepared_txn: bool = False
+
+
+@dataclass(slots=True)
+class InitProducerIdResponse:
+    """Answers :class:`InitProducerIdRequest`."""
+
+    error_code: int = 0
+    producer_id: int = -1
+    producer_epoch: int = 0
+    ongoing_txn_producer_id: int = -1
+    ongoing_txn_producer_epoch: int = -1
     throttle_time_ms: int = 0

@@ -1,0 +1,89 @@
+"""DeleteRecords: log start offsets moved up by a client, answered when every live replica has done it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyreplog.node.effects import Effects
+from pyreplog.node.hosting import Hosted, Standing
+from pyreplog.ports import Address
+from pyreplog.quorum import PartitionKey
+from pyreplog.replica import DeleteRecords, Result
+from pyreplog.wire import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    ErrorCode,
+    Request,
+)
+
+__all__ = ["DeletionService"]
+
+
+class _DeletionGather:
+    """The answer, until all partitions are decided."""
+
+    __slots__ = ("_finish", "missing", "results")
+
+    def __init__(self, missing: int, finish: Callable[[_DeletionGather], None]) -> None:
+        self.missing = missing
+        self.results: dict[PartitionKey, DeleteRecordsPartitionResult] = {}
+        self._finish = finish
+
+    def add(self, hosted: Hosted, result: Result) -> None:
+        """One partition's outcome."""
+        assert isinstance(result, DeleteRecordsPartitionResult)
+        self.put(hosted.key, result)
+
+    def put(self, key: PartitionKey, result: DeleteRecordsPartitionResult) -> None:
+        """The same, where nothing is hosted."""
+        self.results[key] = result
+        self.missing -= 1
+        if self.missing == 0:
+            self._finish(self)
+
+
+class DeletionService:
+    """Deletions of clients, at the leaders."""
+
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing) -> None:
+        self._effects = effects
+        self._hosted = hosted
+        self._standing = standing
+
+    def delete(self, message: Request) -> None:
+        """Pass each part to its replica. Partitions that are not led here say so."""
+        body = message.body
+        assert isinstance(body, DeleteRecordsRequest)
+        effects, image = self._effects, self._standing.image
+        place = (message.source, message.correlation_id)
+        gather = _DeletionGather(sum(len(topic.partitions) for topic in body.topics), lambda done: self._answer(place, body, done))
+        if not gather.missing:
+            effects.respond(*place, DeleteRecordsResponse([]))
+            return
+        effects.gathers[place] = gather
+        leased = effects.now_ns <= self._standing.leased_until_ns
+        for topic in body.topics:
+            topic_id = image.topic_ids.get(topic.name, "")
+            for one in topic.partitions:
+                hosted = self._hosted.get((topic_id, one.partition_index))
+                if hosted is not None and leased:
+                    effects.run(hosted, DeleteRecords(*place, one.offset, body.timeout_ms))
+                    continue
+                known = image.partition((topic_id, one.partition_index)) is not None
+                code = ErrorCode.NOT_LEADER_OR_FOLLOWER if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                gather.put((topic.name, one.partition_index), DeleteRecordsPartitionResult(one.partition_index, -1, code))
+
+    def _answer(self, place: tuple[Address, int], body: DeleteRecordsRequest, gather: _DeletionGather) -> None:
+        self._effects.gathers.pop(place, None)
+        topics = []
+        for topic in body.topics:
+            topic_id = self._standing.image.topic_ids.get(topic.name, "")
+            parts = []
+            for one in topic.partitions:
+                number = one.partition_index
+                found = gather.results.get((topic_id, number)) or gather.results.get((topic.name, number))
+                parts.append(found or DeleteRecordsPartitionResult(number, -1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            topics.append(DeleteRecordsTopicResult(topic.name, parts))
+        self._effects.respond(*place, DeleteRecordsResponse(topics))

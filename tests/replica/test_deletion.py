@@ -1,0 +1,99 @@
+"""DeleteRecords and the log start offset: up on the leader, then on every follower, never above the high watermark."""
+
+from __future__ import annotations
+
+from pyreplog.replica import ConsumerFetch, DeleteRecords
+from pyreplog.wire import ErrorCode, FetchPartition
+from tests.replica.bench import Bench
+from tests.replica.conftest import MakeBench
+
+
+def led(bench: Bench, committed: int, more: int = 0) -> Bench:
+    """Broker 1 leads with so many committed batches of three records, and so many more."""
+    bench.elect(1)
+    bench.settle()
+    for _ in range(committed):
+        bench.append(1, 3)
+    bench.settle()
+    for _ in range(more):
+        bench.append(1, 3)
+    return bench
+
+
+def starts(bench: Bench) -> list[int]:
+    """Log start offsets, by broker."""
+    return [log.start_offset for log in bench.logs.values()]
+
+
+def test_every_live_replica_deletes(make_bench: MakeBench) -> None:
+    """The answer comes when the low watermark has reached the offset, and says where it is."""
+    bench = led(make_bench(), 3)
+    assert bench.ask(1, DeleteRecords, 6, 1000) is None
+    number = bench.numbers
+    assert starts(bench) == [6, 0, 0]
+    assert bench.ask(1, ConsumerFetch, FetchPartition(0, -1, 5), 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    while bench.answers[2]:
+        bench.answer(2)
+    bench.exchange(2)
+    assert number not in bench.results, "broker 3 has not said that it did"
+    bench.settle()
+    assert starts(bench) == [6, 6, 6]
+    assert (bench.results[number].error_code, bench.results[number].low_watermark) == (0, 6)
+    assert bench.ask(1, DeleteRecords, 2, 1000).low_watermark == 6, "deleted long ago"
+
+
+def test_only_what_is_committed(make_bench: MakeBench) -> None:
+    """-1 means all below the high watermark; nothing above it can go; others than the leader say who leads."""
+    bench = led(make_bench(), 2, 1)
+    for offset in (7, 9, 100, -2):
+        assert bench.ask(1, DeleteRecords, offset, 1000).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert bench.ask(2, DeleteRecords, 1, 1000).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.ask(1, DeleteRecords, -1, 1000) is None
+    assert starts(bench)[0] == 6
+    bench.settle()
+    assert starts(bench) == [6, 6, 6]
+
+
+def test_it_waits_for_the_living_only(make_bench: MakeBench) -> None:
+    """A fenced replica is not waited for; one that is only slow makes the request time out, and catches up all the same; a new reign knows
+    of no deletion."""
+    bench = led(make_bench(), 3)
+    assert bench.ask(1, DeleteRecords, 3, 100) is None
+    number = bench.numbers
+    bench.settle(without=[3], rounds=200)
+    bench.pass_time(100, 1)
+    assert bench.code(number) == ErrorCode.REQUEST_TIMED_OUT
+    assert bench.ask(1, DeleteRecords, 4, 10_000) is None
+    number = bench.numbers
+    bench.settle(without=[3], rounds=200)
+    assert number not in bench.results
+    bench.brokers[3] = bench.brokers[3]._replace(eligible=False)
+    bench.set_isr(1, 2, tell=[1])
+    assert bench.code(number) == 0
+    assert bench.ask(1, DeleteRecords, 5, 10_000) is None
+    number = bench.numbers
+    bench.elect(2)
+    assert bench.code(number) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    bench.brokers[3] = bench.brokers[3]._replace(eligible=True)
+    bench.tell()
+    bench.settle()
+    assert starts(bench) == [5, 4, 4], "the former leader's start stays its own"
+
+
+def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
+    """F16: the leader's start lies inside a batch; a follower without records begins where that batch does, and hides what the leader
+    hides."""
+    bench = led(make_bench(), 3)
+    bench.settle()
+    assert bench.ask(1, DeleteRecords, 4, 1000) is None
+    bench.logs[3].truncate_fully(0)
+    bench.restart(3)
+    bench.set_isr(1, 2, tell=[1, 2, 3])
+    bench.settle()
+    assert starts(bench) == [4, 4, 4]
+    assert bench.ends() == [9, 9, 9]
+    assert bench.high_watermarks() == [9, 9, 9]
+    bench.elect(3, isr=[1, 2, 3])
+    bench.settle()
+    assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 4), 0).error_code == 0
+    assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 3), 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
