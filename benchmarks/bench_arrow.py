@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -72,6 +73,36 @@ def test_scan_to_a_table(paths: tuple[Path, Path], duel: Duel) -> None:
 
         peers = [Peer("pyarrow from Parquet", read, REACH), Peer("reading the log's bytes", copy)]
         duel("scan to Arrow, all columns, 100 B, one table", scan, peers, count=COUNT, unit="rows")
+
+
+def test_append_arrow(paths: tuple[Path, Path], duel: Duel, tmp_path: Path) -> None:
+    """The way back, a table of all of it into an ``os`` log: beside pyarrow writing the same to Parquet, and the same values by
+    ``append_many``."""
+    folder, _ = paths
+    with pyreplog.open_log(folder, "r") as source:
+        table = pa.table(source.scan(["key", "value", "timestamp", "headers"]))
+    values = table.column("value").to_pylist()
+    number = iter(range(10**6))
+
+    def append() -> None:
+        with pyreplog.open_log(tmp_path / f"a{next(number)}", durability="os") as log:
+            assert log.append_arrow(table) == range(COUNT)
+
+    def append_many() -> None:
+        with pyreplog.open_log(tmp_path / f"m{next(number)}", durability="os") as log:
+            for start in range(0, COUNT, PER_BATCH):
+                log.append_many(values[start : start + PER_BATCH])
+
+    def write() -> None:
+        pq.write_table(table, tmp_path / "rows.parquet", compression="snappy")
+
+    def clear() -> None:
+        for name in list(tmp_path.iterdir()):
+            if name.is_dir():
+                shutil.rmtree(name)
+
+    peers = [Peer("pyarrow to Parquet", write), Peer("append_many of the values alone", append_many, 1.0, finish=clear)]
+    duel("append_arrow, all columns, 100 B", append, peers, count=COUNT, unit="rows", prepare=clear)
 
 
 def test_scan_of_one_column(paths: tuple[Path, Path], duel: Duel) -> None:

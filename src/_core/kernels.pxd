@@ -122,6 +122,7 @@ cdef extern from "segment.h" nogil:
         int64_t bytes_since_entry
         int64_t index_interval
         int64_t last_time_entry
+        int64_t first_producer
         int32_t last_epoch
         bint check_crc
     ctypedef struct segment_step:
@@ -134,6 +135,7 @@ cdef extern from "segment.h" nogil:
     int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, segment_step *step)
     int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset, int64_t *size)
     int64_t segment_find_timestamp(const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t *size)
+    int64_t segment_find_producer(const uint8_t *p, const uint8_t *end, bint transactional, int64_t *size)
     int64_t segment_whole_batches(const uint8_t *p, const uint8_t *end, int64_t end_offset, int64_t size_max)
 
 
@@ -289,3 +291,44 @@ cdef extern from "arrow_abi.h" nogil:
     enum:
         LARGE_PAGE_SIZE
     void prefer_large_pages(void *p, size_t size)
+
+
+cdef extern from "table.h" nogil:
+    enum:
+        TABLE_NONE
+        TABLE_SMALL
+        TABLE_LARGE
+        TABLE_VIEW
+        TABLE_FIXED
+    ctypedef struct table_bytes:
+        const uint8_t *validity
+        const void *places
+        const uint8_t *data
+        void *buffers  # const uint8_t *const *, which Cython cannot say
+        int64_t first
+        int32_t width
+        int32_t layout
+    ctypedef struct table_time:
+        const uint8_t *validity
+        const int64_t *values
+        int64_t first
+        int64_t multiplier
+        int64_t divisor
+    ctypedef struct table_rows:
+        table_bytes key
+        table_bytes value
+        table_time timestamp
+        table_bytes headers
+        table_bytes header
+        table_bytes header_key
+        table_bytes header_value
+    ctypedef struct table_batch:
+        uint8_t *p
+        int64_t capacity
+        int64_t used
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int32_t record_count
+    int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row)
+    int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise)
+    int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t timestamp, table_batch *b)

@@ -5,7 +5,8 @@ from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch,
 from pyreplog._core.builder import BatchBuilder, Gathering
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog._core.rows import RowEncoder, murmur2
-from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_timestamp, whole_batches
+from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_producers, find_timestamp, whole_batches
+from pyreplog._core.table import ArrowRows
 
 __all__ = [
     "COLUMNS",
@@ -13,6 +14,7 @@ __all__ = [
     "LOG_OVERHEAD",
     "Ack",
     "ArrowBatch",
+    "ArrowRows",
     "ArrowSchema",
     "ArrowStream",
     "BatchBuilder",
@@ -26,6 +28,7 @@ __all__ = [
     "TimeIndex",
     "crc32c",
     "find_offset",
+    "find_producers",
     "find_timestamp",
     "murmur2",
     "stamp",

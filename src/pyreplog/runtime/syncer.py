@@ -19,7 +19,7 @@ from typing import Final
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.log import Log, SyncPlan
 
-__all__ = ["Syncer"]
+__all__ = ["LOOK_AGAIN_S", "Syncer"]
 
 LOOK_AGAIN_S: Final = 0.1
 """How long a sleeper trusts that it will be woken."""

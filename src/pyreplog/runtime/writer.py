@@ -442,6 +442,19 @@ class LogWriter:
             self._background.start()
         return appended
 
+    def append_batch(self, batch: memoryview) -> Appended:
+        """Append one encoded batch of a producer, checked by the caller, or find that it is there. It counts after :meth:`settle`."""
+        with self.lock:
+            self._enter()
+            return self._write(batch)
+
+    def settle(self) -> None:
+        """Return when everything appended so far counts, as the log's durability says."""
+        if self._sync_each:
+            self._syncer.wait(self.log.end_offset)
+        elif self._flushes:
+            self._flush_if_due()
+
     def _flush_if_due(self) -> None:
         """``flush.messages`` and ``flush.ms`` of an ``os`` log."""
         if self.log.sync_due(self._now_ns()):

@@ -1,0 +1,164 @@
+#include "table.h"
+
+#include "status.h"
+#include "utf8.h"
+
+enum { VIEW_SIZE = 16, VIEW_INLINE_MAX = 12, VIEW_BUFFER_POSITION = 8, VIEW_OFFSET_POSITION = 12 };
+
+static inline bool is_valid(const uint8_t *validity, int64_t row) {
+    return validity == NULL || (validity[row >> 3] >> (row & 7) & 1);
+}
+
+static inline int32_t host_i32(const uint8_t *p) {
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* The bytes of one row; NULL and -1 where it is null. Never NULL where it is empty: an empty column may come without data. */
+static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t *size) {
+    const int64_t i = c->first + row;
+    if (c->layout == TABLE_NONE || !is_valid(c->validity, i)) {
+        *size = -1;
+        return NULL;
+    }
+    const uint8_t *data = c->data;
+    int64_t start;
+    switch (c->layout) {
+    case TABLE_SMALL:
+        start = ((const int32_t *)c->places)[i];
+        *size = ((const int32_t *)c->places)[i + 1] - start;
+        break;
+    case TABLE_LARGE:
+        start = ((const int64_t *)c->places)[i];
+        *size = ((const int64_t *)c->places)[i + 1] - start;
+        break;
+    case TABLE_VIEW: {
+        const uint8_t *view = (const uint8_t *)c->places + i * VIEW_SIZE;
+        *size = host_i32(view);
+        if (*size <= VIEW_INLINE_MAX) {
+            return view + 4;
+        }
+        data = c->buffers[host_i32(view + VIEW_BUFFER_POSITION)];
+        start = host_i32(view + VIEW_OFFSET_POSITION);
+        break;
+    }
+    default:
+        start = i * c->width;
+        *size = c->width;
+        break;
+    }
+    return *size == 0 ? (const uint8_t *)"" : data + start;
+}
+
+/* The headers [*first, *last) of a row. */
+static inline void headers_at(const table_rows *t, int64_t row, int64_t *first, int64_t *last) {
+    const int64_t i = t->headers.first + row;
+    *first = *last = 0;
+    if (t->headers.layout == TABLE_NONE || !is_valid(t->headers.validity, i)) {
+        return;
+    }
+    if (t->headers.layout == TABLE_SMALL) {
+        *first = ((const int32_t *)t->headers.places)[i];
+        *last = ((const int32_t *)t->headers.places)[i + 1];
+    } else {
+        *first = ((const int64_t *)t->headers.places)[i];
+        *last = ((const int64_t *)t->headers.places)[i + 1];
+    }
+}
+
+static inline int64_t headers_size(const table_rows *t, int64_t first, int64_t last) {
+    int64_t total = 0;
+    for (int64_t i = first; i < last; i++) {
+        int64_t key_size, value_size;
+        (void)bytes_at(&t->header_key, i, &key_size);
+        (void)bytes_at(&t->header_value, i, &value_size);
+        total += header_size(key_size, value_size);
+    }
+    return total;
+}
+
+/* Floor division, so that a moment within a millisecond belongs to it before 1970, too. */
+static inline int64_t divided(int64_t value, int64_t divisor) { return value / divisor - (value % divisor < 0); }
+
+static inline int64_t time_at(const table_time *c, int64_t row, int64_t otherwise) {
+    if (c->values == NULL) {
+        return otherwise;
+    }
+    if (!is_valid(c->validity, c->first + row)) {
+        return -1;
+    }
+    const int64_t value = c->values[c->first + row];
+    return c->divisor > 1 ? divided(value, c->divisor) : value * c->multiplier;
+}
+
+static int check_row(const table_rows *t, int64_t row, int64_t size_max, bool *fits) {
+    int64_t key_size, value_size, first, last;
+    if (t->timestamp.values != NULL && is_valid(t->timestamp.validity, t->timestamp.first + row)) {
+        const int64_t value = t->timestamp.values[t->timestamp.first + row];
+        const bool none = value == -1 && t->timestamp.multiplier == 1 && t->timestamp.divisor == 1;
+        if ((value < 0 && !none) || value > INT64_MAX / t->timestamp.multiplier) {
+            return STATUS_RANGE;
+        }
+    }
+    headers_at(t, row, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const uint8_t *key = is_valid(t->header.validity, t->header.first + i) ? bytes_at(&t->header_key, i, &key_size) : NULL;
+        if (key == NULL) {
+            return STATUS_HEADER_KEY;
+        }
+        if (!utf8_is_valid(key, key + key_size)) {
+            return STATUS_UTF8;
+        }
+    }
+    (void)bytes_at(&t->key, row, &key_size);
+    (void)bytes_at(&t->value, row, &value_size);
+    const int64_t headers = headers_size(t, first, last);
+    *fits = key_size <= size_max && value_size <= size_max && headers <= size_max && last - first <= size_max
+            && BATCH_HEADER_SIZE + record_size(0, 0, key_size, value_size, (int32_t)(last - first), headers) <= size_max;
+    return STATUS_OK;
+}
+
+int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise) { return time_at(&t->timestamp, row, otherwise); }
+
+int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row) {
+    for (*row = 0; *row < count; (*row)++) {
+        bool fits = true;
+        const int status = check_row(t, *row, size_max, &fits);
+        if (status < 0) {
+            return status;
+        }
+        if (!fits) {
+            return *row;
+        }
+    }
+    return count;
+}
+
+int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t timestamp, table_batch *b) {
+    const uint8_t *end = b->p + b->capacity;
+    for (int64_t row = start; row < count; row++) {
+        int64_t key_size, value_size, first, last;
+        const uint8_t *key = bytes_at(&t->key, row, &key_size);
+        const uint8_t *value = bytes_at(&t->value, row, &value_size);
+        const int64_t at = time_at(&t->timestamp, row, timestamp);
+        const int64_t base = b->record_count == 0 ? at : b->base_timestamp;
+        headers_at(t, row, &first, &last);
+        const int64_t headers = first == last ? 0 : headers_size(t, first, last);
+        uint8_t *p = record_write(b->p + b->used, end, subtract_wrapping(at, base), b->record_count, key, key_size, value, value_size,
+                                  (int32_t)(last - first), headers);
+        if (p == NULL) {
+            return row;
+        }
+        for (int64_t i = first; i < last; i++) { /* record_write saw to the room */
+            const uint8_t *name = bytes_at(&t->header_key, i, &key_size);
+            const uint8_t *text = bytes_at(&t->header_value, i, &value_size);
+            p = header_write(p, end, name, key_size, text, value_size);
+        }
+        b->used = p - b->p;
+        b->base_timestamp = base;
+        b->max_timestamp = b->record_count == 0 || at > b->max_timestamp ? at : b->max_timestamp;
+        b->record_count++;
+    }
+    return count;
+}

@@ -1,0 +1,73 @@
+/* A table of keys, values, headers and timestamps in Arrow's arrays to record batches: the way back of columns.h.
+ *
+ * Arrays are borrowed and believed, as Arrow's C data interface has it: whoever hands them over is in this process. Nothing is allocated;
+ * records go into memory that the caller sized, and a row that does not fit leaves it as it was.
+ */
+#ifndef REPLOG_TABLE_H
+#define REPLOG_TABLE_H
+
+#include "batch.h"
+
+/* How a column of bytes lies in memory. */
+enum table_layout {
+    TABLE_NONE = 0,   /* no such column: every row is null */
+    TABLE_SMALL = 1,  /* int32 offsets */
+    TABLE_LARGE = 2,  /* int64 offsets */
+    TABLE_VIEW = 3,   /* 16 bytes each: the size, then the bytes, or their first 4, buffer and offset */
+    TABLE_FIXED = 4   /* `width` bytes each */
+};
+
+/* One column of bytes. `places` are the offsets or views. */
+typedef struct {
+    const uint8_t *validity;        /* NULL: nothing is null */
+    const void *places;
+    const uint8_t *data;
+    const uint8_t *const *buffers;  /* of views: buffer i is buffers[i] */
+    int64_t first;                  /* where the first row is */
+    int32_t width;
+    int32_t layout;
+} table_bytes;
+
+/* Milliseconds since 1970, once each value was multiplied or divided. `values` NULL: no such column. */
+typedef struct {
+    const uint8_t *validity;
+    const int64_t *values;
+    int64_t first;
+    int64_t multiplier;
+    int64_t divisor;
+} table_time;
+
+/* Some rows of the table. The offsets of `headers` count headers; of `header` only the validity is used. */
+typedef struct {
+    table_bytes key;
+    table_bytes value;
+    table_time timestamp;
+    table_bytes headers;
+    table_bytes header;
+    table_bytes header_key;
+    table_bytes header_value;
+} table_rows;
+
+/* A batch being gathered: room for its header, then records. */
+typedef struct {
+    uint8_t *p;
+    int64_t capacity;
+    int64_t used;
+    int64_t base_timestamp;
+    int64_t max_timestamp;
+    int32_t record_count;
+} table_batch;
+
+/* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or count. A status, and the row in `*row`,
+ * for a header without a key (STATUS_HEADER_KEY) or with one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's
+ * (STATUS_RANGE: before 1970, except -1 ms for none, or beyond int64). */
+int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row);
+
+/* The time of a row in ms; -1 where it is null, `otherwise` where the table has no such column. */
+int64_t table_time_at(const table_rows *t, int64_t row, int64_t otherwise);
+
+/* Add rows [start, count) until one does not fit; the first that was not taken. `timestamp` (ms) is theirs where the table has no such column;
+ * a null is none (-1). REQUIRES that table_check found nothing. */
+int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t timestamp, table_batch *b);
+
+#endif

@@ -1,0 +1,299 @@
+# distutils: sources = src/_core/kernels/table.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
+"""ArrowRows: an Arrow table of keys, values, headers and timestamps, into record batches. The way back of columns.pyx."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdlib cimport strtol
+from libc.string cimport memset, strcmp, strncmp
+
+from kernels cimport (
+    BATCH_HEADER_SIZE,
+    STATUS_HEADER_KEY,
+    STATUS_RANGE,
+    TABLE_FIXED,
+    TABLE_LARGE,
+    TABLE_NONE,
+    TABLE_SMALL,
+    TABLE_VIEW,
+    arrow_array,
+    arrow_array_stream,
+    arrow_schema,
+    batch_header,
+    batch_header_write,
+    table_batch,
+    table_bytes,
+    table_check,
+    table_encode,
+    table_rows,
+    table_time,
+    table_time_at,
+)
+
+
+cdef object _wrong(arrow_schema *schema, str wanted):
+    name = (schema.name if schema.name != NULL else b"").decode("utf-8", "replace")
+    return TypeError(f"column {name} is of Arrow's type {schema.format.decode('utf-8', 'replace')!r}; it must be {wanted}")
+
+
+cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+    """A column of bytes or text. Borrowed from ``array``."""
+    cdef const char *format = schema.format
+    cdef long width
+    memset(out, 0, sizeof(table_bytes))
+    if schema.dictionary != NULL:
+        raise _wrong(schema, "binary or string, not a dictionary of them")
+    if strcmp(format, b"n") == 0:
+        out.layout = TABLE_NONE
+        return 0
+    if strcmp(format, b"z") == 0 or strcmp(format, b"u") == 0:
+        out.layout = TABLE_SMALL
+    elif strcmp(format, b"Z") == 0 or strcmp(format, b"U") == 0:
+        out.layout = TABLE_LARGE
+    elif strcmp(format, b"vz") == 0 or strcmp(format, b"vu") == 0:
+        out.layout = TABLE_VIEW
+    elif strncmp(format, b"w:", 2) == 0:
+        width = strtol(format + 2, NULL, 10)
+        if not 0 <= width <= INT32_MAX:
+            raise _wrong(schema, "binary or string")
+        out.layout = TABLE_FIXED
+        out.width = <int32_t>width
+    else:
+        raise _wrong(schema, "binary or string")
+    out.validity = <const uint8_t *>array.buffers[0]
+    out.places = array.buffers[1]
+    out.first = first + array.offset
+    if out.layout == TABLE_VIEW:
+        out.buffers = <void *>(array.buffers + 2)
+    elif out.layout == TABLE_FIXED:
+        out.data = <const uint8_t *>array.buffers[1]
+    else:
+        out.data = <const uint8_t *>array.buffers[2]
+    return 0
+
+
+cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+    """A column of moments, or of whole numbers that count ms."""
+    cdef const char *format = schema.format
+    out.multiplier = 1
+    out.divisor = 1
+    if schema.dictionary != NULL:
+        raise _wrong(schema, "a timestamp, or int64 in ms, not a dictionary of them")
+    if strncmp(format, b"tss:", 4) == 0:
+        out.multiplier = 1000
+    elif strncmp(format, b"tsu:", 4) == 0:
+        out.divisor = 1000
+    elif strncmp(format, b"tsn:", 4) == 0:
+        out.divisor = 1000000
+    elif strncmp(format, b"tsm:", 4) != 0 and strcmp(format, b"l") != 0:
+        raise _wrong(schema, "a timestamp, or int64 in ms")
+    out.validity = <const uint8_t *>array.buffers[0]
+    out.values = <const int64_t *>array.buffers[1]
+    out.first = first + array.offset
+    return 0
+
+
+cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+    """A list of structs of key and value, or a map."""
+    cdef arrow_schema *item
+    cdef arrow_array *items
+    if strcmp(schema.format, b"n") == 0:
+        return 0
+    if strcmp(schema.format, b"+l") == 0 or strcmp(schema.format, b"+m") == 0:
+        out.headers.layout = TABLE_SMALL
+    elif strcmp(schema.format, b"+L") == 0:
+        out.headers.layout = TABLE_LARGE
+    else:
+        raise _wrong(schema, "a list of structs of key and value, or a map")
+    item = schema.children[0]
+    items = array.children[0]
+    if strcmp(item.format, b"+s") != 0 or item.n_children != 2 or (
+        strcmp(schema.format, b"+m") != 0
+        and (strcmp(item.children[0].name, b"key") != 0 or strcmp(item.children[1].name, b"value") != 0)
+    ):
+        raise _wrong(schema, "a list of structs of key and value, or a map")
+    out.headers.validity = <const uint8_t *>array.buffers[0]
+    out.headers.places = array.buffers[1]
+    out.headers.first = first + array.offset
+    out.header.validity = <const uint8_t *>items.buffers[0]
+    out.header.first = items.offset
+    _read_bytes(&out.header_key, item.children[0], items.children[0], items.offset)
+    _read_bytes(&out.header_value, item.children[1], items.children[1], items.offset)
+    return 0
+
+
+@cython.final
+@cython.no_gc
+cdef class _Chunk:
+    """One Arrow array of rows, owned, and where its columns are."""
+
+    cdef arrow_array array    # released with this object
+    cdef table_rows rows      # borrowed from `array`
+    cdef int64_t start        # its first row's number in the table
+
+    def __dealloc__(self):
+        if self.array.release != NULL:
+            self.array.release(&self.array)
+
+    cdef int read(self, arrow_schema *schema) except -1:
+        cdef arrow_array *array = &self.array
+        cdef arrow_schema *kind
+        cdef int64_t i
+        if array.n_buffers and array.buffers[0] != NULL and array.null_count > 0:
+            raise TypeError("a row of the table is null as a whole")
+        for i in range(schema.n_children):
+            kind = schema.children[i]
+            if strcmp(kind.name, b"key") == 0:
+                _read_bytes(&self.rows.key, kind, array.children[i], array.offset)
+            elif strcmp(kind.name, b"value") == 0:
+                _read_bytes(&self.rows.value, kind, array.children[i], array.offset)
+            elif strcmp(kind.name, b"headers") == 0:
+                _read_headers(&self.rows, kind, array.children[i], array.offset)
+            elif strcmp(kind.name, b"timestamp") == 0:
+                _read_time(&self.rows.timestamp, kind, array.children[i], array.offset)
+        return 0
+
+
+@cython.final
+cdef class ArrowRows:
+    """The rows of something that speaks Arrow's C interfaces. Immutable: any thread."""
+
+    cdef list chunks
+    cdef readonly tuple names
+    cdef readonly int64_t row_count
+
+    def __cinit__(self, source):
+        cdef arrow_schema schema
+        self.chunks = []
+        self.row_count = 0
+        if hasattr(source, "__arrow_c_stream__"):
+            memset(&schema, 0, sizeof(schema))
+            try:
+                self._pull(source.__arrow_c_stream__(), &schema)
+            finally:
+                if schema.release != NULL:
+                    schema.release(&schema)
+        elif hasattr(source, "__arrow_c_array__"):
+            schema_capsule, array_capsule = source.__arrow_c_array__()
+            self._take(schema_capsule, array_capsule)
+        else:
+            raise TypeError(
+                f"{type(source).__name__} is no Arrow data: it takes a table, record batch or stream, of pyarrow, Polars, DuckDB or pandas"
+            )
+
+    cdef int _begin(self, arrow_schema *schema) except -1:
+        cdef int64_t i
+        if strcmp(schema.format, b"+s") != 0:
+            raise TypeError(f"a table has named columns, and this is of Arrow's type {schema.format.decode('utf-8', 'replace')!r}")
+        self.names = tuple([schema.children[i].name.decode("utf-8", "replace") for i in range(schema.n_children)])
+        return 0
+
+    cdef int _add(self, _Chunk chunk, arrow_schema *schema) except -1:
+        chunk.read(schema)
+        chunk.start = self.row_count
+        if chunk.array.length:
+            self.row_count += chunk.array.length
+            self.chunks.append(chunk)
+        return 0
+
+    cdef int _pull(self, capsule, arrow_schema *schema) except -1:
+        cdef arrow_array_stream *stream = <arrow_array_stream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+        cdef _Chunk chunk
+        cdef int status
+        with nogil:
+            status = stream.get_schema(stream, schema)
+        if status:
+            raise self._refusal(stream, status)
+        self._begin(schema)
+        while True:
+            chunk = _Chunk.__new__(_Chunk)
+            with nogil:
+                status = stream.get_next(stream, &chunk.array)
+            if status:
+                raise self._refusal(stream, status)
+            if chunk.array.release == NULL:
+                return 0
+            self._add(chunk, schema)
+
+    cdef object _refusal(self, arrow_array_stream *stream, int status):
+        cdef const char *text = stream.get_last_error(stream)
+        return ValueError(f"the Arrow stream failed: {'error %d' % status if text == NULL else text.decode('utf-8', 'replace')}")
+
+    cdef int _take(self, schema_capsule, array_capsule) except -1:
+        cdef arrow_schema *schema = <arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
+        cdef arrow_array *array = <arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
+        cdef _Chunk chunk = _Chunk.__new__(_Chunk)
+        chunk.array = array[0]
+        array.release = NULL  # moved
+        self._begin(schema)
+        self._add(chunk, schema)
+        return 0
+
+    def check(self, int64_t size_max):
+        """The first row that would not fit a batch of ``size_max`` bytes, or ``row_count``."""
+        cdef _Chunk chunk
+        cdef int64_t found
+        cdef int64_t row = 0
+        for chunk in self.chunks:
+            with nogil:
+                found = table_check(&chunk.rows, chunk.array.length, size_max, &row)
+            if found == STATUS_HEADER_KEY:
+                raise ValueError(f"row {chunk.start + row}: a header has no key")
+            if found == STATUS_RANGE:
+                raise ValueError(f"row {chunk.start + row}: the timestamp is before 1970 or beyond what 64 bits hold in ms")
+            if found < 0:
+                raise ValueError(f"row {chunk.start + row}: a header's key is not UTF-8")
+            if found < chunk.array.length:
+                return chunk.start + found
+        return self.row_count
+
+    def timestamp(self, int64_t row, int64_t otherwise):
+        """The timestamp (ms) that :meth:`encode` gives ``row``."""
+        cdef _Chunk chunk
+        if row >= 0:
+            for chunk in self.chunks:
+                if row < chunk.start + chunk.array.length:
+                    return table_time_at(&chunk.rows, row - chunk.start, otherwise)
+        raise IndexError(f"row {row} of {self.row_count}")
+
+    def encode(self, int64_t row, int64_t timestamp, target):
+        """Write a batch of the rows from ``row`` on into ``target``: (the first row that was not taken, bytes written)."""
+        cdef Py_buffer view
+        cdef table_batch batch
+        cdef batch_header header
+        cdef _Chunk chunk
+        cdef int64_t taken
+        memset(&batch, 0, sizeof(batch))
+        memset(&header, 0, sizeof(header))
+        PyObject_GetBuffer(target, &view, PyBUF_WRITABLE)
+        try:
+            if view.len < BATCH_HEADER_SIZE:
+                raise ValueError(f"target has {view.len} bytes; a batch takes at least {BATCH_HEADER_SIZE}")
+            batch.p = <uint8_t *>view.buf
+            batch.capacity = min(view.len, <Py_ssize_t>INT32_MAX)
+            batch.used = BATCH_HEADER_SIZE
+            for chunk in self.chunks:
+                if row >= chunk.start + chunk.array.length:
+                    continue
+                with nogil:
+                    taken = table_encode(&chunk.rows, row - chunk.start, chunk.array.length, timestamp, &batch)
+                row = chunk.start + taken
+                if taken < chunk.array.length:
+                    break
+            if batch.record_count == 0:
+                raise ValueError("no row was left, or none fits: check() comes first")
+            header.base_timestamp = batch.base_timestamp
+            header.max_timestamp = batch.max_timestamp
+            header.producer_id = -1
+            header.producer_epoch = -1
+            header.base_sequence = -1
+            header.leader_epoch = -1
+            header.size = <int32_t>batch.used
+            header.last_offset_delta = batch.record_count - 1
+            header.record_count = batch.record_count
+            with nogil:
+                batch_header_write(batch.p, &header)
+        finally:
+            PyBuffer_Release(&view)
+        return row, batch.used

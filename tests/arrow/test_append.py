@@ -1,0 +1,257 @@
+"""``append_arrow``: tables of any maker and layout become records, the same that appending them one by one would make."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import pyreplog
+from pyreplog.testing import SimDisk
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
+SCAN = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms", "UTC")), ("headers", HEADERS)])
+
+
+@pytest.fixture
+def log() -> Iterator[pyreplog.Log]:
+    """A log in memory."""
+    with pyreplog.open_log("/log", disk=SimDisk(), durability="os") as log:
+        yield log
+
+
+def rows(log: pyreplog.Log) -> list[tuple[Any, ...]]:
+    """What is in it: (key, value, timestamp, headers)."""
+    return [(record.key, record.value, record.timestamp, tuple(record.headers)) for record in log.read()]
+
+
+ROW = st.tuples(
+    st.none() | st.binary(max_size=40),
+    st.none() | st.binary(max_size=40),
+    st.none() | st.integers(0, 2**41),
+    st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
+)
+
+
+def table(found: list[Any]) -> pa.Table:
+    """Rows as a table with the columns of a scan."""
+    keys, values, stamps, headers = zip(*found, strict=True) if found else ((), (), (), ())
+    pairs = [[{"key": key, "value": value} for key, value in row] for row in headers]
+    return pa.table(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(values, pa.binary()),
+            "timestamp": pa.array(stamps, pa.timestamp("ms", "UTC")),
+            "headers": pa.array(pairs, HEADERS),
+        }
+    )
+
+
+CASTS: dict[str, Callable[[Any], Any]] = {
+    "binary": lambda given: given,
+    "large": lambda given: given.cast(
+        pa.schema(
+            [
+                ("key", pa.large_binary()),
+                ("value", pa.large_binary()),
+                ("timestamp", pa.timestamp("ms")),
+                ("headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
+            ]
+        )
+    ),
+    "views": lambda given: given.set_column(0, "key", given["key"].cast(pa.binary_view())).set_column(
+        1, "value", given["value"].cast(pa.binary_view())
+    ),
+    "polars": lambda given: pl.DataFrame(given),
+    "nanoseconds": lambda given: given.set_column(2, "timestamp", given["timestamp"].cast(pa.timestamp("ns", "UTC"))),
+    "chunks": lambda given: pa.Table.from_batches(
+        [given.to_batches(max_chunksize=3)[i] for i in range(-(-given.num_rows // 3))], given.schema
+    ),
+    "slice": lambda given: pa.concat_tables([given.slice(0, 1), given]).combine_chunks().slice(min(1, given.num_rows)),
+}
+
+
+@pytest.mark.parametrize("cast", list(CASTS))
+@given(found=st.lists(ROW, max_size=12))
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_layout_gives_the_same_records(cast: str, found: list[Any]) -> None:
+    """Offsets of 32 and 64 bits, views, slices, chunks, units: the rows come back as they were, nulls as nulls, empty as empty."""
+    with pyreplog.open_log("/log", disk=SimDisk(), durability="os") as log:
+        assert log.append_arrow(CASTS[cast](table(found))) == range(len(found))
+        assert rows(log) == [(key, value, -1 if stamp is None else stamp, tuple(headers)) for key, value, stamp, headers in found]
+
+
+@given(found=st.lists(ROW, min_size=1, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_scan_append_scan(found: list[Any]) -> None:
+    """What one log's scan gives, appended to another log, is what that one's scan gives, to the last null."""
+    with pyreplog.open_log("/a", disk=SimDisk(), durability="os") as a, pyreplog.open_log("/b", disk=SimDisk(), durability="os") as b:
+        for key, value, stamp, headers in found:
+            a.append(value, key=key, timestamp=-1 if stamp is None else stamp, headers=headers)
+        b.append_arrow(a.scan())
+        assert pa.table(b.scan()).equals(pa.table(a.scan()))
+
+
+@given(found=st.lists(ROW, min_size=1, max_size=12))
+@settings(max_examples=20, deadline=None)
+def test_the_same_bytes_as_append_many(found: list[Any]) -> None:
+    """The batch that a table becomes is byte for byte that of ``append_many``."""
+    given = table(found)
+    with (
+        pyreplog.open_log("/a", disk=(first := SimDisk()), topic="t") as a,
+        pyreplog.open_log("/b", disk=(second := SimDisk()), topic="t") as b,
+    ):
+        a.append_arrow(given)
+        keys, values, stamps, headers = zip(*found, strict=True)
+        b.append_many(values, keys=keys, timestamps=[-1 if stamp is None else stamp for stamp in stamps], headers=headers)
+        name = "t-0/00000000000000000000.log"
+        size = a.stats().size
+        assert b.stats().size == size
+        assert bytes(first.open(f"/a/{name}").read_at(0, size)) == bytes(second.open(f"/b/{name}").read_at(0, size))
+
+
+def test_other_makers(log: pyreplog.Log) -> None:
+    """pandas, DuckDB, Polars' frames and lazy results, a record batch and a stream: whatever speaks Arrow's interface."""
+    log.append_arrow(pa.record_batch({"value": [b"batch"]}))
+    log.append_arrow(pa.RecordBatchReader.from_batches(pa.schema([("value", pa.string())]), iter([pa.record_batch({"value": ["stream"]})])))
+    log.append_arrow(pl.DataFrame({"value": ["polars", None]}))
+    relation = duckdb.query("select 'duckdb' as value, 'k' as key")
+    assert relation is not None
+    log.append_arrow(relation.arrow())
+    log.append_arrow(pa.Table.from_pandas(pd.DataFrame({"value": ["pandas"]})))
+    assert [record.value for record in log.read()] == [b"batch", b"stream", b"polars", None, b"duckdb", b"pandas"]
+
+
+def test_other_types(log: pyreplog.Log) -> None:
+    """Text is its UTF-8; a column of nulls, fixed-size bytes, a map of headers and whole milliseconds are taken too."""
+    log.append_arrow(
+        pa.table(
+            {
+                "value": pa.array([b"ab", b"cd"], pa.binary(2)),
+                "key": pa.nulls(2),
+                "headers": pa.array([[("h", b"1")], None], pa.map_(pa.string(), pa.binary())),
+                "timestamp": pa.array([5, -1], pa.int64()),
+            }
+        )
+    )
+    assert rows(log) == [(None, b"ab", 5, (("h", b"1"),)), (None, b"cd", -1, ())]
+
+
+def test_time(log: pyreplog.Log) -> None:
+    """Without the column records get the time of the call; seconds to nanoseconds are cut to whole ms."""
+    at = datetime(2024, 6, 1, 12, 0, 0, 123_987, tzinfo=UTC)
+    for unit in ("s", "ms", "us", "ns"):
+        log.append_arrow(
+            pa.table(
+                {
+                    "value": [b"x"],
+                    "timestamp": pa.array([at.replace(microsecond=0) if unit == "s" else at]).cast(pa.timestamp(unit, "UTC"), safe=False),
+                }
+            )
+        )
+    ms = int(at.timestamp()) * 1000
+    assert [record.timestamp for record in log.read()] == [ms, ms + 123, ms + 123, ms + 123]
+    before = datetime.now(UTC) - timedelta(seconds=1)
+    log.append_arrow(pa.table({"value": [b"now"]}))
+    (record,) = log.read(4)
+    assert record.timestamp >= before.timestamp() * 1000
+
+
+def test_several_batches(log: pyreplog.Log) -> None:
+    """A table above max.message.bytes is several batches in order, whatever its chunks; the range covers all."""
+    with pyreplog.open_log("/small", disk=SimDisk(), durability="os", config={"max.message.bytes": 1000}) as small:
+        values = [bytes([number % 251]) * (number % 300) for number in range(500)]
+        chunks = pa.chunked_array([values[:1], values[1:7], [], values[7:]], pa.binary())
+        assert small.append_arrow(pa.table({"value": chunks})) == range(500)
+        assert [record.value for record in small.read()] == values
+        assert small.stats().batches_appended > 50
+        acks = small.append_arrow(pa.table({"value": chunks, "timestamp": pa.chunked_array([range(500)])}), wait=False)
+        assert [(place.offset, place.timestamp) for place in acks.result()] == [(500 + number, number) for number in range(500)]
+        assert [record.value for record in small.read(500)] == values
+
+
+REFUSED: list[tuple[Any, type[Exception], str]] = [
+    ([b"a"], TypeError, "list is no Arrow data"),
+    (pa.array([b"x"]), TypeError, "named columns"),
+    (pa.table({"key": [b"x"]}), pyreplog.ConfigError, "no column 'value'"),
+    (pa.table({"value": [b"x"], "keys": [b"x"]}), pyreplog.ConfigError, "did you mean 'key'"),
+    (pa.Table.from_arrays([pa.array([b"x"])] * 2, ["value", "value"]), pyreplog.ConfigError, "twice"),
+    (pa.table({"value": [1]}), TypeError, "column value is of Arrow's type 'l'; it must be binary or string"),
+    (pa.table({"value": pa.array(["x"]).dictionary_encode()}), TypeError, "not a dictionary"),
+    (pa.table({"value": [b"x"], "timestamp": ["now"]}), TypeError, "it must be a timestamp"),
+    (pa.table({"value": [b"x"], "headers": [b"x"]}), TypeError, "list of structs"),
+    (pa.table({"value": [b"x"], "headers": [[{"a": "x", "b": b"y"}]]}), TypeError, "list of structs"),
+    (pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1, -2])}), ValueError, "row 1: the timestamp"),
+    (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp("us"))}), ValueError, "row 0: the timestamp"),
+    (pa.table({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s"))}), ValueError, "row 0: the timestamp"),
+    (pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"y"}]]}), ValueError, "row 0: a header has no key"),
+    (pa.table({"value": [b"x"], "headers": [[{"key": b"\xff", "value": b"y"}]]}), ValueError, "not UTF-8"),
+    (pa.table({"value": [b"x", bytes(2 << 20)]}), pyreplog.MessageTooLargeError, "record 1 does not fit"),
+]
+
+
+@pytest.mark.parametrize(("given_table", "error", "text"), REFUSED, ids=[str(number) for number in range(len(REFUSED))])
+def test_what_is_refused_leaves_nothing_behind(log: pyreplog.Log, given_table: Any, error: type[Exception], text: str) -> None:
+    """The error says which column or row, and not one row of the table is appended."""
+    for wait in (True, False):
+        with pytest.raises(error, match=text):
+            log.append_arrow(given_table, wait=wait)
+    assert log.end_offset == 0
+
+
+def test_a_failing_stream(log: pyreplog.Log) -> None:
+    """The error of a source that fails half-way comes out, and nothing was appended."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": [b"x"]})
+        raise RuntimeError("no more")
+
+    with pytest.raises(ValueError, match="no more"):
+        log.append_arrow(pa.RecordBatchReader.from_batches(pa.schema([("value", pa.binary())]), batches()))
+    assert log.end_offset == 0
+
+
+def test_an_empty_table(log: pyreplog.Log) -> None:
+    """No rows are no records."""
+    assert log.append_arrow(pa.table({"value": pa.array([], pa.binary())})) == range(0)
+    assert len(log.append_arrow(pa.table({"value": pa.array([], pa.binary())}), wait=False)) == 0
+
+
+def test_a_log_appended_to_itself(log: pyreplog.Log) -> None:
+    """The scan of a log may be appended to the same log: it is read to its end first."""
+    log.append_many([b"a", b"b"])
+    assert log.append_arrow(log.scan()) == range(2, 4)
+    assert [record.value for record in log.read()] == [b"a", b"b", b"a", b"b"]
+
+
+def test_memory_is_given_back() -> None:
+    """Arrays are released when the rows were appended."""
+    before = pa.total_allocated_bytes()
+    with pyreplog.open_log("/log", disk=SimDisk(), durability="os") as log:
+        for _ in range(3):
+            log.append_arrow(pa.table({"value": pa.array([bytes(1000)] * 1000)}))
+    assert pa.total_allocated_bytes() == before
+
+
+def test_no_pyarrow_is_imported(tmp_path: Path) -> None:
+    """Appending a log's own scan to another needs no Arrow package."""
+    code = """
+import sys, pyreplog
+with pyreplog.open_log(sys.argv[1] + "/a") as a, pyreplog.open_log(sys.argv[1] + "/b") as b:
+    a.append_many([b"x", b"y"])
+    b.append_arrow(a.scan())
+    assert [record.value for record in b.read()] == [b"x", b"y"]
+assert not {"pyarrow", "polars", "pandas", "numpy"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
