@@ -24,6 +24,7 @@ from kernels cimport (
     offset_index_check,
     offset_index_lookup,
     segment_find_offset,
+    segment_find_producer,
     segment_find_timestamp,
     segment_scan,
     segment_scan_begin,
@@ -324,6 +325,11 @@ cdef class SegmentScanner:
         return self.scan.batch_count
 
     @property
+    def first_producer(self):
+        """Position of the first batch that bears a producer id; -1 where there is none."""
+        return self.scan.first_producer
+
+    @property
     def epochs(self):
         """(leader epoch, base offset) where the epoch rises."""
         return list(self.epoch_list)
@@ -415,6 +421,34 @@ def find_timestamp(data, int64_t timestamp):
     PyBuffer_Release(&view)
     check(<int>position if position < SEGMENT_NONE else 0, size)
     return (position, size)
+
+
+def find_producers(data, bint transactional=False):
+    """Positions in ``data`` of the whole batches that bear a producer id, and how far whole batches reach."""
+    cdef Py_buffer view
+    cdef int64_t size = 0
+    cdef int64_t start = 0
+    cdef int64_t position = 0
+    cdef list found = []
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while True:
+            with nogil:
+                position = segment_find_producer(
+                    <const uint8_t *>view.buf + start, <const uint8_t *>view.buf + view.len, transactional, &size
+                )
+            if position < SEGMENT_NONE:
+                if start == 0:
+                    check(<int>position, 0)
+                break
+            if position == SEGMENT_NONE:
+                start += size
+                break
+            found.append(start + position)
+            start += position + size
+    finally:
+        PyBuffer_Release(&view)
+    return found, start
 
 
 def whole_batches(data, int64_t end_offset, int64_t size_max):

@@ -10,6 +10,7 @@ void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t positio
         .max_timestamp_offset = base_offset,
         .index_interval = index_interval,
         .last_time_entry = -1,
+        .first_producer = -1,
         .last_epoch = -1,
         .check_crc = check_crc,
     };
@@ -43,6 +44,9 @@ int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, 
     if (h->max_timestamp > scan->max_timestamp) {
         scan->max_timestamp = h->max_timestamp;
         scan->max_timestamp_offset = batch_last_offset(h);
+    }
+    if (h->producer_id != -1 && scan->first_producer < 0) {
+        scan->first_producer = scan->position;
     }
     step->has_entry = scan->bytes_since_entry > scan->index_interval;
     step->has_time = step->has_entry && scan->max_timestamp > scan->last_time_entry;
@@ -89,6 +93,28 @@ int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset
 
 int64_t segment_find_timestamp(const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t *size) {
     return find(p, end, timestamp, true, size);
+}
+
+int64_t segment_find_producer(const uint8_t *p, const uint8_t *end, bool transactional, int64_t *size) {
+    int64_t position = 0;
+    while (position < end - p) {
+        batch_header h;
+        const int status = batch_read(p + position, end, &h);
+        if (status < 0) {
+            if (position == 0 && status != STATUS_CUT) {
+                *size = 0;
+                return status;
+            }
+            break;
+        }
+        if (h.producer_id != -1 && (!transactional || (h.attributes & ATTRIBUTE_TRANSACTIONAL))) {
+            *size = h.size;
+            return position;
+        }
+        position += h.size;
+    }
+    *size = position;
+    return SEGMENT_NONE;
 }
 
 int64_t segment_whole_batches(const uint8_t *p, const uint8_t *end, int64_t end_offset, int64_t size_max) {

@@ -17,6 +17,7 @@ typedef struct {
     int64_t bytes_since_entry;    /* taken since the batch of the last index entry began */
     int64_t index_interval;
     int64_t last_time_entry;      /* timestamp of the last time entry, -1 before the first */
+    int64_t first_producer;       /* position of the first batch that bears a producer id, -1 while there is none */
     int32_t last_epoch;           /* -1 at the start */
     bool check_crc;
 } segment_scan;
@@ -47,6 +48,11 @@ int64_t segment_find_offset(const uint8_t *p, const uint8_t *end, int64_t offset
 
 /* The same for the first batch whose max timestamp is at least `timestamp`. */
 int64_t segment_find_timestamp(const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t *size);
+
+/* First whole batch of [p, end) that bears a producer id (and, with `transactional`, belongs to a transaction): its position, and its
+ * size in `*size`. SEGMENT_NONE when there is none: then `*size` is how far whole batches reach. A bad header ends the walk as one that
+ * is cut does; it is a status only where it is the first. */
+int64_t segment_find_producer(const uint8_t *p, const uint8_t *end, bool transactional, int64_t *size);
 
 /* Bytes of the leading whole batches that end below end_offset (exclusive), not more than size_max, but one batch where one is
  * whole. A bad header ends the walk; it is an error (a status) only where the first batch has it. */

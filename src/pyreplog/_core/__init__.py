@@ -29,6 +29,7 @@ __all__ = [
     "crc32c",
     "find_offset",
     "find_producers",
+    "find_producers",
     "find_timestamp",
     "murmur2",
     "stamp",

@@ -38,6 +38,9 @@ class SegmentScanner:
     @property
     def batch_count(self) -> int: ...
     @property
+    def first_producer(self) -> int:
+        """Position of the first batch that bears a producer id; -1 where there is none."""
+    @property
     def epochs(self) -> list[tuple[int, int]]:
         """(leader epoch, base offset) where the epoch rises."""
     @property
@@ -91,6 +94,11 @@ def find_offset(data: Buffer, offset: int) -> tuple[int, int]:
 
 def find_timestamp(data: Buffer, timestamp: int) -> tuple[int, int]:
     """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
+
+def find_producers(data: Buffer, transactional: bool = False) -> tuple[list[int], int]:
+    """Positions in ``data`` of the whole batches that bear a producer id (with ``transactional``: that belong to a transaction, its
+    markers among them), and how far whole batches reach, in bytes. A bad header ends the walk; CorruptError where the first batch has
+    it. Releases the GIL."""
 
 def whole_batches(data: Buffer, end_offset: int, size_max: int) -> int:
     """Bytes of the leading whole batches whose last offset is below ``end_offset``, as many as fit ``size_max`` but at least one where one

@@ -40,6 +40,7 @@ def _truncate(log: Log, offset: int) -> None:
     log._active.file.sync()
     log.end_offset = log._active.next_offset
     _clamp(log)
+    log.producers.truncate(list(log._segments), log.start_offset, log.end_offset)
     if log.epochs.truncate_from_end(log.end_offset):
         log._write_epochs()
     else:
@@ -56,6 +57,7 @@ def truncate_fully(log: Log, start_offset: int) -> None:
         log.high_watermark = first
         _lower(log, first)
         log._segments.remove_all()
+        log.producers.clear(start_offset)
         interval = log.config.index_interval_bytes
         segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
         log.disk.sync_directory(log.directory)

@@ -25,7 +25,10 @@ INCARNATION_NAME: Final = "replog.incarnation"
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
-SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+"""What goes with a segment: also the snapshot of the producers as they were where it begins."""
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
 MARK_NAME: Final = "replog.mark"

@@ -31,13 +31,17 @@ from pyreplog.values import LogStats, TopicPartition
 
 
 class Appended(NamedTuple):
-    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes."""
+    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes.
+
+    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of the first time.
+    """
 
     base_offset: int
     last_offset: int
     timestamp: int
     record_count: int
     size: int
+    duplicate: bool = False
 
 
 class SyncPlan(NamedTuple):
@@ -59,6 +63,8 @@ class Log:
         self.clock = clock
         #: The leader epoch history. Read it; mutate it through the log only.
         self.epochs = parts.epochs
+        #: Who writes here: ids, epochs, last batches, open transactions. Read its ``table``; the log tells it what happens.
+        self.producers = parts.producers
         #: What opening found and did.
         self.recovery = parts.recovery
         #: Rises with each truncation; slices and syncs of an older one are void.
@@ -146,6 +152,7 @@ class Log:
         try:
             if clean and self._failure is None:
                 self._write_indexes(closing=True)
+                self.producers.close(self._segments.first.base_offset, self.end_offset)
                 self._sync_blocking()
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
                 self._write_mark_synced()
@@ -175,6 +182,15 @@ class Log:
     def first_base_offset(self) -> int:
         """Base offset of the oldest segment: not above the start offset."""
         return self._segments.first.base_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records end: the high watermark, or where the oldest transaction begins that is not known to be
+        ended."""
+        unstable = self.producers.table.first_unstable(self.high_watermark)
+        if unstable < 0:
+            return self.high_watermark
+        return min(max(unstable, self.start_offset), self.high_watermark)
 
     @property
     def incomplete(self) -> bool:
@@ -218,7 +234,9 @@ class Log:
 
         Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
         Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`: nothing was
-        appended then; :class:`ClosedError` once the log is closed or poisoned.
+        appended then; :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
+        :class:`OutOfOrderSequenceError`, :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent
+        before is not appended again, see :class:`Appended`.
         """
         if self._failure is not None or self._closed:
             self._check_writable()
@@ -232,6 +250,10 @@ class Log:
         if size > self._size_limit:
             raise MessageTooLargeError(self._intake.too_large(size))
         base = self.end_offset
+        idempotent = header.producer_id != -1
+        if idempotent and (sent := self.producers.check(header)) is not None:
+            timestamp = sent.timestamp if self._append_time else -1
+            return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
         if leader_epoch != self.epochs.latest:
             self.become_leader(leader_epoch)
         stamp(view, base, leader_epoch)
@@ -254,6 +276,8 @@ class Log:
         if base == self.flushed_offset:
             self._unsynced_since_ns = -1
         self.end_offset = next_offset
+        if idempotent:
+            self.producers.note(header, base, active)
         tail = self._tail
         if tail.size_max:
             tail.append(base, next_offset, view, size)
@@ -273,6 +297,11 @@ class Log:
         if not batches:
             return self.end_offset
         self._append_checked(views, batches, total, gaps)
+        try:
+            self.producers.note_all(views, self._active)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
         return self.end_offset
 
     def _append_checked(self, views: list[memoryview], batches: list[Fetched], total: int, gaps: bool) -> None:
@@ -360,6 +389,7 @@ class Log:
             self._write_failed(error)
             raise
         try:
+            self.producers.roll(base, self.clock.wall_ms())
             self.disk.sync_directory(self.directory)
             self._write_mark_synced()
         except StorageError as error:
@@ -447,6 +477,7 @@ class Log:
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
+        self.producers.table.raise_start(offset)
         if self.epochs.truncate_from_start(offset):
             self._write_epochs()
         else:

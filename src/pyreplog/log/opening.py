@@ -9,8 +9,10 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import read_topic_id, write_topic_id
-from pyreplog.log.loader import Loader, RecoveryReport
+from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
+from pyreplog.log.producer_state import ProducerState
+from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.settings import read_config, write_config
@@ -27,6 +29,7 @@ class Parts(NamedTuple):
     segments: Segments
     epochs: EpochCache
     mark: MarkFile
+    producers: ProducerState
     recovery: RecoveryReport
 
 
@@ -72,7 +75,8 @@ def create_parts(
     disk.sync_directory(directory)
     write_epochs(disk, directory, epochs)
     recovery = RecoveryReport(clean=True, mark_found=True, durable_end=start_offset)
-    return Parts(topic_id, config, Segments([segment]), epochs, mark, recovery)
+    producers = ProducerState(disk, directory, ProducerTable(start_offset))
+    return Parts(topic_id, config, Segments([segment]), epochs, mark, producers, recovery)
 
 
 def open_parts(
@@ -134,7 +138,24 @@ def open_parts(
             mark.sync()
     if loaded.changed:
         write_epochs(disk, directory, loaded.epochs)
-    return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, loaded.report)
+    producers = ProducerState.load(
+        disk,
+        directory,
+        loaded.segments,
+        loaded.start_offset,
+        _ordered_end(loaded, state, origin),
+        lenient=new_state.adopted,
+        now_ms=clock.wall_ms(),
+    )
+    return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+
+
+def _ordered_end(loaded: Loaded, state: MarkState | None, origin: Origin) -> int:
+    """Below this offset the files beside the logs are as they were left in order: where a segment begins, unless all of it was."""
+    if loaded.report.clean:
+        return loaded.end_offset
+    synced = origin.recovery_point if state is None else 0 if state.poisoned else state.synced_end
+    return max((segment.base_offset for segment in loaded.segments if segment.base_offset <= synced), default=0)
 
 
 def _write_again(segments: Sequence[Segment], synced_end: int) -> None:

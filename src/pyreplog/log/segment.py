@@ -29,6 +29,7 @@ from pyreplog.log.layout import (
     join,
     segment_name,
 )
+from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import Buffer, Disk, File
 from pyreplog.record import payload_of
 
@@ -44,6 +45,7 @@ RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
 """Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
+UNKNOWN_POSITION: Final = -2
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 
@@ -74,12 +76,14 @@ class Segment:
         "_pending",
         "_reserved",
         "_times_checked",
+        "_transactions",
         "base_offset",
         "bytes_since_entry",
         "created_ms",
         "directory",
         "disk",
         "entries_left",
+        "first_producer",
         "first_timestamp",
         "max_timestamp",
         "max_timestamp_offset",
@@ -111,6 +115,8 @@ class Segment:
         self.bytes_since_entry = 0
         #: Greatest timestamp of the first batch; -1 while there is none, or it has none.
         self.first_timestamp = -1
+        #: Where the first batch lies that bears a producer id; -1 where there is none, UNKNOWN_POSITION where nobody knows.
+        self.first_producer = UNKNOWN_POSITION
         #: When the segment was begun, by the wall clock: decides when it is closed if its first batch has no timestamp.
         self.created_ms = 0
         #: Index entries that still have room. Set by whoever writes the log; :meth:`note` counts them down.
@@ -126,6 +132,7 @@ class Segment:
         self._names = names or SegmentNames(base_offset)
         self._file: File | None = None
         self._indexes: IndexFiles | None = None
+        self._transactions: TransactionIndex | None = None
 
     # -- life --
 
@@ -167,6 +174,13 @@ class Segment:
             indexes = self._indexes = self._load_indexes()
         return indexes
 
+    @property
+    def transactions(self) -> TransactionIndex:
+        """The aborted transactions whose marker is in this segment."""
+        if self._transactions is None:
+            self._transactions = TransactionIndex(self.disk, self.directory, self.base_offset)
+        return self._transactions
+
     def set_scanned(self, scan: SegmentScanner, *, closed: bool) -> None:
         """Take over what a scan from position 0 found: end, timestamps, indexes."""
         if self._indexes is not None:
@@ -176,6 +190,7 @@ class Segment:
         self.max_timestamp = scan.max_timestamp
         self.max_timestamp_offset = scan.max_timestamp_offset
         self.bytes_since_entry = scan.bytes_since_entry
+        self.first_producer = scan.first_producer
         self._read_first_timestamp()
 
     def release(self) -> None:
@@ -187,6 +202,8 @@ class Segment:
             self._indexes.close()
             if self._indexes.pending == 0 or not self.writable:
                 self._indexes = None
+        if self._transactions is not None:
+            self._transactions.close()
 
     def close_for_writing(self) -> None:
         """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced."""
@@ -194,13 +211,15 @@ class Segment:
             self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.indexes.write()
         self._pending = 0
+        if self._transactions is not None:
+            self._transactions.write()
         if self._reserved > RESERVE_FROM:
             self.file.truncate(self.size)
             self._reserved = RESERVE_FROM
 
     def files(self, *, closed: bool) -> list[File]:
         """What a sync of this segment covers: the log, and once it is closed the indexes."""
-        return [self.file, *self.indexes.files()] if closed else [self.file]
+        return [self.file, *self.indexes.files(), *self.transactions.files()] if closed else [self.file]
 
     # -- writing --
 
@@ -267,6 +286,7 @@ class Segment:
             self.size = position
             self._reserved = RESERVE_FROM
         indexes.truncate(offset)
+        self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
 
     def _settle_tail(self, wall_ms: int) -> None:

@@ -1,0 +1,95 @@
+"""Producer snapshots: ``<offset>.snapshot``, the producers of everything below ``offset``, in Kafka's bytes.
+
+Layout (big-endian): int16 version 1, CRC-32C of what follows it, int32 count, then 46 bytes a producer: id, int16 epoch, int32 last
+sequence, int64 last offset, int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction; -1 is
+none. Only a producer's newest batch is kept. A snapshot is never needed: what is missing or damaged is had again from the batches.
+Format: docs/internals/format/producer_snapshot.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+from pyreplog._core import crc32c
+from pyreplog.errors import CorruptError
+from pyreplog.log.layout import SNAPSHOT_SUFFIX, join, parse_base_offset, segment_name
+from pyreplog.log.producers import ProducerEntry, SentBatch
+from pyreplog.log.snapshot import read_whole, replace_file
+from pyreplog.ports import Disk
+
+_VERSION: Final = 1  # on disk: never change
+_HEAD: Final = struct.Struct(">hIi")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+_CRC_START: Final = 6
+
+
+def format_producers(entries: Iterable[ProducerEntry]) -> bytes:
+    """The content of a snapshot with ``entries``, in their order."""
+    body = bytearray()
+    count = 0
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else SentBatch(-1, -1, 0, -1)
+        body += _ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            last.last_sequence,
+            last.last_offset,
+            last.offset_delta,
+            entry.last_timestamp,
+            entry.coordinator_epoch,
+            entry.transaction_start,
+        )
+        count += 1
+    counted = struct.pack(">i", count)
+    return struct.pack(">hI", _VERSION, crc32c(counted + body)) + counted + bytes(body)
+
+
+def parse_producers(content: bytes, path: str) -> list[ProducerEntry]:
+    """The producers in a snapshot; :class:`CorruptError` unless it is whole to the last bit."""
+    if len(content) < _HEAD.size:
+        raise CorruptError(f"{len(content)} bytes are no producer snapshot", file=path)
+    version, crc, count = _HEAD.unpack_from(content)
+    if version != _VERSION:
+        raise CorruptError(f"producer snapshot version is {version}, expected {_VERSION}", file=path, position=0)
+    if crc32c(memoryview(content)[_CRC_START:]) != crc:
+        raise CorruptError("checksum mismatch", file=path, position=2)
+    if count < 0 or len(content) != _HEAD.size + count * _ENTRY.size:
+        raise CorruptError(f"{count} producers do not make {len(content)} bytes", file=path, position=_CRC_START)
+    entries = []
+    for fields in _ENTRY.iter_unpack(memoryview(content)[_HEAD.size :]):
+        producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, transaction_start = fields
+        entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, transaction_start)
+        if sequence >= 0 and offset >= 0:
+            entry.batches.append(SentBatch(sequence, offset, delta, timestamp))
+        entries.append(entry)
+    return entries
+
+
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among the files ``names``, rising."""
+    return sorted(offset for name in names if (offset := parse_base_offset(name, SNAPSHOT_SUFFIX)) is not None)
+
+
+def read_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry] | None:
+    """The producers in the snapshot at ``offset``; None where it is missing or not to be believed."""
+    path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
+    try:
+        content = read_whole(disk, path)
+        return None if content is None else parse_producers(content, path)
+    except CorruptError:
+        return None
+
+
+def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, durable: bool = False) -> None:
+    """Replace the snapshot at ``offset``. Without ``durable`` power loss may leave none, or one that is not believed."""
+    replace_file(disk, join(directory, segment_name(offset, SNAPSHOT_SUFFIX)), format_producers(entries), durable=durable)
+
+
+def remove_snapshots(disk: Disk, directory: str, offsets: Iterable[int]) -> None:
+    """Remove the snapshots at ``offsets``. The caller syncs the folder where they must not come back."""
+    for offset in offsets:
+        path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
+        if disk.stat(path) is not None:
+            disk.remove(path)

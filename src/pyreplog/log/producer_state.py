@@ -1,0 +1,214 @@
+"""The producers of one log and what of them is on the disk: snapshots where segments begin, aborted transactions beside the segments.
+
+Everything here can be had again from the batches, and recovery does: the newest snapshot that is whole and lies where nothing was lost,
+then the batches behind it. So nothing is synced for its own sake, and a snapshot that cannot be written is no failure of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyreplog._core import RecordBatch, find_producers
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.layout import SCAN_CHUNK_SIZE
+from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
+from pyreplog.log.producers import CompletedTransaction, ProducerTable, SentBatch
+from pyreplog.log.segment import UNKNOWN_POSITION, Segment
+from pyreplog.log.transaction_index import AbortedTransaction
+from pyreplog.ports import Disk
+
+
+class ProducerState:
+    """Belongs to the log's owner. ``table`` is what it knows; the log tells it what happens."""
+
+    __slots__ = ("_directory", "_disk", "_snapshot_offset", "table")
+
+    def __init__(self, disk: Disk, directory: str, table: ProducerTable) -> None:
+        self._disk = disk
+        self._directory = directory
+        self.table = table
+        # Of the newest snapshot that is known to be good; -1 where none is.
+        self._snapshot_offset = -1
+
+    @classmethod
+    def load(
+        cls, disk: Disk, directory: str, segments: Sequence[Segment], start_offset: int, trusted_end: int, *, lenient: bool, now_ms: int
+    ) -> ProducerState:
+        """The state of a log just opened. Below ``trusted_end`` its snapshots and transaction indexes are as they were left in order;
+        above it they are made anew where they are wrong."""
+        state = cls(disk, directory, ProducerTable(start_offset, lenient=lenient))
+        state._rebuild(segments, start_offset, trusted_end)
+        state.table.expire(now_ms)
+        return state
+
+    # -- on append --
+
+    def check(self, batch: RecordBatch) -> SentBatch | None:
+        """See :meth:`ProducerTable.check`."""
+        return self.table.check(batch)
+
+    def note(self, batch: RecordBatch, base_offset: int, segment: Segment) -> None:
+        """``batch`` is in the log, in ``segment``. Raises :class:`StorageError` where the transaction it ends could not be written
+        down; it is in memory all the same, and written with the next."""
+        segment.first_producer = UNKNOWN_POSITION
+        completed = self.table.note(batch, base_offset)
+        if completed is not None and completed.aborted:
+            index = segment.transactions
+            index.append(_entry(completed))
+            index.write()
+
+    def note_all(self, parts: Sequence[memoryview], segment: Segment) -> None:
+        """The whole batches of ``parts`` are in the log, all in ``segment``. As :meth:`note`."""
+        for part in parts:
+            for at in find_producers(part)[0]:
+                batch = RecordBatch(part, at)
+                self.note(batch, batch.base_offset, segment)
+
+    # -- snapshots --
+
+    def take_snapshot(self, offset: int) -> None:
+        """Keep the table as that of everything below ``offset``, the log's end. A disk that refuses is none of our business."""
+        try:
+            write_snapshot(self._disk, self._directory, offset, self.table, durable=len(self.table) > 0)
+            self._snapshot_offset = offset
+        except StorageError:
+            pass  # it can be had again from the batches; what is wrong with the disk shows where it counts
+
+    def roll(self, base_offset: int, now_ms: int) -> None:
+        """A segment begins at ``base_offset``, the log's end: keep what is known there, and forget who was silent for long."""
+        self.table.expire(now_ms)
+        self.take_snapshot(base_offset)
+
+    def close(self, start_offset: int, end_offset: int) -> None:
+        """Keep the table for the next start. Nothing to do where its snapshot is there, or where nothing was ever written."""
+        if self._snapshot_offset != end_offset and (end_offset > start_offset or len(self.table)):
+            self.take_snapshot(end_offset)
+
+    # -- cutting --
+
+    def truncate(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> None:
+        """The log now ends at ``end_offset``: what lay above is forgotten, for good."""
+        names = self._disk.list(self._directory)
+        above = [offset for offset in snapshot_offsets(names) if offset > end_offset]
+        if above:
+            remove_snapshots(self._disk, self._directory, above)
+            # One of another history must not come back after power loss.
+            self._disk.sync_directory(self._directory)
+        if self._snapshot_offset > end_offset:
+            self._snapshot_offset = -1
+        if len(self.table):
+            self.table = ProducerTable(start_offset, lenient=self.table.lenient)
+            self._rebuild(segments, start_offset, end_offset)
+
+    def clear(self, start_offset: int) -> None:
+        """The log is empty, and begins anew at ``start_offset``."""
+        remove_snapshots(self._disk, self._directory, snapshot_offsets(self._disk.list(self._directory)))
+        self._disk.sync_directory(self._directory)
+        self._snapshot_offset = -1
+        self.table = ProducerTable(start_offset, lenient=self.table.lenient)
+
+    # -- rebuilding --
+
+    def _rebuild(self, segments: Sequence[Segment], start_offset: int, trusted_end: int) -> None:
+        end = segments[-1].end_offset()
+        first = segments[0].base_offset
+        bases = {segment.base_offset for segment in segments}
+        offsets = snapshot_offsets(self._disk.list(self._directory))
+        # As Kafka: those that a segment begins at, and the newest one; none beyond what is there.
+        stray = [offset for offset in offsets if not first <= offset <= end or (offset not in bases and offset != offsets[-1])]
+        begin = self._load_snapshot([offset for offset in offsets if offset not in stray and offset <= trusted_end], stray)
+        remove_snapshots(self._disk, self._directory, stray)
+        if any(offset > end for offset in stray):
+            self._disk.sync_directory(self._directory)
+        position = max(begin, min(start_offset, end), first)
+        broken = []
+        noted = False
+        for slot, segment in enumerate(segments):
+            if (segments[slot + 1].base_offset if slot + 1 < len(segments) else end) <= position:
+                continue
+            if noted and segment.base_offset > position and segment.base_offset not in offsets:
+                self.take_snapshot(segment.base_offset)
+            try:
+                noted = self._note_segment(segment, position) or noted
+            except _IndexLost:
+                broken.append(slot)
+                noted = self._note_segment(segment, position, keep=False) or noted
+        for slot in broken:
+            self.recover_index(segments, slot)
+        self.table.end_offset = end
+
+    def recover_index(self, segments: Sequence[Segment], slot: int) -> None:
+        """Make the transaction index of one segment anew, from the batches of it and of those before it that say what was open."""
+        base = segments[slot].base_offset
+        table = ProducerTable(segments[0].base_offset)
+        for offset in reversed([offset for offset in snapshot_offsets(self._disk.list(self._directory)) if offset <= base]):
+            entries = read_snapshot(self._disk, self._directory, offset)
+            if entries is not None:
+                table = ProducerTable(offset, entries)
+                break
+        aborted: list[AbortedTransaction] = []
+        begin = table.end_offset
+        for index, segment in enumerate(segments[: slot + 1]):
+            if index < slot and segments[index + 1].base_offset <= begin:
+                continue
+            for batch in producer_batches(segment, begin):
+                completed = table.note(batch, batch.base_offset)
+                if completed is not None and completed.aborted and index == slot:
+                    aborted.append(_entry(completed))
+        segments[slot].transactions.replace(aborted)
+
+    def _load_snapshot(self, offsets: Sequence[int], stray: list[int]) -> int:
+        """Take over the newest believable snapshot of ``offsets`` (rising); where it stands, -1 without one. Bad ones go to ``stray``."""
+        for offset in reversed(offsets):
+            entries = read_snapshot(self._disk, self._directory, offset)
+            if entries is not None:
+                self.table = ProducerTable(offset, entries, lenient=self.table.lenient)
+                self._snapshot_offset = offset
+                return offset
+            stray.append(offset)
+        return -1
+
+    def _note_segment(self, segment: Segment, start_offset: int, *, keep: bool = True) -> bool:
+        """Take in the batches of ``segment`` from ``start_offset`` on, and put its transaction index right; whether there were any.
+
+        ``keep``: of what ended below ``start_offset`` the index knows; :class:`_IndexLost` where it cannot be right.
+        """
+        if segment.first_producer == -1 and segment.base_offset >= start_offset:
+            segment.transactions.replace(())
+            return False
+        aborted: list[AbortedTransaction] = []
+        if keep and segment.base_offset < start_offset:
+            try:
+                aborted = [entry for entry in segment.transactions.entries if entry.last_offset < start_offset]
+            except CorruptError:
+                raise _IndexLost from None
+        noted = False
+        for batch in producer_batches(segment, start_offset):
+            noted = True
+            completed = self.table.note(batch, batch.base_offset)
+            if completed is not None and completed.aborted:
+                aborted.append(_entry(completed))
+        segment.transactions.replace(aborted)
+        return noted
+
+
+class _IndexLost(Exception):
+    """A transaction index cannot be right."""
+
+
+def producer_batches(segment: Segment, start_offset: int) -> Iterator[RecordBatch]:
+    """The batches of ``segment`` that bear a producer id, from the one that holds ``start_offset`` on."""
+    position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
+    if position is None or segment.first_producer == -1:
+        return
+    position = max(position, segment.first_producer)
+    while position < segment.size:
+        data = segment.read_at(position, SCAN_CHUNK_SIZE)
+        found, walked = find_producers(data)
+        for at in found:
+            yield RecordBatch(data, at)
+        position += walked
+
+
+def _entry(completed: CompletedTransaction) -> AbortedTransaction:
+    return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset)

@@ -1,0 +1,251 @@
+"""What a log knows of those who write to it: producer id -> epoch, last batches, open transaction. In memory; touches no file.
+
+A leader asks :meth:`ProducerTable.check` before it appends, and tells :meth:`ProducerTable.note` after; a follower, and who rebuilds the
+table, only tell. The rules are those of Kafka's ``ProducerAppendInfo`` and ``ProducerStateManager`` (KIP-98), with two differences:
+
+* a producer that the log does not know must begin at sequence 0 (:class:`UnknownProducerIdError`), unless its state was dropped for age or
+  the folder was taken over from a broker: Kafka takes any first sequence, and with it a batch whose predecessors are lost;
+* age is counted from when this process last heard of the producer, never by the timestamps of its records, which may be old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from pyreplog._core import RecordBatch
+from pyreplog.errors import (
+    CorruptError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    UnknownProducerIdError,
+)
+from pyreplog.log.layout import INT32_MAX
+from pyreplog.record import ABORT, end_marker
+
+KEPT_BATCHES: Final = 5
+"""So many of a producer's last batches are remembered; a client has no more than that under way."""
+PRODUCER_EXPIRATION_MS: Final = 24 * 3600 * 1000
+"""A producer without an open transaction is forgotten when nothing was heard of it for this long (Kafka's default)."""
+_EXPIRED_MAX: Final = 10_000
+_NONE: Final = -1
+
+
+def next_sequence(sequence: int) -> int:
+    """The sequence after ``sequence``: 0 follows 2**31 - 1, and -1 (none)."""
+    return 0 if sequence == INT32_MAX else sequence + 1
+
+
+class SentBatch(NamedTuple):
+    """One batch of a producer. ``offset_delta``: last minus first offset. ``timestamp``: its greatest, in ms."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + INT32_MAX + 1
+
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """What is known of one producer. -1 stands for none in every field."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "seen_ms", "transaction_start")
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int = _NONE,
+        coordinator_epoch: int = _NONE,
+        last_timestamp: int = _NONE,
+        transaction_start: int = _NONE,
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        #: Of the newest batch or marker, in ms.
+        self.last_timestamp = last_timestamp
+        #: First offset of the open transaction.
+        self.transaction_start = transaction_start
+        #: The newest last; at most KEPT_BATCHES, all of this epoch.
+        self.batches: list[SentBatch] = []
+        #: When it was last heard of, by the wall clock; -1: since the last :meth:`ProducerTable.expire`.
+        self.seen_ms = _NONE
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest batch in this epoch."""
+        return self.batches[-1].last_sequence if self.batches else _NONE
+
+    def _set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches = []
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker at ``last_offset`` ended. ``last_stable_offset``: see the transaction index."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+class ProducerTable:
+    """The producers of one log, of everything below ``end_offset``. Belongs to the log's owner.
+
+    ``lenient``: a producer that is not known may begin anywhere (of a folder taken over from a broker).
+    """
+
+    __slots__ = ("_entries", "_expired", "_ongoing", "_unreplicated", "end_offset", "lenient")
+
+    def __init__(self, end_offset: int = 0, entries: Iterable[ProducerEntry] = (), *, lenient: bool = False) -> None:
+        self.end_offset = end_offset
+        self.lenient = lenient
+        self._entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
+        # producer id -> first offset of its open transaction
+        self._ongoing = {entry.producer_id: entry.transaction_start for entry in self._entries.values() if entry.transaction_start >= 0}
+        # (first, last offset) of ended transactions whose marker is not known to be below the high watermark
+        self._unreplicated: list[tuple[int, int]] = []
+        self._expired: dict[int, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        """The entries, by producer id."""
+        return iter([self._entries[producer_id] for producer_id in sorted(self._entries)])
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        """What is known of ``producer_id``. Read it only."""
+        return self._entries.get(producer_id)
+
+    # -- a leader's questions --
+
+    def check(self, batch: RecordBatch) -> SentBatch | None:
+        """Whether a client's ``batch`` (REQUIRES: it bears a producer id) may be appended: None, or the batch that it repeats.
+
+        Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError`, :class:`UnknownProducerIdError`,
+        :class:`InvalidTransactionStateError`. Changes nothing.
+        """
+        entry = self._entries.get(batch.producer_id)
+        first = batch.base_sequence
+        if entry is None:
+            if first and not self.lenient and batch.producer_id not in self._expired:
+                raise UnknownProducerIdError(f"producer {batch.producer_id} begins at sequence {first}")
+            return None
+        epoch = batch.producer_epoch
+        if epoch == entry.epoch:
+            last = batch.last_sequence
+            for sent in reversed(entry.batches):
+                if sent.last_sequence == last and sent.first_sequence == first:
+                    return sent
+            if first != next_sequence(entry.last_sequence):
+                raise OutOfOrderSequenceError(
+                    f"producer {entry.producer_id} sends sequence {first} in epoch {epoch}, whose last one is {entry.last_sequence}"
+                )
+        elif epoch < entry.epoch:
+            raise InvalidProducerEpochError(f"producer {entry.producer_id} sends in epoch {epoch}, and {entry.epoch} has begun")
+        elif first and entry.epoch != _NONE:
+            raise OutOfOrderSequenceError(f"producer {entry.producer_id} begins epoch {epoch} at sequence {first}")
+        if entry.transaction_start >= 0 and not batch.is_transactional:
+            raise InvalidTransactionStateError(f"producer {entry.producer_id} has one open since offset {entry.transaction_start}")
+        return None
+
+    # -- what is in the log --
+
+    def note(self, batch: RecordBatch, base_offset: int) -> CompletedTransaction | None:
+        """``batch``, which bears a producer id, is in the log at ``base_offset``; the transaction that it ends, if any.
+
+        Takes what comes, as replication does: the leader has checked it.
+        """
+        producer_id = batch.producer_id
+        last_offset = base_offset + batch.last_offset - batch.base_offset
+        self.end_offset = last_offset + 1
+        if batch.is_control:
+            return self._note_marker(batch, producer_id, last_offset)
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
+        entry._set_epoch(batch.producer_epoch)
+        entry.last_timestamp = batch.max_timestamp
+        entry.seen_ms = _NONE
+        kept = entry.batches
+        kept.append(SentBatch(batch.last_sequence, last_offset, last_offset - base_offset, batch.max_timestamp))
+        if len(kept) > KEPT_BATCHES:
+            del kept[0]
+        if batch.is_transactional and entry.transaction_start < 0:
+            entry.transaction_start = self._ongoing[producer_id] = base_offset
+        return None
+
+    def _note_marker(self, batch: RecordBatch, producer_id: int, last_offset: int) -> CompletedTransaction | None:
+        try:
+            marker = end_marker(batch)
+        except CorruptError:
+            marker = None  # no software of ours or Kafka's wrote it; whoever looks for markers finds none
+        if marker is None:
+            return None  # or compaction has emptied it
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_id)
+        entry._set_epoch(batch.producer_epoch)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = marker.timestamp
+        entry.seen_ms = _NONE
+        entry.transaction_start = _NONE
+        first_offset = self._ongoing.pop(producer_id, _NONE)
+        if first_offset < 0:
+            return None
+        self._unreplicated.append((first_offset, last_offset))
+        stable = min(self._ongoing.values(), default=last_offset + 1)
+        return CompletedTransaction(producer_id, first_offset, last_offset, marker.type == ABORT, stable)
+
+    # -- stability --
+
+    def first_unstable(self, high_watermark: int) -> int:
+        """Where the oldest transaction begins that is open, or whose marker is not below ``high_watermark``; -1 where there is none."""
+        if self._unreplicated:
+            self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= high_watermark]
+        if not self._ongoing and not self._unreplicated:
+            return _NONE
+        starts = [*self._ongoing.values(), *(first for first, _ in self._unreplicated)]
+        return min(starts)
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """Producer id -> first offset. A copy."""
+        return dict(self._ongoing)
+
+    # -- time and place --
+
+    def expire(self, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> list[int]:
+        """Forget producers that nothing was heard of for ``expiration_ms`` and that have no transaction open; their ids."""
+        gone = []
+        for entry in self._entries.values():
+            if entry.seen_ms < 0:
+                entry.seen_ms = now_ms
+            elif now_ms - entry.seen_ms >= expiration_ms and entry.transaction_start < 0:
+                gone.append(entry.producer_id)
+        for producer_id in gone:
+            del self._entries[producer_id]
+            self._expired[producer_id] = None
+            if len(self._expired) > _EXPIRED_MAX:
+                del self._expired[next(iter(self._expired))]
+        return gone
+
+    def raise_start(self, start_offset: int) -> None:
+        """The log now begins at ``start_offset``. Producers stay known."""
+        self._unreplicated = [ended for ended in self._unreplicated if ended[1] >= start_offset]
+        self.end_offset = max(self.end_offset, start_offset)

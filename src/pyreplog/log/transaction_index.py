@@ -1,0 +1,160 @@
+"""The transaction index of one segment, ``.txnindex``: the aborted transactions whose marker is in it, in Kafka's bytes.
+
+34 bytes an entry (big-endian): int16 version 0, int64 producer id, first offset, last offset (the marker's), last stable offset (where the
+oldest other transaction began that was open then, or one past the marker). Made with its first entry; most segments have none. It has no
+checksum: whoever reads records decides by the markers themselves, and recovery makes it anew from them.
+Format: docs/internals/format/transaction_index.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from pyreplog.errors import CorruptError
+from pyreplog.log.layout import STATE_FILE_SIZE_MAX, TRANSACTION_INDEX_SUFFIX, join, segment_name
+from pyreplog.log.snapshot import replace_file
+from pyreplog.ports import Disk, File
+
+_VERSION: Final = 0  # on disk: never change
+_ENTRY: Final = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction: its producer's records from ``first_offset`` up to its marker at ``last_offset`` do not count."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def format_aborted(entries: Sequence[AbortedTransaction]) -> bytes:
+    """The content of a transaction index."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+def parse_aborted(content: bytes, base_offset: int, path: str) -> list[AbortedTransaction]:
+    """The whole entries of a transaction index, as Kafka checks them.
+
+    Raises :class:`CorruptError` for a newer version, an entry that ends below the segment, or last offsets that do not rise.
+    """
+    entries: list[AbortedTransaction] = []
+    last = base_offset - 1
+    for position in range(0, len(content) - _ENTRY.size + 1, _ENTRY.size):
+        version, *fields = _ENTRY.unpack_from(content, position)
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION:
+            raise CorruptError(f"transaction index version is {version}, expected {_VERSION}", file=path, position=position)
+        if entry.last_offset <= last or not 0 <= entry.first_offset <= entry.last_offset:
+            raise CorruptError(
+                f"an aborted transaction from {entry.first_offset} to {entry.last_offset} after {last}", file=path, position=position
+            )
+        last = entry.last_offset
+        entries.append(entry)
+    return entries
+
+
+class TransactionIndex:
+    """The index of the segment at ``base_offset``. Belongs to the segment. Read on first use."""
+
+    __slots__ = ("_base_offset", "_directory", "_disk", "_entries", "_file", "_written")
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._base_offset = base_offset
+        self._entries: list[AbortedTransaction] | None = None
+        self._written = 0
+        self._file: File | None = None
+
+    @property
+    def path(self) -> str:
+        """Of the file."""
+        return join(self._directory, segment_name(self._base_offset, TRANSACTION_INDEX_SUFFIX))
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them, by rising last offset. Read them only. Raises :class:`CorruptError` where the file cannot be right."""
+        entries = self._entries
+        if entries is None:
+            entries = self._entries = self._read()
+            self._written = len(entries)
+        return entries
+
+    def _read(self) -> list[AbortedTransaction]:
+        found = self._disk.stat(self.path)
+        if found is None:
+            return []
+        if found.size > STATE_FILE_SIZE_MAX:
+            raise CorruptError(f"{found.size} bytes: too large for a transaction index", file=self.path)
+        file = self._disk.open(self.path)
+        try:
+            return parse_aborted(bytes(file.read_at(0, found.size)), self._base_offset, self.path)
+        finally:
+            file.close()
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add an entry, in memory; :meth:`write` brings it to the file. REQUIRES that its last offset rises (CorruptError)."""
+        entries = self.entries
+        if entries and entry.last_offset <= entries[-1].last_offset:
+            raise CorruptError(f"an aborted transaction ends at {entry.last_offset} after {entries[-1].last_offset}", file=self.path)
+        entries.append(entry)
+
+    def write(self) -> None:
+        """Bring the file up to date. Not synced. After a StorageError it may be called again."""
+        entries = self._entries
+        if entries is None or self._written == len(entries):
+            return
+        self._open().write_at(self._written * _ENTRY.size, [format_aborted(entries[self._written :])])
+        self._written = len(entries)
+
+    def replace(self, entries: Sequence[AbortedTransaction]) -> None:
+        """Let the file hold exactly ``entries``, durably where it did not: what recovery found. No file where there are none."""
+        self.close()
+        content = format_aborted(entries)
+        self._entries = list(entries)
+        self._written = len(entries)
+        found = self._disk.stat(self.path)
+        if not content:
+            if found is not None:
+                self._disk.remove(self.path)
+            return
+        if found is not None and found.size == len(content):
+            file = self._disk.open(self.path)
+            try:
+                if bytes(file.read_at(0, found.size)) == content:
+                    return
+            finally:
+                file.close()
+        replace_file(self._disk, self.path, content)
+
+    def truncate(self, offset: int) -> None:
+        """Drop every entry whose last offset is at or above ``offset``, in the file too."""
+        try:
+            kept = [entry for entry in self.entries if entry.last_offset < offset]
+        except CorruptError:
+            return  # it is made anew when somebody recovers the log
+        if self._disk.stat(self.path) is not None and len(kept) < self._written:
+            self._open().truncate(len(kept) * _ENTRY.size)
+            self._written = len(kept)
+        self._entries = kept
+
+    def files(self) -> list[File]:
+        """The file, open for writing, for a sync; none where there is none."""
+        if self._file is None and self._disk.stat(self.path) is None:
+            return []
+        return [self._open()]
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> File:
+        if self._file is None:
+            exists = self._disk.stat(self.path) is not None
+            self._file = self._disk.open(self.path, write=True) if exists else self._disk.create(self.path)
+        return self._file

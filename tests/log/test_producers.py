@@ -1,0 +1,376 @@
+"""Producer ids in the log: duplicates, order, epochs; kept over restarts, rolls and truncations."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import (
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+    PyreplogError,
+    UnknownProducerIdError,
+)
+from pyreplog.log import Log
+from pyreplog.log.producer_snapshot import format_producers, parse_producers
+from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerEntry, ProducerTable, SentBatch
+from pyreplog.record import BatchBuilder, RecordBatch, split
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, contents, create, raw, reopen, sync
+
+INT32_MAX = 2**31 - 1
+SNAPSHOT_A7 = bytes.fromhex(
+    "0001c3e435bd00000002000000000000004d0003000000090000000000000068000000040000018bcfe56be70000000c0000000000000064"
+    "000000000000004e0000ffffffffffffffffffffffff000000000000018bcfe56be7ffffffffffffffffffffffff"
+)
+"""What Kafka's Java code writes: see tests/golden/vectors.md."""
+
+
+def produced(
+    sequence: int, count: int = 1, *, producer: int = 7, epoch: int = 0, transactional: bool = False, base: int = 0, leader: int = -1
+) -> memoryview:
+    """A batch of ``count`` records of a producer."""
+    builder = BatchBuilder()
+    for number in range(count):
+        assert builder.append(b"%d-%d-%d" % (producer, epoch, sequence + number), b"k", (), 1000 + number)
+    return builder.finish(
+        base_offset=base,
+        leader_epoch=leader,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def marker(*, commit: bool, producer: int = 7, epoch: int = 0, base: int = 0, leader: int = 0, coordinator: int = 3) -> memoryview:
+    """A transaction marker."""
+    builder = BatchBuilder()
+    assert builder.append(struct.pack(">hi", 0, coordinator), struct.pack(">hh", 0, int(commit)), (), 5000)
+    return builder.finish(
+        base_offset=base,
+        leader_epoch=leader,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=-1,
+        transactional=True,
+        control=True,
+    )
+
+
+def send(log: Log, *arguments: int, **fields: int) -> tuple[int, int, bool]:
+    """(base, last offset, duplicate) of an append as the leader."""
+    done = log.append_as_leader(produced(*arguments, **fields), 0)  # type: ignore[arg-type]
+    return done.base_offset, done.last_offset, done.duplicate
+
+
+def test_duplicate_of_the_last_five_batches(place: Place) -> None:
+    """Edge 77: each of a producer's last five batches, sent again, gets its first offsets, appending nothing; the sixth is out of order."""
+    log = create(place.disk, place.of("t-0"))
+    for number in range(6):
+        assert send(log, 3 * number, 3) == (3 * number, 3 * number + 2, False)
+    before = raw(log)
+    for number in range(1, 6):
+        done = log.append_as_leader(produced(3 * number, 3), 0)
+        assert done == (3 * number, 3 * number + 2, -1, 3, 0, True)
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 0, 3)
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 15, 2)  # half of a batch is no duplicate
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 19)
+    assert raw(log) == before
+    assert send(log, 18) == (18, 18, False)
+    log.close(clean=True)
+
+
+def test_a_duplicate_keeps_the_append_time(place: Place) -> None:
+    """With LogAppendTime a duplicate is answered with the time of the first append."""
+    log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime"))
+    first = log.append_as_leader(produced(0), 0)
+    CLOCK.now_ms += 50
+    again = log.append_as_leader(produced(0), 0)
+    CLOCK.now_ms -= 50
+    assert (again.timestamp, again.duplicate) == (first.timestamp, True)
+    log.close(clean=True)
+
+
+def test_several_producers_in_one_append(place: Place) -> None:
+    """Edge 78: batches of several producers in one append are told apart, and one sent twice is a duplicate for its own alone."""
+    log = create(place.disk, place.of("t-0"))
+    parts = b"".join(bytes(produced(0, 2, producer=p, base=2 * i, leader=0)) for i, p in enumerate((1, 2, 3)))
+    assert log.append_as_follower([parts]) == 6
+    for i, producer in enumerate((1, 2, 3)):
+        assert send(log, 0, 2, producer=producer) == (2 * i, 2 * i + 1, True)
+        assert send(log, 2, 1, producer=producer) == (6 + i, 6 + i, False)
+    log.close(clean=True)
+
+
+def test_epochs(place: Place) -> None:
+    """Edge 79: an older producer epoch is refused on the leader and taken by a follower; a new one begins at 0, its batches unknown."""
+    log = create(place.disk, place.of("t-0"))
+    send(log, 0, producer=9, epoch=2)
+    with pytest.raises(InvalidProducerEpochError):
+        send(log, 1, producer=9, epoch=1)
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 1, producer=9, epoch=3)
+    assert send(log, 0, producer=9, epoch=3) == (1, 1, False)
+    with pytest.raises(InvalidProducerEpochError):
+        send(log, 0, producer=9, epoch=2)  # not even as a duplicate
+    log.append_as_follower([produced(4, producer=9, epoch=1, base=2, leader=0)])
+    entry = log.producers.table.get(9)
+    assert entry is not None
+    assert (entry.epoch, entry.last_sequence) == (1, 4)
+    log.close(clean=True)
+
+
+def test_unknown_producer(place: Place) -> None:
+    """Edge 80: an unknown producer begins at 0; anywhere, where its state was dropped for age, or the folder was taken over."""
+    log = create(place.disk, place.of("t-0"))
+    with pytest.raises(UnknownProducerIdError):
+        send(log, 5)
+    assert send(log, 0) == (0, 0, False)
+    table = log.producers.table
+    assert table.expire(CLOCK.now_ms) == []
+    assert table.expire(CLOCK.now_ms + PRODUCER_EXPIRATION_MS - 1) == []
+    assert table.expire(CLOCK.now_ms + PRODUCER_EXPIRATION_MS) == [7]
+    assert send(log, 1) == (1, 1, False)
+    table.lenient = True
+    assert send(log, 30, producer=8) == (2, 2, False)
+    log.close(clean=True)
+
+
+def test_a_producer_that_is_heard_of_does_not_expire(place: Place) -> None:
+    """Age counts from the last batch, and an open transaction keeps its producer."""
+    log = create(place.disk, place.of("t-0"))
+    send(log, 0)
+    log.append_as_follower([produced(0, producer=8, base=1, leader=0, transactional=True)])
+    table = log.producers.table
+    table.expire(CLOCK.now_ms)
+    send(log, 1)
+    assert table.expire(CLOCK.now_ms + PRODUCER_EXPIRATION_MS) == []
+    assert table.expire(CLOCK.now_ms + 2 * PRODUCER_EXPIRATION_MS) == [7]
+    assert table.get(8) is not None
+    log.close(clean=True)
+
+
+def test_sequence_wrap(place: Place) -> None:
+    """Edge 15: after 2**31 - 1 comes 0, within a batch and between batches."""
+    log = create(place.disk, place.of("t-0"))
+    log.producers.table.lenient = True
+    assert send(log, INT32_MAX - 1, 4) == (0, 3, False)
+    assert send(log, INT32_MAX - 1, 4) == (0, 3, True)
+    entry = log.producers.table.get(7)
+    assert entry is not None
+    assert entry.batches == [SentBatch(1, 3, 3, 1003)]
+    assert entry.batches[0].first_sequence == INT32_MAX - 1
+    assert send(log, 2) == (4, 4, False)
+    assert send(log, INT32_MAX - 2, 1, producer=8)[2] is False
+    assert send(log, INT32_MAX - 1, 2, producer=8)[2] is False
+    assert send(log, 0, 1, producer=8)[2] is False
+    log.close(clean=True)
+
+
+def test_a_refused_batch_changes_nothing(place: Place) -> None:
+    """The check comes before anything is touched: a refused batch leaves log, epochs and table as they were."""
+    log = create(place.disk, place.of("t-0"))
+    send(log, 0)
+    before = (log.end_offset, raw(log), log.epochs.entries, format_producers(log.producers.table))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append_as_leader(produced(5), 1)
+    with pytest.raises(UnknownProducerIdError):
+        log.append_as_leader(produced(1, producer=99), 1)
+    assert (log.end_offset, raw(log), log.epochs.entries, format_producers(log.producers.table)) == before
+    log.close(clean=True)
+
+
+def test_no_plain_batch_within_a_transaction(place: Place) -> None:
+    """A producer whose transaction is open in a log may not write beside it."""
+    log = create(place.disk, place.of("t-0"))
+    log.append_as_follower([produced(0, base=0, leader=0, transactional=True)])
+    with pytest.raises(InvalidTransactionStateError):
+        send(log, 1)
+    log.append_as_follower([marker(commit=True, base=1)])
+    assert send(log, 1) == (2, 2, False)
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_known_after_a_restart(place: Place, clean: bool, snapshots: bool) -> None:
+    """Planted bug 23: after a restart, clean or not, with snapshots or without, what was sent before is a duplicate, and order holds."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
+    for number in range(40):
+        if number < 3:
+            send(log, 0, producer=number + 1, epoch=4)
+        log.append_as_leader(produced(number, producer=70), 0)
+    end = log.end_offset
+    sync(place.disk, log)
+    log.close(clean=clean)
+    if not snapshots:
+        for name in place.disk.list(place.of("t-0")):
+            if name.endswith(".snapshot"):
+                place.disk.remove(place.of(f"t-0/{name}"))
+    log = reopen(place.disk, place.of("t-0"), clean=clean)
+    assert log.end_offset == end
+    assert log.append_as_leader(produced(39, producer=70), 0).duplicate
+    with pytest.raises(UnknownProducerIdError):
+        send(log, 3, producer=4)
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 41, producer=70)
+    assert send(log, 40, producer=70) == (end, end, False)
+    log.close(clean=True)
+
+
+def test_bad_snapshots_are_replaced(place: Place) -> None:
+    """Edge 100: a damaged snapshot is passed over for an older one and replaced; one beyond the end and stray ones go."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
+    for number in range(40):
+        send(log, number)
+    log.close(clean=True)
+    names = sorted(name for name in place.disk.list(place.of("t-0")) if name.endswith(".snapshot"))
+    assert len(names) > 3
+    assert names[-1] == f"{40:020d}.snapshot"
+    for name in names[1:]:
+        content = bytearray(place.read(f"t-0/{name}"))
+        content[-1] ^= 1
+        place.write(f"t-0/{name}", bytes(content))
+    place.write(f"t-0/{3:020d}.snapshot", place.read(f"t-0/{names[0]}"))
+    place.write(f"t-0/{4000:020d}.snapshot", place.read(f"t-0/{names[0]}"))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    assert send(log, 39)[2] is True
+    left = [name for name in place.disk.list(place.of("t-0")) if name.endswith(".snapshot")]
+    assert f"{3:020d}.snapshot" not in left
+    assert f"{4000:020d}.snapshot" not in left
+    for name in left:
+        parse_producers(place.read(f"t-0/{name}"), name)
+    log.close(clean=True)
+
+
+def test_truncation_forgets(place: Place) -> None:
+    """After a truncation what was cut is not a duplicate any more, and what is left still is; later snapshots are gone."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
+    for number in range(40):
+        send(log, number)
+        if number < 5:
+            send(log, number, producer=8)
+    log.truncate_to(25)
+    assert log.end_offset == 25
+    assert not [n for n in place.disk.list(place.of("t-0")) if n.endswith(".snapshot") and int(n.partition(".")[0]) > 25]
+    entry = log.producers.table.get(7)
+    assert entry is not None
+    last = entry.last_sequence
+    assert send(log, last)[2] is True
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, last + 2)
+    assert send(log, last + 1) == (25, 25, False)
+    assert send(log, 4, producer=8)[2] is True
+    log.truncate_to(3)
+    entry = log.producers.table.get(7)
+    assert entry is not None
+    assert send(log, entry.last_sequence + 1)[:2] == (3, 3)
+    log.truncate_fully(100)
+    assert len(log.producers.table) == 0
+    assert send(log, 0)[:2] == (100, 100)
+    log.close(clean=True)
+
+
+def test_snapshot_bytes() -> None:
+    """Snapshots are Kafka's bytes: golden vector A7, both ways, and every flipped bit is noticed."""
+    with_batch = ProducerEntry(77, 3, 12, 1_700_000_000_999, 100)
+    with_batch.batches.append(SentBatch(9, 104, 4, 1_700_000_000_999))
+    without = ProducerEntry(78, 0, -1, 1_700_000_000_999)
+    assert format_producers([with_batch, without]) == SNAPSHOT_A7
+    assert format_producers(parse_producers(SNAPSHOT_A7, "x")) == SNAPSHOT_A7
+    assert format_producers(()) == bytes.fromhex("0001") + format_producers(())[2:6] + bytes(4)
+    for position in range(len(SNAPSHOT_A7) * 8):
+        content = bytearray(SNAPSHOT_A7)
+        content[position // 8] ^= 1 << position % 8
+        with pytest.raises(ValueError):
+            parse_producers(bytes(content), "x")
+    for size in range(len(SNAPSHOT_A7)):
+        with pytest.raises(ValueError):
+            parse_producers(SNAPSHOT_A7[:size], "x")
+
+
+def _oracle(sent: list[tuple[int, int, int, int]], producer: int, epoch: int, first: int, count: int) -> object:
+    """The rules said plainly, over everything that was appended: (producer, epoch, first sequence, count), whose index is its place."""
+    mine = [(place, entry) for place, entry in enumerate(sent) if entry[0] == producer]
+    if not mine:
+        return UnknownProducerIdError if first else "append"
+    known = mine[-1][1][1]
+    window = []
+    for place, entry in mine:
+        if entry[1] == known:
+            window.append((place, entry))
+    for place, entry in window[-5:]:
+        if entry == (producer, epoch, first, count):
+            return place
+    if epoch < known:
+        return InvalidProducerEpochError
+    if epoch > known:
+        return OutOfOrderSequenceError if first else "append"
+    last = window[-1][1]
+    return "append" if first == last[2] + last[3] else OutOfOrderSequenceError
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2), st.integers(0, 2), st.one_of(st.just(-1), st.integers(0, 6)), st.integers(1, 2), st.booleans()),
+        max_size=60,
+    )
+)
+def test_rules_against_the_oracle(steps: list[tuple[int, int, int, int, bool]]) -> None:
+    """Whatever is sent: the table says what the plain rules over the whole history say, also after it went through a snapshot."""
+    table = ProducerTable()
+    sent: list[tuple[int, int, int, int]] = []
+    bases: list[int] = []
+    end = 0
+    for producer, epoch, first, count, reload in steps:
+        entry = table.get(producer)
+        if first < 0:  # what a well-behaved producer would send
+            first = 0 if entry is None or entry.epoch != epoch else entry.last_sequence + 1  # noqa: PLW2901
+        expected = _oracle(sent, producer, epoch, first, count)
+        batch = RecordBatch(produced(first, count, producer=producer, epoch=epoch))
+        try:
+            found: object = table.check(batch)
+        except PyreplogError as error:
+            found = type(error)
+        if isinstance(expected, int):
+            assert isinstance(found, SentBatch)
+            assert found.base_offset == bases[expected]
+        elif expected == "append":
+            assert found is None
+            table.note(batch, end)
+            sent.append((producer, epoch, first, count))
+            bases.append(end)
+            end += count
+        else:
+            assert found is expected
+        if reload:
+            again = ProducerTable(end, parse_producers(format_producers(table), "x"))
+            for entry in again:
+                known = table.get(entry.producer_id)
+                assert known is not None
+                assert (entry.epoch, entry.last_sequence, entry.last_timestamp) == (known.epoch, known.last_sequence, known.last_timestamp)
+
+
+def test_as_follower_and_leader_agree(place: Place) -> None:
+    """A follower that took the leader's bytes knows of each producer what the leader knows, and answers alike when it leads."""
+    leader = create(place.disk, place.of("t-0"))
+    for number in range(12):
+        send(leader, number // 2, producer=number % 2 + 1)
+    follower = create(place.disk, place.of("u-0"))
+    follower.append_as_follower([raw(leader)])
+    assert format_producers(follower.producers.table) == format_producers(leader.producers.table)
+    assert [split(raw(follower))[0].producer_id, len(contents(follower))] == [1, 12]
+    follower.become_leader(1)
+    assert follower.append_as_leader(produced(5, producer=2), 1).duplicate
+    leader.close(clean=True)
+    follower.close(clean=True)
