@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
-from pyreplog.client.router import Router, backoff_ns
+from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, cluster_error
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
@@ -55,6 +55,8 @@ _PASSING: Final = frozenset(
 """Refusals after which to ask who leads and try again."""
 
 
+ANYWHERE: Final = "any"
+"""``FetchRequest.rack_id`` of one who lets followers answer; nodes only look whether there is one."""
 BACKOFFS_CORRUPT: Final = 5
 """After damaged bytes the pause is that after so many failures."""
 
@@ -67,6 +69,11 @@ class ConsumerConfig:
     """Where to begin without a position, or with one that is no longer there. ``none``: OffsetOutOfRangeError for the latter."""
     fetch_max_wait_ms: int = 500
     """How long a node may hold an empty answer."""
+    fetch_min_bytes: int = 1
+    """A node waits (as long as it may) until it has so many."""
+    read_from: Literal["leader", "follower"] = "leader"
+    """Whom to ask: the leader, or another replica in sync where there is one (its high watermark follows the leader's about a millisecond
+    later); where that cannot answer, the leader all the same."""
     fetch_max_bytes: int = 1 << 20
     """Per partition and fetch (one batch at least)."""
     max_poll_records: int = 500
@@ -334,10 +341,12 @@ class Consumer:
             if state.position < 0:
                 asked |= self._reset(entry, state)
                 continue
-            if leader in self._fetching:
-                continue
             route = self._router.topic(entry.topic)
             assert route is not None, "a known leader has a route"
+            if self.config.read_from == "follower" and not state.failures:
+                leader = self._follower(route, entry.partition, leader)
+            if leader in self._fetching:
+                continue
             part = FetchPartition(entry.partition, -1, state.fetch_offset, partition_max_bytes=self.config.fetch_max_bytes)
             wanted.setdefault(leader, {}).setdefault(route.topic_id, []).append(part)
             members.setdefault(leader, []).append((entry, state, state.fetch_offset))
@@ -360,9 +369,19 @@ class Consumer:
             return None
         return route.leaders[partition]
 
+    def _follower(self, route: TopicRoute, partition: int, leader: int) -> int:
+        """A replica in sync that does not lead, or the leader where there is none."""
+        others = [node for node in route.isrs[partition] if node != leader and self._router.address(node) is not None]
+        return others[partition % len(others)] if others else leader
+
     def _fetch(self, leader: int, topics: dict[str, list[FetchPartition]], members: list[tuple[TopicPartition, _Partition, int]]) -> bool:
         peer = self._router.address(leader)
-        body = FetchRequest(self.config.fetch_max_wait_ms, 1, [FetchTopic(topic_id, parts) for topic_id, parts in topics.items()])
+        body = FetchRequest(
+            self.config.fetch_max_wait_ms,
+            self.config.fetch_min_bytes,
+            [FetchTopic(topic_id, parts) for topic_id, parts in topics.items()],
+            rack_id=ANYWHERE if self.config.read_from == "follower" else "",
+        )
         if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(leader, members, answer)):
             for entry, state, _ in members:
                 self._stumble(entry, state, leader)

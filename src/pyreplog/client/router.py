@@ -31,12 +31,13 @@ def backoff_ns(failures: int, random: Random) -> int:
 
 @dataclass(slots=True)
 class TopicRoute:
-    """One topic: its id, and each partition's leader (-1: none known) and leader epoch, by partition number."""
+    """One topic: its id, and each partition's leader (-1: none known), leader epoch and in-sync set, by partition number."""
 
     name: str
     topic_id: str
     leaders: list[int] = field(default_factory=list)
     epochs: list[int] = field(default_factory=list)
+    isrs: list[Sequence[int]] = field(default_factory=list)
 
 
 class Router:
@@ -157,6 +158,7 @@ class Router:
             while len(route.leaders) <= index:
                 route.leaders.append(-1)
                 route.epochs.append(-1)
+                route.isrs.append(())
             if partition.leader_epoch < route.epochs[index]:
                 # An older picture, from a node that lags.
                 leaderless |= route.leaders[index] < 0
@@ -164,6 +166,7 @@ class Router:
             # The leader that just refused, named again in the same epoch, is what we know to be wrong only for a moment: take it.
             route.leaders[index] = partition.leader_id
             route.epochs[index] = partition.leader_epoch
+            route.isrs[index] = partition.isr_nodes
             leaderless |= partition.leader_id < 0
         if leaderless:
             self._wanted.setdefault(name)
