@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-import io
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import pyreplog
-from pyreplog.cli.main import main
-
-
-class Done:
-    """One run of the command: exit code, standard output, standard error."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    def objects(self) -> list[Any]:
-        """The output as JSON lines."""
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
-class Replog:
-    """Runs the command in this process."""
-
-    def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capfd, self._monkeypatch = capfd, monkeypatch
-
-    def __call__(self, *words: object, stdin: bytes = b"") -> Done:
-        """Run with ``words``."""
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
-        code = main([str(word) for word in words])
-        out, err = self._capfd.readouterr()
-        assert "Traceback" not in err
-        return Done(code, out, err)
-
-
-@pytest.fixture
-def replog(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Replog:
-    """The command."""
-    return Replog(capfd, monkeypatch)
-
-
-@pytest.fixture
-def events(tmp_path: Path) -> Path:
-    """A log with ten records, a key, a header, times one second apart, and one value that is no text."""
-    path = tmp_path / "events"
-    with pyreplog.open_log(path, durability="os") as log:
-        log.append(b"zero", key=b"k", headers=[("h", b"x"), ("h", None)], timestamp=1_000)
-        log.append_many([b"%d" % number for number in range(1, 9)], timestamps=[1000 + 1000 * number for number in range(1, 9)])
-        log.append(b"\xff\x00", timestamp=10_000)
-    return path
+from tests.cli.support import Replog
 
 
 def test_cat_prints_records(replog: Replog, events: Path) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, json_line, printable, say
 from pyreplog.cli.rows import FORMATS, Fields, Lines, Row, RowError, read_rows
 from pyreplog.cli.writing import Target, open_target
@@ -41,9 +41,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
-    parser.add_argument(
-        "--progress", action="store_true", help="tell each second on standard error how far it is, also when that is no terminal"
-    )
+    add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection, offset, timestamp
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection, offset, timestamp
 from pyreplog.cli.output import Progress, json_line, printable, record_fields
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
@@ -39,9 +39,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--end-timestamp", metavar="TIME", type=timestamp, help="only records before TIME")
     parser.add_argument("-n", "--count", metavar="N", type=offset, help="stop after N records in all")
     parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
-    parser.add_argument(
-        "--progress", action="store_true", help="tell each second on standard error how far it is, also when that is no terminal"
-    )
+    add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """``replog``: chooses the command, and turns every failure into one clear line and an exit code.
 
-Exit codes: 0 done, 1 failed, 2 not understood; 130 after Ctrl-C. Nothing but results goes to standard output.
+Exit codes: 0 done, 1 failed, 2 not understood, 3 damage found, 4 only warnings (verify); 130 after Ctrl-C.
+Nothing but results goes to standard output.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final
 
-from pyreplog.cli import append, cat, describe, topics
+from pyreplog.cli import append, cat, describe, topics, verify
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
 from pyreplog.cli.output import say
 from pyreplog.cli.rows import RowError
@@ -22,14 +23,14 @@ from pyreplog.errors import PyreplogError
 __all__ = ["COMMANDS", "build_parser", "main"]
 
 #: Each has ``NAME``, ``HELP``, ``add_arguments(parser)`` and ``run(arguments) -> exit code``.
-COMMANDS: Final = (topics, append, cat, describe)
+COMMANDS: Final = (topics, append, cat, describe, verify)
 
 EXIT_INTERRUPTED: Final = 130
 
 ABOUT: Final = """\
 Kafka-format replicated logs in a folder: look at them, add to them, read them.
 
-exit codes: 0 done, 1 failed, 2 not understood"""
+exit codes: 0 done, 1 failed, 2 not understood, 3 damage found, 4 only warnings"""
 
 
 def build_parser() -> tuple[Parser, dict[str, Parser]]:

@@ -10,11 +10,26 @@ from typing import Any, Final, NoReturn
 from pyreplog.cli.output import printable
 from pyreplog.config import INT64_MAX, suggestion
 
-__all__ = ["EXIT_FAILED", "EXIT_OK", "EXIT_USAGE", "Parser", "add_path", "add_selection", "offset", "timestamp", "timestamp_of"]
+__all__ = [
+    "EXIT_DAMAGED",
+    "EXIT_FAILED",
+    "EXIT_OK",
+    "EXIT_USAGE",
+    "EXIT_WARNED",
+    "Parser",
+    "add_path",
+    "add_progress",
+    "add_selection",
+    "offset",
+    "timestamp",
+    "timestamp_of",
+]
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
+EXIT_DAMAGED: Final = 3
+EXIT_WARNED: Final = 4
 
 
 class Parser(argparse.ArgumentParser):
@@ -87,3 +102,10 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     """``--topic`` and ``--partition``."""
     parser.add_argument("--topic", metavar="NAME", help="only this topic (default: all)")
     parser.add_argument("--partition", metavar="N", type=offset, help="only this partition (default: all)")
+
+
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """``--progress``."""
+    parser.add_argument(
+        "--progress", action="store_true", help="tell each second on standard error how far it is, also when that is no terminal"
+    )

@@ -87,12 +87,20 @@ def counted(count: int, noun: str) -> str:
 class Progress:
     """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second with ``--progress``.
 
-    Belongs to one thread. ``total`` 0: unknown.
+    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not records.
     """
 
     def __init__(
-        self, verb: str, *, total: int = 0, forced: bool = False, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        verb: str,
+        *,
+        total: int = 0,
+        forced: bool = False,
+        sized: bool = False,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._sized = sized
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
         self._shown = forced or self._terminal
@@ -105,7 +113,7 @@ class Progress:
         self.count = 0
 
     def add(self, count: int) -> None:
-        """``count`` more records are done."""
+        """``count`` more records (or bytes) are done."""
         self.count += count
         if self._shown and self._clock() >= self._next:
             self._next = self._clock() + (0.1 if self._terminal else 1.0)
@@ -113,6 +121,9 @@ class Progress:
 
     def _line(self) -> str:
         elapsed = self._clock() - self._started
+        if self._sized:
+            part = f" of {amount(self._total)} ({100 * self.count / self._total:.0f} %)" if self._total else ""
+            return f"{self._verb} {amount(self.count)}{part}, {amount(int(self.count / elapsed))}/s"
         share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
         return f"{self._verb} {self.count:,}{share} records, {self.count / elapsed:,.0f}/s"
 

@@ -1,0 +1,48 @@
+"""An independent look at everything on disk: for people who do not want to take the writer's word for it.
+
+It shares no code with what writes: its own decoders, written from the format descriptions, and the ``crc32c`` package. It reads
+through the ``Disk`` port, takes no lock and changes nothing, so it may run beside a live writer.
+"""
+
+from __future__ import annotations
+
+from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at, resume, walk
+from pyreplog.verify.codecs import NAMES as CODEC_NAMES
+from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
+from pyreplog.verify.findings import Book, Finding, Level
+from pyreplog.verify.partition import Facts, Look, check_partition, read_file, segment_bases
+from pyreplog.verify.producers import CONTROL_NAMES, control_type
+from pyreplog.verify.records import Malformed, PlainRecord, old_records_of, records_of
+from pyreplog.verify.root import check_root, partition_of, total_size, verify
+
+__all__ = [
+    "CODEC_NAMES",
+    "CONTROL_NAMES",
+    "HEADER_SIZE",
+    "Batch",
+    "Book",
+    "Broken",
+    "Facts",
+    "Finding",
+    "Level",
+    "Look",
+    "Malformed",
+    "PlainRecord",
+    "Unavailable",
+    "Undecodable",
+    "Window",
+    "batch_at",
+    "check_partition",
+    "check_root",
+    "control_type",
+    "decompress",
+    "old_records_of",
+    "partition_of",
+    "read_file",
+    "records_of",
+    "resume",
+    "segment_bases",
+    "total_size",
+    "verify",
+    "walk",
+]

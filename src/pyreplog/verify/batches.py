@@ -1,0 +1,221 @@
+"""The batches of a segment file, one after another, and where good ones go on behind damage."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from pyreplog.ports import File
+from pyreplog.verify.records import Malformed, old_records_of
+
+CHUNK_SIZE: Final = 4 << 20
+HEADER_SIZE: Final = 61
+OVERHEAD: Final = 12
+_UP_TO_MAGIC: Final = 17
+_OLD_SIZE_MIN: Final = 14
+
+_V2: Final = struct.Struct(">qiibIhiqqqhii")
+_COMMON: Final = struct.Struct(">qiIb")
+_INT32_MAX: Final = 2**31 - 1
+
+
+class Broken(Exception):
+    """No whole batch begins at byte ``position``; ``reason`` says why. ``size``: bytes that the header claims, 0 where it does not."""
+
+    def __init__(self, position: int, reason: str, size: int = 0) -> None:
+        super().__init__(reason)
+        self.position = position
+        self.reason = reason
+        self.size = size
+
+
+class Batch(NamedTuple):
+    """One whole batch as it lies in its file; of formats 0 and 1 a message or wrapper. -1 where a format has no such field."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    data: bytes
+
+    @property
+    def codec(self) -> int:
+        """0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & 7
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the timestamps are the broker's."""
+        return bool(self.attributes & 8)
+
+    @property
+    def is_transactional(self) -> bool:
+        """As the name says."""
+        return self.magic == 2 and bool(self.attributes & 16)
+
+    @property
+    def is_control(self) -> bool:
+        """Not for applications."""
+        return self.magic == 2 and bool(self.attributes & 32)
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last record; -1 without one. After 2**31 - 1 comes 0."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset - self.base_offset) & _INT32_MAX
+
+    def checksum(self) -> int:
+        """What ``crc`` should be."""
+        return crc32c(self.data[21:]) if self.magic == 2 else zlib.crc32(self.data[16:])
+
+
+class Window:
+    """A file read in order, in large pieces. ``tell`` is told how many bytes were read."""
+
+    def __init__(self, file: File, size: int, tell: Callable[[int], None] | None = None) -> None:
+        self.file = file
+        self.size = size
+        self._tell = tell
+        self._at = 0
+        self._chunk = b""
+
+    def take(self, position: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer at the end."""
+        size = min(size, self.size - position)
+        start = position - self._at
+        if start < 0 or start + size > len(self._chunk):
+            self._chunk = bytes(self.file.read_at(position, min(max(size, CHUNK_SIZE), self.size - position)))
+            self._at, start = position, 0
+            if self._tell is not None:
+                self._tell(len(self._chunk))
+        return self._chunk[start : start + size]
+
+
+def batch_at(window: Window, position: int) -> Batch | None:
+    """The batch at ``position``; None at the end of the file. Raises :class:`Broken` where none is; checksums are not looked at."""
+    left = window.size - position
+    if left <= 0:
+        return None
+    if left <= _UP_TO_MAGIC:
+        raise Broken(position, f"{left} bytes, too few for a batch")
+    head = window.take(position, HEADER_SIZE)
+    if len(head) <= _UP_TO_MAGIC:
+        raise Broken(position, f"{len(head)} bytes, too few for a batch")
+    offset, length, word, magic = _COMMON.unpack_from(head)
+    if not any(head):
+        raise Broken(position, "zeros where a batch should begin")
+    if magic not in (0, 1, 2):
+        raise Broken(position, f"its format is {magic}; only 0, 1 and 2 are known")
+    size = length + OVERHEAD
+    if length < _OLD_SIZE_MIN or (magic == 2 and size < HEADER_SIZE):
+        raise Broken(position, f"its length field is {length}")
+    if size > left:
+        raise Broken(position, f"it has {size} bytes by its header, and {left} are left", size)
+    if offset < 0:
+        raise Broken(position, f"its offset is {offset}", size)
+    data = window.take(position, size)
+    if len(data) < size:
+        raise Broken(position, "the file was shortened while it was read", size)
+    if magic < 2:
+        return _old_batch(position, size, data, offset, word, magic)
+    _, _, epoch, _, crc, attributes, delta, base_time, max_time, producer, producer_epoch, sequence, count = _V2.unpack_from(data)
+    if delta < 0 or count < 0:
+        raise Broken(position, f"its last offset delta is {delta}, its record count {count}", size)
+    return Batch(
+        position,
+        size,
+        offset,
+        offset + delta,
+        epoch,
+        magic,
+        crc,
+        attributes,
+        base_time,
+        max_time,
+        producer,
+        producer_epoch,
+        sequence,
+        count,
+        data,
+    )
+
+
+def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, magic: int) -> Batch:
+    attributes = data[17]
+    timestamp = int.from_bytes(data[18:26], "big", signed=True) if magic == 1 else -1
+    base, count, newest = offset, 1, timestamp
+    if attributes & 7:
+        try:
+            inner = old_records_of(data)
+        except Malformed as error:
+            if zlib.crc32(data[16:]) == crc:
+                raise Broken(position, str(error), size) from None
+            inner = []
+        if inner:
+            base, count = inner[0].offset, len(inner)
+            newest = timestamp if attributes & 8 else max(record.timestamp for record in inner)
+    return Batch(position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
+
+
+def walk(window: Window, position: int = 0) -> Iterator[Batch]:
+    """The batches from ``position`` to the end of the file. Raises :class:`Broken` where one is not whole, or its checksum differs."""
+    while True:
+        batch = batch_at(window, position)
+        if batch is None:
+            return
+        if batch.checksum() != batch.crc:
+            raise Broken(position, f"checksum mismatch (offsets {batch.base_offset} to {batch.last_offset} by its header)", batch.size)
+        yield batch
+        position += batch.size
+
+
+def resume(window: Window, position: int, expected: int, claimed: int = 0) -> Batch | None:
+    """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset ``expected`` or later.
+
+    ``claimed``: bytes that the damaged batch says it has. Looks there first, then byte by byte.
+    """
+    if claimed:
+        found = _good(window, position + claimed, expected)
+        if found is not None:
+            return found
+    start = position + 1
+    while start + HEADER_SIZE <= window.size:
+        piece = window.take(start, CHUNK_SIZE)
+        at = 16
+        while True:
+            at = piece.find(b"\x02", at)
+            if at < 0 or at - 16 + HEADER_SIZE > len(piece):
+                break
+            offset, length = struct.unpack_from(">qi", piece, at - 16)
+            if expected <= offset < expected + _INT32_MAX and HEADER_SIZE - OVERHEAD <= length <= window.size - start:
+                found = _good(window, start + at - 16, expected)
+                if found is not None:
+                    return found
+            at += 1
+        start += max(len(piece) - HEADER_SIZE + 1, 1)
+    return None
+
+
+def _good(window: Window, position: int, expected: int) -> Batch | None:
+    try:
+        batch = batch_at(window, position)
+    except Broken:
+        return None
+    if batch is None or batch.base_offset < expected or batch.checksum() != batch.crc:
+        return None
+    return batch

@@ -1,0 +1,110 @@
+"""What a verification found: a level, a place, a sentence, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+#: More of one level in one file are counted, not listed.
+PER_FILE_MAX: Final = 20
+
+
+class Level(IntEnum):
+    """How bad a finding is."""
+
+    NOTE = 0
+    """Nothing is wrong; worth knowing."""
+    WARNING = 1
+    """Not as it was written, yet no record is lost: the next writer mends it, or somebody should look."""
+    DAMAGE = 2
+    """Records are lost, altered or in doubt."""
+
+
+class Finding(NamedTuple):
+    """One thing found. ``position``: byte in the file at ``path``; ``start``, ``end``: offsets it concerns. -1: says nothing."""
+
+    level: Level
+    path: str
+    what: str
+    advice: str
+    position: int = -1
+    start: int = -1
+    end: int = -1
+
+    def fields(self) -> dict[str, Any]:
+        """For JSON: what does not apply is left out."""
+        fields: dict[str, Any] = {"level": self.level.name.lower(), "path": self.path, "what": self.what}
+        if self.advice:
+            fields["advice"] = self.advice
+        if self.position >= 0:
+            fields["position"] = self.position
+        if self.start >= 0:
+            fields["start_offset"], fields["end_offset"] = self.start, self.end
+        return fields
+
+
+class Book:
+    """Takes findings and counts what was looked at. Belongs to one thread.
+
+    ``progress`` is called with every piece of bytes that was read, in bytes.
+    """
+
+    def __init__(self, progress: Callable[[int], None] | None = None) -> None:
+        self.findings: list[Finding] = []
+        self._progress = progress
+        self._counts: dict[tuple[Level, str], int] = {}
+        self.partition_count = 0
+        self.file_count = 0
+        self.byte_count = 0
+        self.batch_count = 0
+        self.record_count = 0
+
+    def read(self, size: int) -> None:
+        """``size`` bytes were read."""
+        self.byte_count += size
+        if self._progress is not None:
+            self._progress(size)
+
+    def note(self, path: str, what: str, advice: str = "", *, position: int = -1, start: int = -1, end: int = -1) -> None:
+        """Something worth knowing."""
+        self._add(Finding(Level.NOTE, path, what, advice, position, start, end))
+
+    def warn(self, path: str, what: str, advice: str, *, position: int = -1, start: int = -1, end: int = -1) -> None:
+        """Something that is not as it was written and costs no record."""
+        self._add(Finding(Level.WARNING, path, what, advice, position, start, end))
+
+    def damage(self, path: str, what: str, advice: str, *, position: int = -1, start: int = -1, end: int = -1) -> None:
+        """Something that is lost, altered or in doubt."""
+        self._add(Finding(Level.DAMAGE, path, what, advice, position, start, end))
+
+    def _add(self, finding: Finding) -> None:
+        key = (finding.level, finding.path)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        if count <= PER_FILE_MAX:
+            self.findings.append(finding)
+
+    def unlisted(self) -> list[tuple[Level, str, int]]:
+        """(level, file, how many) of what was counted and not listed, in order of appearance."""
+        return [(level, path, count - PER_FILE_MAX) for (level, path), count in self._counts.items() if count > PER_FILE_MAX]
+
+    def count(self, level: Level) -> int:
+        """How many findings of ``level``."""
+        return sum(count for (found, _), count in self._counts.items() if found is level)
+
+    @property
+    def worst(self) -> Level:
+        """The level of the worst finding; NOTE where there is none."""
+        return max((level for level, _ in self._counts), default=Level.NOTE)
+
+    def take(self, other: Book) -> None:
+        """Add what ``other`` found and counted."""
+        for finding in other.findings:
+            self.findings.append(finding)
+        for key, count in other._counts.items():
+            self._counts[key] = self._counts.get(key, 0) + count
+        self.partition_count += other.partition_count
+        self.file_count += other.file_count
+        self.batch_count += other.batch_count
+        self.record_count += other.record_count
+        self.byte_count += other.byte_count

@@ -1,0 +1,147 @@
+"""The records of a batch, decoded byte by byte from Kafka's description: format 2, and the message sets of formats 0 and 1."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from pyreplog.verify.codecs import Undecodable, decompress
+
+
+class Malformed(ValueError):
+    """Records that are not what their batch says; the text says why."""
+
+
+class PlainRecord(NamedTuple):
+    """A record as it is stored. ``timestamp`` -1: none."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+_OLD: Final = struct.Struct(">qiIbb")
+"""Offset, size of the rest, CRC-32, magic, attributes."""
+
+
+def _varint(data: bytes, at: int, bits: int) -> tuple[int, int]:
+    """A zig-zag number and where it ends."""
+    value = shift = 0
+    while True:
+        if at >= len(data):
+            raise Malformed("a number is cut off")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        if shift >= bits + 7 - bits % 7:
+            raise Malformed("a number is longer than it may be")
+    value &= (1 << bits) - 1
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _bytes(data: bytes, at: int, end: int, what: str) -> tuple[bytes | None, int]:
+    size, at = _varint(data, at, 32)
+    if size < 0:
+        return None, at
+    if size > end - at:
+        raise Malformed(f"a {what} of {size} bytes where {end - at} are left")
+    return data[at : at + size], at + size
+
+
+def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int) -> Iterator[PlainRecord]:
+    """The ``count`` records of a batch of format 2. Raises :class:`Malformed` at the first that is not right, or what follows the last."""
+    at = 0
+    for number in range(count):
+        size, at = _varint(payload, at, 32)
+        end = at + size
+        if size < 0 or end > len(payload):
+            raise Malformed(f"record {number} of {count} has {size} bytes where {len(payload) - at} are left")
+        at += 1  # attributes, unused
+        delta, at = _varint(payload, at, 64)
+        offset_delta, at = _varint(payload, at, 32)
+        key, at = _bytes(payload, at, end, "key")
+        value, at = _bytes(payload, at, end, "value")
+        header_count, at = _varint(payload, at, 32)
+        if not 0 <= header_count <= end - at:
+            raise Malformed(f"record {number} says that it has {header_count} headers, in {end - at} bytes")
+        headers: tuple[tuple[str, bytes | None], ...] = ()
+        if header_count:
+            found = []
+            for _ in range(header_count):
+                name, at = _bytes(payload, at, end, "header key")
+                if name is None:
+                    raise Malformed(f"record {number} has a header without key")
+                content, at = _bytes(payload, at, end, "header value")
+                try:
+                    found.append((name.decode("utf-8"), content))
+                except UnicodeDecodeError:
+                    raise Malformed(f"record {number} has a header key that is not UTF-8") from None
+            headers = tuple(found)
+        if at != end:
+            raise Malformed(f"record {number} says that it ends at byte {end}, and its fields at byte {at}")
+        yield PlainRecord(base_offset + offset_delta, base_timestamp + delta, key, value, headers)
+    if at != len(payload):
+        raise Malformed(f"{len(payload) - at} bytes behind the last of {count} records")
+
+
+def old_records_of(data: bytes) -> list[PlainRecord]:
+    """The records of one message, or wrapper, of format 0 or 1: ``data`` is all of it, envelope included. Checks the inner checksums."""
+    offset, _, _, magic, attributes = _OLD.unpack_from(data)
+    timestamp, key, value = _old_content(data, magic)
+    codec = attributes & 7
+    if codec == 0:
+        return [PlainRecord(offset, timestamp, key, value, ())]
+    if value is None:
+        raise Malformed("a compressed wrapper without value")
+    try:
+        inner = decompress(codec, value)
+    except Undecodable as error:
+        raise Malformed(str(error)) from None
+    found: list[PlainRecord] = []
+    at = 0
+    while at < len(inner):
+        if len(inner) - at < _OLD.size:
+            raise Malformed("an inner message is cut off")
+        inner_offset, size, crc, inner_magic, inner_attributes = _OLD.unpack_from(inner, at)
+        if size < 14 or size > len(inner) - at - 12 or inner_magic != magic or inner_attributes & 7:
+            raise Malformed("an inner message is not what may stand there")
+        message = inner[at : at + 12 + size]
+        if zlib.crc32(message[16:]) != crc:
+            raise Malformed("the checksum of an inner message does not match")
+        inner_timestamp, inner_key, inner_value = _old_content(message, magic)
+        found.append(PlainRecord(inner_offset, timestamp if attributes & 8 else inner_timestamp, inner_key, inner_value, ()))
+        at += 12 + size
+    if not found:
+        raise Malformed("a compressed wrapper without messages")
+    if magic == 0:
+        return found
+    last = found[-1].offset
+    return [record._replace(offset=offset - last + record.offset) for record in found]
+
+
+def _old_content(data: bytes, magic: int) -> tuple[int, bytes | None, bytes | None]:
+    at, timestamp = _OLD.size, -1
+    try:
+        if magic == 1:
+            (timestamp,) = struct.unpack_from(">q", data, at)
+            at += 8
+        parts: list[bytes | None] = []
+        for _ in range(2):
+            (size,) = struct.unpack_from(">i", data, at)
+            at += 4
+            if size > len(data) - at:
+                raise Malformed("a key or value is longer than its message")
+            parts.append(data[at : at + size] if size >= 0 else None)
+            at += max(size, 0)
+    except struct.error:
+        raise Malformed("a message is cut off") from None
+    if at != len(data):
+        raise Malformed(f"{len(data) - at} bytes behind the end of a message")
+    return timestamp, parts[0], parts[1]

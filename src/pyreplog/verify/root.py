@@ -1,0 +1,313 @@
+"""Roots, clusters and lone folders: which partitions are there, what the root's own files say, and whether replicas hold the same."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog.errors import StorageError
+from pyreplog.ports import Disk
+from pyreplog.verify import states
+from pyreplog.verify.findings import Book
+from pyreplog.verify.partition import ANOTHER_COPY, Facts, Look, check_partition, read_file, segment_bases
+from pyreplog.verify.states import Unreadable
+
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
+METADATA_TOPIC: Final = "__cluster_metadata"
+REWRITTEN: Final = "nothing to do: the next writer makes it anew"
+
+
+def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int], None] | None = None) -> Book:
+    """Look at every file under ``path``: a root, a cluster's folder, a broker's ``log.dirs`` folder, or one partition folder.
+
+    Reads only, and through nothing that the writer uses: its own decoders, the ``crc32c`` package. Without ``deep`` the records inside the
+    batches are not decoded. ``progress`` is told each piece of bytes read. Raises :class:`StorageError` where there is nothing to look at.
+    """
+    book = Book(progress)
+    path = path.rstrip("/") or "/"
+    names = list(disk.list(path))
+    if _is_partition(disk, path):
+        topic, partition = partition_of(path.rpartition("/")[2]) or (path.rpartition("/")[2], 0)
+        check_partition(disk, path, topic, partition, Look(deep=deep), book)
+        return book
+    if _is_root(names):
+        check_root(disk, path, book, deep=deep)
+        return book
+    roots = [f"{path}/{name}" for name in names if _is_directory(disk, f"{path}/{name}") and _is_root(list(disk.list(f"{path}/{name}")))]
+    if roots:
+        _cluster(disk, path, names, roots, book, deep=deep)
+        return book
+    if any(partition_of(name) and _is_partition(disk, f"{path}/{name}") for name in names):
+        check_root(disk, path, book, deep=deep)
+        return book
+    raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
+
+
+def total_size(disk: Disk, path: str) -> int:
+    """Bytes in all files under ``path``, two folders deep."""
+    size = 0
+    for name in disk.list(path):
+        found = disk.stat(f"{path}/{name}")
+        if found is None:
+            continue
+        if not found.is_directory:
+            size += found.size
+            continue
+        for inner in disk.list(f"{path}/{name}"):
+            deeper = disk.stat(f"{path}/{name}/{inner}")
+            if deeper is None:
+                continue
+            if not deeper.is_directory:
+                size += deeper.size
+                continue
+            for last in disk.list(f"{path}/{name}/{inner}"):
+                leaf = disk.stat(f"{path}/{name}/{inner}/{last}")
+                size += leaf.size if leaf is not None and not leaf.is_directory else 0
+    return size
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a folder's name; None where it is no partition's."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or _NUMBER.fullmatch(number) is None or int(number) > 2**31 - 1:
+        return None
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        return None
+    return topic, int(number)
+
+
+def _is_directory(disk: Disk, path: str) -> bool:
+    found = disk.stat(path)
+    return found is not None and found.is_directory
+
+
+def _is_root(names: list[str]) -> bool:
+    return states.META in names or states.INCARNATION in names or states.RECOVERY_POINTS in names
+
+
+def _is_partition(disk: Disk, path: str) -> bool:
+    if not _is_directory(disk, path):
+        return False
+    names = list(disk.list(path))
+    return bool(segment_bases(names)) or states.MARK in names or (states.IDENTITY in names and states.META not in names)
+
+
+def check_root(disk: Disk, path: str, book: Book, *, deep: bool = True, compare: bool = False) -> list[Facts]:
+    """Verify the root at ``path`` and every partition in it."""
+    return _Root(disk, path, book, deep=deep, compare=compare).run()
+
+
+class _Root:
+    """One look at one root."""
+
+    def __init__(self, disk: Disk, path: str, book: Book, *, deep: bool, compare: bool) -> None:
+        self._disk, self._path, self._book, self._deep, self._compare = disk, path, book, deep, compare
+        self._own = False
+        self._clean = False
+        self._identified = False
+        self._checkpoints: dict[str, dict[tuple[str, int], int] | None] = {}
+
+    def run(self) -> list[Facts]:
+        names = list(self._disk.list(self._path))
+        marks = (f"{self._path}/{name}/{states.MARK}" for name in names if partition_of(name))
+        self._own = states.INCARNATION in names or any(self._disk.stat(mark) is not None for mark in marks)
+        self._lives(names)
+        self._properties(names)
+        for name in states.OFFSET_CHECKPOINTS:
+            self._checkpoints[name] = self._offsets(name, names)
+        found = []
+        for name in names:
+            path = f"{self._path}/{name}"
+            if not _is_directory(self._disk, path):
+                continue
+            if _SPECIAL.fullmatch(name):
+                self._book.note(path, "a partition that is being deleted or moved, or was set aside: not looked at")
+                continue
+            key = partition_of(name)
+            if key is None:
+                self._book.warn(path, "not the name of a partition: a Kafka broker would not start with it", "move it away")
+                continue
+            found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
+        self._against(found)
+        return found
+
+    def _look(self, key: tuple[str, int]) -> Look:
+        values = {name: (self._checkpoints.get(name) or {}).get(key) for name in states.OFFSET_CHECKPOINTS}
+        return Look(
+            deep=self._deep,
+            clean=self._clean,
+            own=self._own,
+            identified=self._identified,
+            bare=False,
+            recovery_point=values[states.RECOVERY_POINTS],
+            watermark=values[states.WATERMARKS],
+            log_start=values[states.LOG_STARTS],
+            compare=self._compare,
+        )
+
+    def _read(self, name: str) -> bytes | None:
+        path = f"{self._path}/{name}"
+        try:
+            return read_file(self._disk, path, self._book)
+        except Unreadable as error:
+            self._book.warn(path, str(error), "look at the disk and the file's mode; then verify again")
+            return None
+
+    def _lives(self, names: list[str]) -> None:
+        incarnation = ""
+        data = self._read(states.INCARNATION)
+        if data is not None:
+            try:
+                incarnation = states.state(data).get("incarnation_id", "")
+            except Unreadable as error:
+                advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
+                self._book.warn(f"{self._path}/{states.INCARNATION}", f"not to be believed: {error}", advice)
+        elif self._own:
+            advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
+            self._book.warn(f"{self._path}/{states.INCARNATION}", "what tells the lives of this root apart is missing", advice)
+        farewell = self._read(states.CLEAN)
+        if farewell is None:
+            if self._own:
+                self._book.note(self._path, "it was not closed in order, or is open now")
+            return
+        try:
+            named = states.farewell(farewell)
+        except Unreadable as error:
+            named = None
+            if self._own:
+                self._book.warn(f"{self._path}/{states.CLEAN}", str(error), "nothing to do: the next opening counts as one after a crash")
+        if not self._own:
+            self._clean = True
+        elif named is not None and named != incarnation:
+            self._book.warn(
+                f"{self._path}/{states.CLEAN}",
+                "it does not name the life of this root that ended last",
+                "nothing to do: the next opening looks at everything",
+            )
+        else:
+            self._clean = named is not None and named != ""
+
+    def _properties(self, names: list[str]) -> None:
+        path = f"{self._path}/{states.META}"
+        data = self._read(states.META)
+        if data is None:
+            if self._own:
+                self._book.warn(path, "the file with the ids of cluster and node is missing", "put it back; a new one gets new ids")
+            return
+        advice = "write it anew, with the ids that the other nodes know"
+        try:
+            values = states.properties(data)
+            version = states.number(values.get("version", "0"), 0, 1)
+            self._identified = version == 1
+            node = values.get("node.id" if version else "broker.id")
+            if node is not None or version:
+                states.number(node or "", 0, 2**31 - 1)
+            if version and not values.get("cluster.id"):
+                raise Unreadable("it names no cluster.id")
+            if self._own and not values.get("directory.id"):
+                raise Unreadable("it names no directory.id")
+            for name in ("cluster.id", "directory.id"):
+                if self._own and values.get(name):
+                    states.check_uuid(values[name])
+            unknown = sorted(set(values) - {"version", "node.id", "broker.id", "cluster.id", "directory.id"})
+            if unknown:
+                raise Unreadable(f"unknown names {', '.join(unknown)[:64]}")
+        except Unreadable as error:
+            self._book.warn(path, str(error), advice)
+
+    def _offsets(self, name: str, names: list[str]) -> dict[tuple[str, int], int] | None:
+        path = f"{self._path}/{name}"
+        if name not in names:
+            if self._clean and self._own and name != states.CLEANER:
+                self._book.warn(path, "the checkpoint is missing", REWRITTEN)
+            return None
+        data = self._read(name)
+        if data is None:
+            return None
+        try:
+            return states.offsets(data)
+        except Unreadable as error:
+            self._book.warn(path, f"not to be read: {error}", REWRITTEN)
+            return None
+
+    def _against(self, found: list[Facts]) -> None:
+        """The checkpoints against what the partitions hold. They were read before: what they say holds by then."""
+        known = {(facts.topic, facts.partition): facts for facts in found}
+        for name, values in self._checkpoints.items():
+            path = f"{self._path}/{name}"
+            for key, value in (values or {}).items():
+                facts = known.get(key)
+                if facts is None:
+                    self._book.warn(
+                        path, f"{key[0]}-{key[1]} has an entry, and no folder", "it is dropped when the checkpoint is next written"
+                    )
+                    continue
+                self._entry(path, name, value, facts)
+            if values is not None and self._clean and name in (states.RECOVERY_POINTS, states.WATERMARKS):
+                for key in known:
+                    if key not in values and key[0] != METADATA_TOPIC and (self._own or name == states.RECOVERY_POINTS):
+                        self._book.warn(path, f"{key[0]}-{key[1]} has no entry", REWRITTEN)
+
+    def _entry(self, path: str, name: str, value: int, facts: Facts) -> None:
+        key = f"{facts.topic}-{facts.partition}"
+        mark = facts.mark
+        if mark is None:
+            if value > facts.end and name == states.LOG_STARTS:
+                advice = "do not start a broker on it, which would delete every segment: correct the entry first"
+                self._book.damage(path, f"{key} starts at {value} by it, and ends at {facts.end}", advice)
+            return
+        expected = {
+            states.RECOVERY_POINTS: mark.synced_end,
+            states.WATERMARKS: mark.high_watermark,
+            states.LOG_STARTS: mark.start_offset,
+        }.get(name)
+        if expected is None:
+            return
+        if value > expected or (self._clean and value != expected):
+            self._book.warn(path, f"{key} has {value} in it, and {expected} in its mark, which counts", REWRITTEN)
+
+
+def _cluster(disk: Disk, path: str, names: list[str], roots: list[str], book: Book, *, deep: bool) -> None:
+    """Every root under ``path``, the controller's state, and the replicas against each other."""
+    if states.CONTROLLER in names:
+        try:
+            data = read_file(disk, f"{path}/{states.CONTROLLER}", book)
+            states.controller(data or b"")
+        except (Unreadable, ValueError) as error:
+            book.damage(
+                f"{path}/{states.CONTROLLER}",
+                f"the controller's state is not to be believed: {error}",
+                "put back a copy of it: without it nobody knows which replicas count",
+            )
+    copies: dict[tuple[str, int], list[Facts]] = {}
+    for root in roots:
+        for facts in check_root(disk, root, book, deep=deep, compare=True):
+            copies.setdefault((facts.topic, facts.partition), []).append(facts)
+    for facts_of_copies in copies.values():
+        _compare(facts_of_copies, book)
+
+
+def _compare(copies: list[Facts], book: Book) -> None:
+    """Replicas hold the same bytes below the high watermark of each."""
+    first = copies[0]
+    for other in copies[1:]:
+        if first.topic_id != other.topic_id:
+            book.note(other.path, f"it is of topic id {other.topic_id}, and {first.path} of {first.topic_id}: not compared")
+            continue
+        watermarks = [facts.mark.high_watermark if facts.mark else facts.end for facts in (first, other)]
+        end, start = min(watermarks), max(first.start, other.start)
+        mine, theirs = ({row[0]: row for row in facts.batches if start <= row[0] and row[1] < end} for facts in (first, other))
+        for base in sorted(mine.keys() | theirs.keys()):
+            if mine.get(base) != theirs.get(base):
+                book.damage(
+                    other.path,
+                    f"it does not hold what {first.path} holds at offset {base}, which both say is committed",
+                    f"find out which of them is right, and take the other from it; {ANOTHER_COPY}",
+                    start=base,
+                    end=base + 1,
+                )
+                break

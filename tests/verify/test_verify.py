@@ -1,0 +1,361 @@
+"""`verify` on folders that are sound, on folders with one thing wrong, and beside a live writer."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import pyreplog
+from pyreplog.errors import StorageError
+from pyreplog.system import SystemDisk
+from pyreplog.testing.disk import SimDisk
+from pyreplog.verify import Book, Level, records_of, verify
+from pyreplog.verify.records import Malformed
+from tests.flips.golden import ROOT, files, golden, served
+from tests.golden.units import UNITS, copy_of, unit
+
+SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
+
+
+def found(book: Book, level: Level) -> list[str]:
+    """What a book holds of one level, as ``file: text``."""
+    return [f"{finding.path.rpartition('/')[2]}: {finding.what}" for finding in book.findings if finding.level is level]
+
+
+@pytest.mark.parametrize("name", SOUND_UNITS)
+def test_what_kafka_wrote_is_sound(name: str) -> None:
+    """Folders of real brokers of five versions, closed in order or killed: not one finding above a note."""
+    disk = SystemDisk()
+    book = verify(disk, str(unit(name) / "data"))
+    disk.close()
+    assert [one for one in book.findings if one.level > Level.NOTE] == []
+    assert book.partition_count > 0
+    assert book.record_count > 0
+
+
+def test_what_was_torn_by_hand_is_found() -> None:
+    """The damaged unit: each damaged partition is named, and no other one."""
+    disk = SystemDisk()
+    book = verify(disk, str(unit("crash-4.1.0/torn") / "data"))
+    disk.close()
+    named = {finding.path.split("/")[-2] for finding in book.findings}
+    assert named == {"idem-0", "lz4-0", "one-0", "plain-0", "start-0", "txn-0"}
+    assert {finding.path.split("/")[-2] for finding in book.findings if finding.level is Level.DAMAGE} == {"idem-0", "txn-0"}
+
+
+def test_a_stale_index_entry_is_a_warning() -> None:
+    """An entry left behind the logical end of a time index, in the folder of a broker that was killed."""
+    disk = SystemDisk()
+    book = verify(disk, str(unit("cluster-4.1.0/n1-diverged") / "data"))
+    disk.close()
+    assert [text.partition(":")[0] for text in found(book, Level.WARNING)] == ["00000000000000000000.timeindex"]
+    assert not found(book, Level.DAMAGE)
+
+
+def flip(file: Path, position: int, mask: int = 1) -> None:
+    """Flip bits in a real file."""
+    data = bytearray(file.read_bytes())
+    data[position] ^= mask
+    file.write_bytes(data)
+
+
+def _write_int(file: Path, position: int, value: int, form: str) -> None:
+    data = bytearray(file.read_bytes())
+    struct.pack_into(form, data, position, value)
+    file.write_bytes(data)
+
+
+def _reseal_snapshot(file: Path, position: int) -> None:
+    """Change a producer's field, and make the checksum right again."""
+    from crc32c import crc32c  # noqa: PLC0415  (only here)
+
+    data = bytearray(file.read_bytes())
+    data[position] ^= 1
+    struct.pack_into(">I", data, 2, crc32c(bytes(data[6:])))
+    file.write_bytes(data)
+
+
+PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
+    ("rot in a record", "plain-0", lambda path: flip(path / f"{0:020}.log", 200), Level.DAMAGE, "checksum mismatch"),
+    (
+        "a segment of another topic",
+        "plain-0",
+        lambda path: shutil.copy(path.parent / "txn-0" / f"{0:020}.log", path),
+        Level.WARNING,
+        "producer",
+    ),
+    (
+        "the log cut short",
+        "txn-0",
+        lambda path: (path / f"{0:020}.log").write_bytes((path / f"{0:020}.log").read_bytes()[:-30]),
+        Level.DAMAGE,
+        "are left",
+    ),
+    ("an index that lies", "many-batches-4096-0", lambda path: flip(path / f"{0:020}.index", 3), Level.WARNING, "ends with offset"),
+    (
+        "a time index that lies",
+        "many-batches-4096-0",
+        lambda path: flip(path / f"{0:020}.timeindex", 7),
+        Level.WARNING,
+        "greatest timestamp",
+    ),
+    ("a snapshot's bit", "txn-0", lambda path: flip(max(path.glob("*.snapshot")), 20), Level.WARNING, "checksum"),
+    (
+        "a snapshot that lies",
+        "txn-0",
+        lambda path: _reseal_snapshot(max(path.glob("*.snapshot")), 10 + 13),
+        Level.WARNING,
+        "by the batches",
+    ),
+    (
+        "an aborted transaction forgotten",
+        "txn-0",
+        lambda path: _drop_last(min(path.glob("*.txnindex")), 34),
+        Level.WARNING,
+        "aborted transactions",
+    ),
+    (
+        "an aborted transaction that lies",
+        "txn-0",
+        lambda path: flip(min(path.glob("*.txnindex")), 17),
+        Level.WARNING,
+        "aborted transactions",
+    ),
+    (
+        "the epochs of another",
+        "plain-0",
+        lambda path: (path / "leader-epoch-checkpoint").write_text("0\n1\n7 0\n"),
+        Level.WARNING,
+        "belong to epoch",
+    ),
+    (
+        "epochs that fall",
+        "plain-0",
+        lambda path: (path / "leader-epoch-checkpoint").write_text("0\n2\n7 0\n3 5\n"),
+        Level.WARNING,
+        "does not follow",
+    ),
+    ("no topic id", "plain-0", lambda path: (path / "partition.metadata").unlink(), Level.WARNING, "topic's id"),
+    (
+        "a log start behind the end",
+        "plain-0",
+        lambda path: (path.parent / "log-start-offset-checkpoint").write_text("0\n1\nplain 0 99999\n"),
+        Level.DAMAGE,
+        "starts at",
+    ),
+    (
+        "a watermark behind the end",
+        "plain-0",
+        lambda path: (path.parent / "replication-offset-checkpoint").write_text("0\n1\nplain 0 99999\n"),
+        Level.DAMAGE,
+        "ends at offset",
+    ),
+    (
+        "a checkpoint of garbage",
+        "plain-0",
+        lambda path: (path.parent / "recovery-point-offset-checkpoint").write_text("0\nx\n"),
+        Level.WARNING,
+        "not a number",
+    ),
+    (
+        "a folder that Kafka refuses",
+        "plain-0",
+        lambda path: (path.parent / "lost+found").mkdir(),
+        Level.WARNING,
+        "not the name of a partition",
+    ),
+    (
+        "meta.properties without a cluster",
+        "plain-0",
+        lambda path: (path.parent / "meta.properties").write_text("version=1\nnode.id=1\n"),
+        Level.WARNING,
+        "cluster.id",
+    ),
+]
+
+
+def _drop_last(file: Path, size: int) -> None:
+    file.write_bytes(file.read_bytes()[:-size])
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A broker's folder with a few partitions."""
+    whole = copy_of("clean-4.1.0", tmp_path_factory.mktemp("broker") / "data")
+    kept = {"plain-0", "txn-0", "many-batches-4096-0"}
+    for path in whole.iterdir():
+        if path.is_dir() and path.name not in kept:
+            shutil.rmtree(path)
+    for name in (
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+    ):
+        lines = [line for line in (whole / name).read_text().splitlines()[2:] if "-".join(line.split()[:2]) in kept]
+        (whole / name).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+    return whole
+
+
+@pytest.mark.parametrize(("partition", "plant", "level", "text"), [row[1:] for row in PLANTED], ids=[row[0] for row in PLANTED])
+def test_one_thing_wrong_is_one_thing_found(
+    broker: Path, tmp_path: Path, partition: str, plant: Callable[[Path], object], level: Level, text: str
+) -> None:
+    """What is planted in a broker's folder is found, at its level, in its words; the sound folder has no finding."""
+    folder = tmp_path / "data"
+    shutil.copytree(broker, folder)
+    disk = SystemDisk()
+    assert verify(disk, str(folder)).worst is Level.NOTE
+    plant(folder / partition)
+    book = verify(disk, str(folder))
+    disk.close()
+    assert book.worst is level, book.findings
+    assert any(text in one for one in found(book, level)), book.findings
+
+
+def test_replicas_are_compared(tmp_path: Path) -> None:
+    """Of two replicas, both with right checksums, one holds another record below the high watermark of both."""
+    path = tmp_path / "cluster"
+    with pyreplog.Cluster(path, nodes=3) as cluster:
+        cluster.admin.create_topic("t", partitions=1, replication_factor=3, config={"min.insync.replicas": 2})
+        with cluster.producer() as producer:
+            producer.send("t", b"one")
+            producer.flush()
+            producer.send("t", b"two")
+            producer.flush()
+    disk = SystemDisk()
+    assert verify(disk, str(path)).worst is Level.NOTE
+    log = path / "node-2" / "t-0" / f"{0:020}.log"
+    data = log.read_bytes()
+    from crc32c import crc32c  # noqa: PLC0415  (only here)
+
+    changed = bytearray(data.replace(b"one", b"eno"))
+    size = struct.unpack_from(">i", changed, 8)[0] + 12
+    struct.pack_into(">I", changed, 17, crc32c(bytes(changed[21:size])))
+    log.write_bytes(changed)
+    book = verify(disk, str(path))
+    disk.close()
+    assert len(found(book, Level.DAMAGE)) == 1
+    assert "does not hold what" in found(book, Level.DAMAGE)[0]
+
+
+def test_beside_a_live_writer_nothing_is_wrong(tmp_path: Path) -> None:
+    """While a log is open, with records above its mark and index entries only in memory, verify finds nothing wrong."""
+    disk = SystemDisk()
+    with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 20_000}) as log:
+        for number in range(300):
+            log.append_many([b"%d" % number * 20] * 5)
+            if number % 25 == 0:
+                book = verify(disk, str(tmp_path / "log"))
+                assert book.worst is Level.NOTE, book.findings
+        log.flush()
+    book = verify(disk, str(tmp_path / "log"))
+    disk.close()
+    assert book.worst is Level.NOTE
+    assert book.record_count == 1500
+    assert not book.findings
+
+
+def test_nothing_to_look_at_is_an_error(tmp_path: Path) -> None:
+    """A folder without any log, and a missing one."""
+    disk = SystemDisk()
+    with pytest.raises(StorageError, match="no log here"):
+        verify(disk, str(tmp_path))
+    with pytest.raises(StorageError):
+        verify(disk, str(tmp_path / "missing"))
+    disk.close()
+
+
+def _not_covered(path: str, position: int) -> bool:
+    """Bytes in which a flip is not noticed, because nothing vouches for them and nothing that is served depends on them.
+
+    ``meta.properties``: Kafka's comment and date, and ids that stay well-formed. The clean shutdown marker: Kafka's own fields in it, and
+    which name our field has. Above the mark of a log that was not closed: what no writer ever vouched for.
+    """
+    if path.endswith(("/meta.properties", "/.kafka_cleanshutdown")):
+        return True
+    return path.endswith((f"{10:020}.log", f"{14:020}.log")) and (position >= 352 or path.endswith(f"{14:020}.log"))
+
+
+@pytest.mark.parametrize("name", ["own", "open", "packed"])
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.soak)])
+def test_every_flip_is_noticed(name: str, part: int) -> None:
+    """Each bit of each file (a share of them, but for the soak): noticed, or in the few bytes that nothing covers; and then what is served
+    is what was served before."""
+    sound = golden(name)
+    disk = sound.disk.snapshot()
+    chance = Random(f"{name} {part}")
+    for path in files(disk):
+        found_stat = disk.stat(path)
+        assert found_stat is not None
+        for position in range(found_stat.size):
+            if not part and chance.randrange(3):
+                continue
+            for bit in range(8) if part else (chance.randrange(8),):
+                disk.flip(path, position, 1 << bit)
+                book = verify(disk, ROOT)
+                if book.worst is Level.NOTE:
+                    assert _may_go_unseen(name, path, position), (path, position, bit)
+                    assert served(disk) == sound.contents, (path, position, bit)
+                disk.flip(path, position, 1 << bit)
+
+
+def _may_go_unseen(name: str, path: str, position: int) -> bool:
+    if name == "open" and path.endswith(("/recovery-point-offset-checkpoint", "/replication-offset-checkpoint")):
+        return True  # a checkpoint may be older than the mark, which counts
+    return _not_covered(path, position)
+
+
+@pytest.mark.parametrize("name", ["own", "packed"])
+def test_every_length_is_noticed(name: str) -> None:
+    """Each file of a folder that was closed in order, cut at each length: noticed, but for the files named above, and a checkpoint
+    without entries, which says the same when it is empty."""
+    sound = golden(name)
+    for path in files(sound.disk):
+        found_stat = sound.disk.stat(path)
+        assert found_stat is not None
+        for size in range(0, found_stat.size, 1 if found_stat.size < 300 else 7):
+            disk: SimDisk = sound.disk.snapshot()
+            file = disk.open(path, write=True)
+            file.truncate(size)
+            file.close()
+            book = verify(disk, ROOT)
+            if book.worst is Level.NOTE:
+                whole_entries = path.endswith(".index") and size % 8 == 0
+                assert whole_entries or path.endswith("/log-start-offset-checkpoint") or _not_covered(path, size), (path, size)
+                assert served(disk) == sound.contents, (path, size)
+
+
+def test_every_file_gone_is_noticed() -> None:
+    """A file that is missing is said to be missing, but for the clean shutdown marker, the lock, and what
+    is made again without anybody missing it: producer snapshots, and indexes of the last segment."""
+    sound = golden("own")
+    for path in files(sound.disk):
+        disk = sound.disk.snapshot()
+        disk.remove(path)
+        book = verify(disk, ROOT)
+        if book.worst is Level.NOTE:
+            assert path.endswith(("/.kafka_cleanshutdown", "/.lock", ".index", ".timeindex", ".snapshot")), path
+            assert served(disk) == sound.contents
+
+
+@pytest.mark.parametrize(
+    ("payload", "count"),
+    [
+        (b"\x02", 1),
+        (b"\x0e\x00\x00\x00\x01\x01", 1),
+        (b"\x0e\x00\x00\x00\x01\x01\x00", 2),
+        (b"\xff" * 12, 1),
+        (b"\x0c\x00\x00\x00\x01\x01\x02", 1),
+        (b"", 1),
+    ],
+)
+def test_records_that_are_none(payload: bytes, count: int) -> None:
+    """Records cut off, too few, too long, with absurd numbers: always said, never taken."""
+    with pytest.raises(Malformed):
+        list(records_of(payload, count, 0, 0))
