@@ -9,13 +9,13 @@ from __future__ import annotations
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
-from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, parse_directory_name
+from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Appended, Log, SyncPlan
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.slice import LogSlice
-from pyreplog.log.snapshot import read_state, write_state
+from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
 
 __all__ = [
     "METADATA_TOPIC",
@@ -32,9 +32,12 @@ __all__ = [
     "decode_uuid",
     "directory_name",
     "encode_uuid",
+    "format_state",
+    "join",
     "list_topics",
     "open_readers",
     "parse_directory_name",
+    "parse_state",
     "random_uuid",
     "read_state",
     "write_state",

@@ -25,6 +25,8 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 _ATTRIBUTES_POSITION: Final = 21
 _TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
+_PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
+_PRODUCER_POSITION: Final = 43
 _LOG_OVERHEAD: Final = 12
 
 _CODEC_MASK: Final = 0x07
@@ -96,4 +98,10 @@ def set_append_time(data: memoryview, timestamp: int) -> None:
     (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | _LOG_APPEND_TIME_BIT)
     _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
+    _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
+
+
+def set_producer(data: memoryview, producer_id: int, epoch: int, base_sequence: int) -> None:
+    """Make the batch that ``data`` (writable) is one of this producer; the checksum is new. REQUIRES numbers that are not negative."""
+    _PRODUCER.pack_into(data, _PRODUCER_POSITION, producer_id, epoch, base_sequence)
     _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))

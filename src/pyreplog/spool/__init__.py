@@ -1,0 +1,32 @@
+"""Rows that other processes leave for the owner of a log: the door.
+
+:class:`Spool` is the files in a log's or cluster's folder; executors :meth:`~Spool.stage`, a driver publishes, the owner
+calls :func:`apply`.
+Nothing here holds a lock on the log, and nothing is ever pickled. Protocol: docs/internals/format/spool.md.
+"""
+
+from __future__ import annotations
+
+from pyreplog.spool.apply import Appender, Resumer, apply
+from pyreplog.spool.layout import BatchId, check_id, parse_name, producer_of
+from pyreplog.spool.manifest import Manifest
+from pyreplog.spool.spool import ORPHAN_AGE_MS, Spool, Waiting
+from pyreplog.spool.staged import StagedBatch, StagedFile, StagedWriter, read_staged
+
+__all__ = [
+    "ORPHAN_AGE_MS",
+    "Appender",
+    "BatchId",
+    "Manifest",
+    "Resumer",
+    "Spool",
+    "StagedBatch",
+    "StagedFile",
+    "StagedWriter",
+    "Waiting",
+    "apply",
+    "check_id",
+    "parse_name",
+    "producer_of",
+    "read_staged",
+]

@@ -1,0 +1,273 @@
+"""The spool in one folder: what executors and drivers leave there, and what the owner of the log makes of it.
+
+Each step is one file that appears by an atomic rename, durable before the next step: staged files, ``manifest`` (by the driver, the first
+one wins), ``begun`` (the owner renames the manifest before it appends anything), ``applied`` (the number of the query's last batch that
+is in the log). A driver takes a manifest back by renaming it, too; so either the owner has it or the driver, never both.
+
+Drivers hold a query's lock while they publish. The owner is whoever holds the log. No threads, no time of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from pyreplog.errors import CorruptError, PyreplogError, SpoolRefusedError, StorageError
+from pyreplog.log import join, read_state, write_state
+from pyreplog.ports import Disk
+from pyreplog.spool.layout import (
+    APPLIED,
+    BEGUN,
+    LOCK,
+    MANIFEST,
+    PREFIX,
+    REFUSED,
+    STAGED,
+    WITHDRAWN,
+    BatchId,
+    SpoolName,
+    batch_name,
+    check_id,
+    parse_name,
+    query_name,
+)
+from pyreplog.spool.manifest import Manifest
+from pyreplog.spool.staged import StagedFile, StagedWriter
+
+__all__ = ["ORPHAN_AGE_MS", "Spool", "Waiting"]
+
+ORPHAN_AGE_MS: Final = 7 * 24 * 3600 * 1000
+"""What no manifest names for this long is removed: whoever staged it is gone."""
+_VERSION: Final = "0"  # on disk: never change
+
+
+class Waiting(NamedTuple):
+    """One batch that the owner has to append. ``begun``: an owner before this one may have appended some of it."""
+
+    batch_id: BatchId
+    begun: bool
+
+
+class Spool:
+    """The spool in ``folder``. Holds nothing but the two: any number may look at the same folder, from any process."""
+
+    def __init__(self, disk: Disk, folder: str) -> None:
+        self._disk = disk
+        self._folder = folder
+
+    @property
+    def folder(self) -> str:
+        """Where it is: the folder of the log or of the cluster."""
+        return self._folder
+
+    @property
+    def disk(self) -> Disk:
+        """What it is on."""
+        return self._disk
+
+    # ------------------------------------------------------------------------------------------------------------------- executors
+
+    def stage(self, batch_id: BatchId, task: str) -> StagedWriter:
+        """Begin a staged file. ``task``: the task's number, a hyphen, and what no other attempt ever has."""
+        return StagedWriter(self._disk, self._folder, check_id(batch_id), task)
+
+    # --------------------------------------------------------------------------------------------------------------------- drivers
+
+    def publish(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool = False) -> bool:
+        """Make ``files`` the batch, durably, unless it has a manifest already: whether they are. Else they are removed, unless the
+        manifest names the same ones.
+
+        Raises :class:`LockedError` while another process publishes for this query.
+        """
+        check_id(batch_id)
+        disk = self._disk
+        lock = disk.lock(self._path(query_name(batch_id.query, LOCK)), f"the driver of query {batch_id.query}")
+        try:
+            known = self.applied(batch_id.query) >= batch_id.batch or self._stands(batch_id)
+            if not known:
+                # Refused before anything was appended: the new attempt takes the place of the old one.
+                self._remove([batch_name(batch_id, REFUSED)])
+                write_state(disk, self._path(batch_name(batch_id, MANIFEST)), Manifest(batch_id, tuple(files), once).to_values())
+        finally:
+            lock.release()
+        if known:
+            self._discard_others(batch_id, files)
+        return not known
+
+    def answered(self, batch_id: BatchId) -> bool:
+        """Whether the batch is in the log. Raises :class:`SpoolRefusedError` where the owner refused it: nothing of it is."""
+        if self.applied(batch_id.query) >= batch_id.batch:
+            return True
+        refusal = self._read(self._path(batch_name(batch_id, REFUSED)))
+        if refusal is not None:
+            raise SpoolRefusedError(refusal.get("reason", "no reason was given"))
+        return False
+
+    def withdraw(self, batch_id: BatchId) -> bool:
+        """Take a published batch back: True, and nothing of it will be appended; False where an owner has begun, or is done."""
+        if self.applied(batch_id.query) >= batch_id.batch:
+            return False
+        withdrawn = batch_name(batch_id, WITHDRAWN)
+        if not self._rename(batch_name(batch_id, MANIFEST), withdrawn):
+            return not self._stands(batch_id) and self.applied(batch_id.query) < batch_id.batch
+        self._disk.sync_directory(self._folder)
+        manifest = self._manifest(withdrawn)
+        self._remove([*(file.name for file in manifest.files), withdrawn])
+        return True
+
+    def discard(self, files: Iterable[StagedFile]) -> None:
+        """Remove staged files that no manifest names."""
+        self._remove([file.name for file in files])
+
+    def forget(self, query: str) -> None:
+        """Remove what is kept of a query whose batches are applied and which nobody runs again."""
+        self._remove([query_name(query, APPLIED), query_name(query, LOCK)])
+
+    def _stands(self, batch_id: BatchId) -> bool:
+        """Whether the batch has a manifest that counts."""
+        # In this order: one becomes the other. Gone between the looks is applied, and the owner knows a batch that is applied.
+        return any(self._disk.stat(self._path(batch_name(batch_id, kind))) is not None for kind in (MANIFEST, BEGUN))
+
+    def _discard_others(self, batch_id: BatchId, files: Sequence[StagedFile]) -> None:
+        kept: set[str] = set()
+        for kind in (MANIFEST, BEGUN, MANIFEST):
+            try:
+                manifest = self._manifest(batch_name(batch_id, kind))
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+            else:
+                kept |= {file.name for file in manifest.files}
+        self._remove([file.name for file in files if file.name not in kept])
+
+    # ----------------------------------------------------------------------------------------------------------------------- owner
+
+    def waiting(self) -> list[Waiting]:
+        """The batches to append: those begun first, then by query and number. Cheap where there are none."""
+        found: dict[BatchId, bool] = {}
+        for name in self._names():
+            if name.kind in (MANIFEST, BEGUN):
+                batch_id = BatchId(name.query, name.batch)
+                found[batch_id] = found.get(batch_id, False) or name.kind == BEGUN
+        order = sorted(found, key=lambda batch_id: (not found[batch_id], batch_id))
+        return [Waiting(batch_id, found[batch_id]) for batch_id in order]
+
+    def manifest(self, waiting: Waiting) -> Manifest | None:
+        """What the batch consists of; None where its driver took it back."""
+        try:
+            return self._manifest(batch_name(waiting.batch_id, BEGUN if waiting.begun else MANIFEST))
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    def begin(self, batch_id: BatchId) -> bool:
+        """Make the batch this owner's, durably, before anything of it is appended. False: its driver took it back."""
+        if not self._rename(batch_name(batch_id, MANIFEST), batch_name(batch_id, BEGUN)):
+            return False
+        self._disk.sync_directory(self._folder)
+        return True
+
+    def finish(self, manifest: Manifest) -> None:
+        """All of the batch is in the log: say so, durably, then remove what it was made of."""
+        query, batch = manifest.batch_id
+        values = {"version": _VERSION, "batch": str(batch), "once": str(manifest.once).lower()}
+        write_state(self._disk, self._path(query_name(query, APPLIED)), values)
+        self.tidy(query)
+
+    def refuse(self, batch_id: BatchId, reason: str) -> None:
+        """Nothing of the batch is appended, nor will be: say why. What it was made of is removed."""
+        manifest = self._manifest(batch_name(batch_id, MANIFEST))
+        reason = " ".join(reason.split())
+        write_state(self._disk, self._path(batch_name(batch_id, REFUSED)), {"version": _VERSION, "reason": reason})
+        self._remove([batch_name(batch_id, MANIFEST), *(file.name for file in manifest.files)])
+
+    def tidy(self, query: str) -> None:
+        """Remove whatever belongs to batches of ``query`` that are applied: left by an owner that was stopped, by attempts that lost."""
+        applied = self.applied(query)
+        doomed = [name for name in self._listed() if (found := parse_name(name)) and found.query == query and 0 <= found.batch <= applied]
+        # A manifest goes before its files: one that is left over names nothing that is gone.
+        doomed.sort(key=lambda name: name.endswith(STAGED))
+        self._remove(doomed)
+
+    def sweep(self, now_ms: int, age_ms: int = ORPHAN_AGE_MS) -> int:
+        """Remove what whoever made it will never come back for: staged files of no manifest, refusals nobody heard, queries of a single
+        batch, and temporary files, all older than ``age_ms``. Returns how many. Staged files of standing manifests are kept."""
+        names = self._listed()
+        parsed = {name: parse_name(name) for name in names}
+        standing = {(found.query, found.batch) for found in parsed.values() if found is not None and found.kind in (MANIFEST, BEGUN)}
+        doomed = []
+        for name, found in parsed.items():
+            stat = self._disk.stat(self._path(name))
+            if stat is None or now_ms - stat.mtime_ms < age_ms:
+                continue
+            if found is None:
+                doomed.append(name)  # the temporary file of one of these
+            elif found.kind in (STAGED, REFUSED, WITHDRAWN):
+                if (found.query, found.batch) not in standing:
+                    doomed.append(name)
+            elif found.kind == APPLIED and (self._read(self._path(name)) or {}).get("once") == "true":
+                doomed += [name, query_name(found.query, LOCK)]
+        self._remove([name for name in doomed if name in parsed])
+        return len(doomed)
+
+    # ----------------------------------------------------------------------------------------------------------------------- files
+
+    def applied(self, query: str) -> int:
+        """The number of the query's last batch that is in the log; -1 before the first."""
+        path = self._path(query_name(query, APPLIED))
+        values = self._read(path)
+        if values is None:
+            return -1
+        try:
+            return int(values["batch"])
+        except (KeyError, ValueError):
+            raise CorruptError("no number of a batch", file=path) from None
+
+    def _listed(self) -> list[str]:
+        return [name for name in self._disk.list(self._folder) if name.startswith(PREFIX)]
+
+    def _names(self) -> list[SpoolName]:
+        return [found for name in self._listed() if (found := parse_name(name)) is not None]
+
+    def _path(self, name: str) -> str:
+        return join(self._folder, name)
+
+    def _manifest(self, name: str) -> Manifest:
+        path = self._path(name)
+        values = self._read(path)
+        if values is None:
+            raise StorageError(errno.ENOENT, "no such manifest", path)
+        return Manifest.from_values(values, path)
+
+    def _read(self, path: str) -> dict[str, str] | None:
+        """A state file that others replace or remove at any moment."""
+        try:
+            return read_state(self._disk, path)
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return None
+            raise
+
+    def _rename(self, source: str, target: str) -> bool:
+        try:
+            self._disk.rename(self._path(source), self._path(target))
+        except StorageError as error:
+            if error.errno == errno.ENOENT:
+                return False
+            raise
+        return True
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            try:
+                self._disk.remove(self._path(name))
+            except StorageError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+
+
+def reason_of(error: PyreplogError) -> str:
+    """What a refusal says: the kind of error and its text."""
+    return f"{type(error).__name__}: {error}"

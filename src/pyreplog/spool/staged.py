@@ -1,0 +1,119 @@
+"""A staged file: what one task has for one batch, as record batches one behind the other, and at its end what they are.
+
+Written by any process, without a lock; it counts only once a manifest names it. Format: docs/internals/format/spool.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Final, NamedTuple
+
+from pyreplog.errors import CorruptError
+from pyreplog.log import check_topic, format_state, join, parse_state
+from pyreplog.ports import Disk, File
+from pyreplog.record import RecordBatch, crc32c
+from pyreplog.spool.layout import BatchId, staged_name
+from pyreplog.values import TopicPartition
+
+_VERSION: Final = "0"  # on disk: never change
+_FOOTER_SIZE_MAX: Final = 64 << 20
+
+
+class StagedFile(NamedTuple):
+    """One staged file, as a manifest names it. Sizes and positions in bytes; plain data, fit to travel between processes."""
+
+    name: str
+    size: int
+    footer_position: int
+    footer_crc: int
+    record_count: int
+
+
+class StagedBatch(NamedTuple):
+    """One record batch of a staged file, verified. ``data`` is a copy of its own and writable."""
+
+    topic_partition: TopicPartition
+    data: memoryview
+    record_count: int
+
+
+class StagedWriter:
+    """Writes one staged file. Belongs to one thread; :meth:`finish` or :meth:`discard` ends it."""
+
+    def __init__(self, disk: Disk, folder: str, batch_id: BatchId, task: str) -> None:
+        """Makes the file. ``task`` must be new: see :func:`staged_name`."""
+        self._disk = disk
+        self._folder = folder
+        self._name = staged_name(batch_id, task)
+        self._path = join(folder, self._name)
+        self._file: File = disk.create(self._path)
+        self._position = 0
+        self._record_count = 0
+        self._entries: list[str] = []
+
+    def add(self, batches: Sequence[tuple[TopicPartition, bytes]]) -> None:
+        """Append encoded record batches, in the order in which each partition is to have them."""
+        self._file.write_at(self._position, [data for _, data in batches])
+        for (topic, partition), data in batches:
+            self._position += len(data)
+            self._record_count += RecordBatch(data).record_count
+            self._entries.append(f"{topic} {partition} {len(data)}")
+
+    def finish(self) -> StagedFile:
+        """Write the footer, make the file durable and return what a manifest needs to know of it."""
+        values = {f"batch.{number:09d}": entry for number, entry in enumerate(self._entries)}
+        footer = format_state({"version": _VERSION, **values})
+        try:
+            self._file.write_at(self._position, [footer])
+            self._file.sync()
+        finally:
+            self._file.close()
+        self._disk.sync_directory(self._folder)
+        return StagedFile(self._name, self._position + len(footer), self._position, crc32c(footer), self._record_count)
+
+    def discard(self) -> None:
+        """Give it up."""
+        self._file.close()
+        self._disk.remove(self._path)
+
+
+def read_staged(disk: Disk, folder: str, staged: StagedFile) -> Generator[StagedBatch]:
+    """The batches of a staged file in order, each verified. :class:`CorruptError` where it is not what the manifest names. Close it."""
+    path = join(folder, staged.name)
+    file = disk.open(path)
+    try:
+        if file.size() != staged.size:
+            raise CorruptError(f"{file.size()} bytes where the manifest says {staged.size}", file=path)
+        position = 0
+        for topic_partition, size in _read_footer(file, path, staged):
+            data = memoryview(bytearray(file.read_at(position, size)))
+            try:
+                batch = RecordBatch(data)
+                if batch.size != size:
+                    raise CorruptError(f"a batch of {batch.size} bytes where the footer says {size}")
+                batch.check_crc()
+            except CorruptError as error:
+                raise CorruptError(error.reason, file=path, position=position + (error.position or 0)) from None
+            yield StagedBatch(topic_partition, data, batch.record_count)
+            position += size
+    finally:
+        file.close()
+
+
+def _read_footer(file: File, path: str, staged: StagedFile) -> list[tuple[TopicPartition, int]]:
+    size = staged.size - staged.footer_position
+    if not 0 < size <= _FOOTER_SIZE_MAX:
+        raise CorruptError(f"a footer of {size} bytes", file=path)
+    footer = bytes(file.read_at(staged.footer_position, size))
+    if crc32c(footer) != staged.footer_crc:
+        raise CorruptError("checksum mismatch", file=path, position=staged.footer_position)
+    values = parse_state(footer, path)
+    if values.pop("version", None) != _VERSION:
+        raise CorruptError("unknown version", file=path, position=staged.footer_position)
+    entries = []
+    for name in sorted(values):
+        topic, partition, length = values[name].split(" ")
+        entries.append((TopicPartition(check_topic(topic), int(partition)), int(length)))
+    if sum(length for _, length in entries) != staged.footer_position:
+        raise CorruptError("the footer's sizes do not add up", file=path, position=staged.footer_position)
+    return entries

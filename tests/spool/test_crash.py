@@ -1,0 +1,143 @@
+"""Rows through the spool exactly once: executor, driver and owner stopped before every call that changes the disk, with every legal loss.
+
+The world: a query has batches of fixed rows. Whoever runs a batch, again or for the first time, splits it into tasks in a way of its own.
+After a crash the owner opens the log, whatever stands in the spool is appended, and the query goes on with the first batch that
+was not acknowledged, in another layout. In the end every row must be there once, and those of one key in order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from random import Random
+
+import pyarrow as pa
+
+from pyreplog.config import LogConfig
+from pyreplog.log import LogRoot
+from pyreplog.record import RowEncoder, records_of, split
+from pyreplog.runtime.owner import RootAppender, apply_waiting, settle_root
+from pyreplog.spool import BatchId, Spool, StagedFile
+from pyreplog.testing import SimClock, SimDisk, crash_points, error_points
+from pyreplog.values import TopicPartition
+
+FOLDER = "/log"
+QUERY = "query-1"
+PARTITIONS = 2
+ATTEMPTS = itertools.count()
+"""No two attempts at a task have one name, in whichever life."""
+BATCHES = [[(b"k%d" % (row % 3), b"%d-%d" % (batch, row)) for row in range(9)] for batch in range(3)]
+
+
+def open_root(disk: SimDisk, durability: str) -> LogRoot:
+    """The root with the topic; its partitions are made where they are not there."""
+    root = LogRoot.open(disk, FOLDER, clock=SimClock(), random=Random(1))
+    for number in range(PARTITIONS):
+        if TopicPartition("t", number) not in root.logs:
+            root.create_log("t", number, root.new_topic_id(), LogConfig.from_mapping({"durability": durability}))
+    return root
+
+
+def layout(batch: int, attempt: int) -> list[list[tuple[bytes, bytes]]]:
+    """The rows of a batch as tasks; another way at each attempt. Rows of one key keep their order."""
+    rows = BATCHES[batch]
+    cut = 1 + (attempt * 4 + batch) % 8
+    return [rows[:cut], rows[cut:], []] if attempt % 2 else [rows]
+
+
+def stage(spool: Spool, batch: int, attempt: int) -> list[StagedFile]:
+    """What the executors do."""
+    files = []
+    for number, rows in enumerate(layout(batch, attempt)):
+        encoder = RowEncoder(PARTITIONS, 75, 2000)  # a record a batch: more than a log remembers of a producer
+        table = pa.record_batch({"key": pa.array([key for key, _ in rows], pa.binary()), "value": [value for _, value in rows]})
+        batches = encoder.add(table.cast(pa.schema([("key", pa.binary()), ("value", pa.binary())])), 5, 0) + encoder.drain()
+        if batches:
+            writer = spool.stage(BatchId(QUERY, batch), f"{number}-a{next(ATTEMPTS)}")
+            writer.add([(TopicPartition("t", partition), data) for partition, data in batches])
+            files.append(writer.finish())
+    return files
+
+
+def run(disk: SimDisk, root: LogRoot, batch: int, attempt: int) -> None:
+    """One batch from start to end: executors, driver, owner, driver."""
+    spool = Spool(disk, FOLDER)
+    spool.publish(BatchId(QUERY, batch), stage(spool, batch, attempt))
+    apply_waiting(spool, lambda: RootAppender(root))
+    assert spool.answered(BatchId(QUERY, batch))
+
+
+def values(root: LogRoot) -> list[tuple[bytes | None, bytes | None]]:
+    """What readers see, partition after partition."""
+    found: list[tuple[bytes | None, bytes | None]] = []
+    for key in sorted(root.logs):
+        log = root.logs[key]
+        assert log.high_watermark == log.end_offset
+        offset = log.start_offset
+        while offset < log.end_offset:
+            for part in log.read(offset, 1 << 20, log.end_offset).parts():
+                for batch in split(part):
+                    found += [(record.key, record.value) for record in records_of(batch)]
+                    offset = batch.next_offset
+    return found
+
+
+def assert_exactly_once(root: LogRoot, batches: int) -> None:
+    """Every row of the first ``batches`` once, those of a key in order, and none else."""
+    wanted = [row for batch in BATCHES[:batches] for row in batch]
+    found = values(root)
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    for key in (b"k0", b"k1", b"k2"):
+        assert [row for row in found if row[0] == key] == [row for row in wanted if row[0] == key]
+
+
+def workload(durability: str, attempt: int = 0) -> Callable[[SimDisk, list[int]], None]:
+    """All batches, one after the other."""
+
+    def work(disk: SimDisk, acknowledged: list[int]) -> None:
+        root = open_root(disk, durability)
+        for batch in range(len(BATCHES)):
+            run(disk, root, batch, attempt)
+            acknowledged.append(batch)
+        root.close()
+
+    return work
+
+
+def recovery(durability: str) -> Callable[[SimDisk, Sequence[int]], None]:
+    """After the crash: go on with the first batch that nobody acknowledged, in another layout."""
+
+    def check(disk: SimDisk, acknowledged: Sequence[int]) -> None:
+        root = open_root(disk, durability)
+        spool = Spool(disk, FOLDER)
+        settle_root(root)
+        apply_waiting(spool, lambda: RootAppender(root))
+        for batch in range(len(acknowledged), len(BATCHES)):
+            run(disk, root, batch, 1)
+        assert_exactly_once(root, len(BATCHES))
+        left = [name for name in disk.list(FOLDER) if name.startswith("replog.spool.")]
+        spool.sweep(10**15)
+        assert all(name.endswith((".applied", ".lock", ".staged", ".tmp")) for name in left), left
+        assert {name for name in disk.list(FOLDER) if name.startswith("replog.spool.")} <= {
+            f"replog.spool.{QUERY}.applied",
+            f"replog.spool.{QUERY}.lock",
+        }
+        root.close()
+
+    return check
+
+
+def test_power_loss_and_kill_at_every_call() -> None:
+    """Durability ``sync``: whatever power loss leaves, and every kill."""
+    report = crash_points(workload("sync"), recovery("sync"), seed=1, damages=2)
+    assert report.states > 500
+
+
+def test_kill_in_the_other_layout() -> None:
+    """The same where the first attempt was in several tasks."""
+    crash_points(workload("sync", attempt=1), recovery("sync"), seed=2, damages=1, every=3)
+
+
+def test_errors_at_every_call() -> None:
+    """Each call fails once or for ever, with each error; what is left goes on as after a crash."""
+    error_points(workload("sync"), recovery("sync"), seed=3, damages=1, every=11, first=5)
