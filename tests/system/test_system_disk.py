@@ -21,12 +21,13 @@ import pytest
 
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, ForkedError, LockedError, StorageError
-from pyreplog.ports import Clock, SyncDone
+from pyreplog.ports import Clock, File, SyncDone
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.system import file as file_module
 from pyreplog.system import lock as lock_module
 from pyreplog.system import syncs as syncs_module
 from pyreplog.system.file import Descriptor, SystemFile
+from pyreplog.system.shelf import SHELF
 
 
 @pytest.fixture
@@ -158,7 +159,7 @@ class TestFullDisk:
         """ENOSPC comes out as such, with what was being done."""
         if not os.path.exists("/dev/full"):
             pytest.skip("SKIPPED FAULT RIG: no /dev/full")
-        file = SystemFile("/dev/full", os.open("/dev/full", os.O_RDWR))
+        file = SystemFile("/dev/full", os.open("/dev/full", os.O_RDWR), write=True)
         for parts in ([b"x"], [b"x", b"y"]):
             with pytest.raises(StorageError, match="writing at byte 0") as caught:
                 file.write_at(0, parts)
@@ -242,20 +243,31 @@ class TestFullDisk:
         file.close()
 
     def test_file_descriptors_run_out(self, disk: SystemDisk, tmp_path: Path) -> None:
-        """Too many open files is an error, and closing one is enough to go on."""
+        """Files share what descriptors there are. Where there is none at all, that is an error, and one is enough to go on."""
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        files = [disk.create(f"{tmp_path}/first")]
+        files: list[File] = []
+        others: list[int] = []
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 5, limits[1]))
+            files.extend(disk.create(f"{tmp_path}/{number}") for number in range(50))
+            while files:
+                files.pop().close()
+            with contextlib.suppress(OSError):
+                while True:
+                    others.append(os.open("/dev/null", os.O_RDONLY))
+            SHELF.clear()
+            with contextlib.suppress(OSError):
+                while True:
+                    others.append(os.open("/dev/null", os.O_RDONLY))
             with pytest.raises(StorageError) as caught:
-                files.extend(disk.create(f"{tmp_path}/{number}") for number in range(50))
+                disk.create(f"{tmp_path}/one-more")
             assert caught.value.errno == errno.EMFILE
-            files.pop().close()
+            os.close(others.pop())
             disk.create(f"{tmp_path}/again").close()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-            for file in files:
-                file.close()
+            for fd in others:
+                os.close(fd)
 
 
 class TestSyncs:

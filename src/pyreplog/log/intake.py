@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyreplog._core import RecordBatch
-from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError
+from pyreplog.config import INT64_MAX, LogConfig
+from pyreplog.errors import CorruptError, InvalidTimestampError
 from pyreplog.ports import Buffer, Clock
-from pyreplog.record import CODEC_NUMBERS, recompress, set_append_time, validate_from_client
-from pyreplog.values import TopicPartition
+from pyreplog.record import CODEC_NUMBERS, control_records, payload_of, recompress, set_append_time, validate_from_client
+from pyreplog.values import NO_TIMESTAMP, TopicPartition
 
 Fetched = tuple[int, int, int, int, int]
 """A checked batch of a leader: base offset, last offset, leader epoch, size in bytes, greatest timestamp in ms."""
@@ -21,7 +21,7 @@ Fetched = tuple[int, int, int, int, int]
 class Intake:
     """The settings of a log as far as they concern what comes in. Immutable; made anew when the settings change."""
 
-    __slots__ = ("_clock", "_codec", "_config", "_topic_partition", "append_time", "rewrites", "size_max")
+    __slots__ = ("_bounded", "_clock", "_codec", "_config", "_topic_partition", "append_time", "rewrites", "size_max")
 
     def __init__(self, config: LogConfig, topic_partition: TopicPartition, clock: Clock) -> None:
         self._config = config
@@ -30,13 +30,21 @@ class Intake:
         self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
         #: Whether the leader's clock replaces the records' timestamps.
         self.append_time = config.message_timestamp_type == "LogAppendTime"
-        #: Whether a leader may have to make a batch anew.
-        self.rewrites = self.append_time or self._codec is not None
+        self._bounded = not self.append_time and (
+            config.message_timestamp_before_max_ms != INT64_MAX or config.message_timestamp_after_max_ms != INT64_MAX
+        )
+        #: Whether :meth:`rewrite` has anything to do with a batch that may be written into.
+        self.rewrites = self.append_time or self._codec is not None or self._bounded
         #: Bytes of the largest batch that is taken from a client.
         self.size_max = min(config.max_message_bytes, config.segment_bytes)
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-        """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so."""
+        """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so.
+
+        Raises :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds.
+        """
+        if self._bounded:
+            self._check_times(header)
         if self._codec is not None and header.codec != self._codec:
             view = memoryview(recompress(header, self._codec))
         elif view.readonly:
@@ -44,6 +52,20 @@ class Intake:
         if self.append_time:
             set_append_time(view, self._clock.wall_ms())
         return view, RecordBatch(view)
+
+    def _check_times(self, header: RecordBatch) -> None:
+        """Kafka's rule: the bounds themselves are inside, and a record without a timestamp is in order."""
+        now = self._clock.wall_ms()
+        earliest = now - self._config.message_timestamp_before_max_ms
+        latest = now + self._config.message_timestamp_after_max_ms
+        for record in header.records(payload_of(header)):
+            timestamp = record.timestamp
+            if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+                name = "before" if timestamp < earliest else "after"
+                raise InvalidTimestampError(
+                    f"record {record.offset - header.base_offset} of a batch for {self._topic_partition} has the timestamp {timestamp}, "
+                    f"the clock says {now}: outside message.timestamp.{name}.max.ms"
+                )
 
     def too_large(self, size: int) -> str:
         """Which setting a batch of ``size`` bytes exceeds, in words."""
@@ -64,7 +86,7 @@ def check_fetched(parts: Sequence[Buffer], end_offset: int, latest_epoch: int) -
     """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset`` in ``latest_epoch``.
 
     Returns their memory, the batches, their bytes, and whether offsets are left out before or between them. Raises
-    :class:`CorruptError` for a wrong checksum, an offset that is too low, a leader epoch that falls.
+    :class:`CorruptError` for a wrong checksum, an offset that is too low, a leader epoch that falls, a malformed control record.
     """
     views: list[memoryview] = []
     batches: list[Fetched] = []
@@ -83,6 +105,8 @@ def check_fetched(parts: Sequence[Buffer], end_offset: int, latest_epoch: int) -
                 raise CorruptError(f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position)
             if epoch < latest or epoch < 0:
                 raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
+            if batch.is_control:
+                control_records(batch)
             batches.append((base, last, epoch, length, batch.max_timestamp))
             gaps = gaps or base != expected
             expected, latest = last + 1, epoch

@@ -10,19 +10,21 @@ caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pyreplog._core import RecordBatch, stamp
+from pyreplog._core import RecordBatch, crc32c, stamp
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import cutting
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
+from pyreplog.log.graves import Graves
 from pyreplog.log.intake import Fetched, Intake, check_fetched, check_from_client
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Origin, Parts, create_parts, durability_text, open_parts
+from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.segment import OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
 from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
@@ -86,6 +88,10 @@ class Log:
         self._closed = False
         self._unsynced_since_ns = -1
         self._batches = self._records = self._bytes = self._syncs = 0
+        self._graves = Graves(disk)
+        self._calendar = Calendar(clock)
+        #: Called when a segment was closed and the next one begun.
+        self.on_roll: Callable[[], None] | None = None
         self._set_config(parts.config)
 
     # -- life --
@@ -156,6 +162,8 @@ class Log:
                 self._sync_blocking()
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
                 self._write_mark_synced()
+                if self._graves.dug:
+                    self.disk.sync_directory(self.directory)
         finally:
             self._closed = True
             self._tail.clear()
@@ -359,16 +367,22 @@ class Log:
         if active.size == 0:
             return False
         if active.first_timestamp >= 0:
-            self._roll_timestamp = active.first_timestamp + self._config.segment_ms
+            self._roll_timestamp = active.first_timestamp + self._segment_ms
             return max_timestamp > self._roll_timestamp
         # No timestamps to go by: asked anew for each batch.
         self._roll_timestamp = -INT64_MAX
-        return self.clock.wall_ms() - active.created_ms > self._config.segment_ms
+        return self.clock.wall_ms() - active.created_ms > self._segment_ms
 
     def _write_to(self, segment: Segment) -> None:
         """Make ``segment`` the one being written: work out once where it will be full."""
         self._active = segment
         segment.limit_entries(self._config.segment_index_bytes)
+        config = self._config
+        self._segment_ms = config.segment_ms
+        if config.segment_jitter_ms:
+            # Any number will do that differs between segments: no chance is needed.
+            drawn = crc32c(f"{self.topic_partition}/{segment.base_offset}".encode())
+            self._segment_ms -= drawn * min(config.segment_jitter_ms, config.segment_ms) >> 32
         self._roll_offset = segment.base_offset + INT32_MAX + 1
         # Until somebody asks for real; any timestamp does.
         self._roll_timestamp = -INT64_MAX
@@ -383,7 +397,12 @@ class Log:
             active.close_for_writing()
             active.synced = False
             segment = Segment.create(
-                self.disk, self.directory, base, index_interval=self._config.index_interval_bytes, wall_ms=self.clock.wall_ms()
+                self.disk,
+                self.directory,
+                base,
+                index_interval=self._config.index_interval_bytes,
+                wall_ms=self.clock.wall_ms(),
+                room=self._config.segment_bytes if self._config.preallocate else 0,
             )
         except StorageError as error:
             self._write_failed(error)
@@ -398,6 +417,8 @@ class Log:
             raise
         self._segments.append(segment)
         self._write_to(segment)
+        if self.on_roll is not None:
+            self.on_roll()
         return segment
 
     def _assign_epoch(self, epoch: int, offset: int) -> None:
@@ -474,6 +495,9 @@ class Log:
             raise OffsetOutOfRangeError(
                 offset, self.start_offset, self.high_watermark, log=f"{self.topic_partition} below its high watermark"
             )
+        return self._raise_start(offset)
+
+    def _raise_start(self, offset: int) -> bool:
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
@@ -483,6 +507,25 @@ class Log:
         else:
             self.write_mark()
         return True
+
+    def delete_records(self, offset: int) -> int:
+        """Hide every record below ``offset`` for good, -1: all below the high watermark; the start offset that the log has then.
+
+        Durable when it returns; segments that lie wholly below go with the next :meth:`apply_retention`. Raises
+        :class:`OffsetOutOfRangeError` above the high watermark, :class:`StorageError`.
+        """
+        self.increment_start_offset(self.high_watermark if offset == -1 else offset)
+        self._sync_mark()
+        return self.start_offset
+
+    def apply_retention(self, *, confirmed: bool = False) -> int:
+        """Remove the oldest segments as ``retention.bytes``, ``retention.ms`` and the start offset allow; how many went.
+
+        Also removes the files of segments that went before and whose ``file.delete.delay.ms`` is over. ``confirmed``: the wall clock is
+        right, whatever it was before; otherwise one segment at a time goes that only a jump of the clock makes old.
+        Raises :class:`StorageError`: the log is as before, or without the segments, whose files are removed later.
+        """
+        return apply_retention(self, confirmed=confirmed)
 
     def write_mark(self) -> None:
         """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
@@ -601,6 +644,13 @@ class Log:
     def _write_mark_synced(self) -> None:
         self.write_mark()
         self._mark.sync()
+
+    def _sync_mark(self) -> None:
+        try:
+            self._mark.sync()
+        except StorageError as error:
+            self.poison(error)
+            raise
 
     def _write_indexes(self, *, closing: bool = False) -> None:
         """Complete the indexes of closed segments that recovery made anew, and write what there is of the active one's."""

@@ -54,7 +54,14 @@ def create_parts(
     disk.make_directory(directory)
     write_topic_id(disk, directory, topic_id)
     write_config(disk, directory, config)
-    segment = Segment.create(disk, directory, start_offset, index_interval=config.index_interval_bytes, wall_ms=clock.wall_ms())
+    segment = Segment.create(
+        disk,
+        directory,
+        start_offset,
+        index_interval=config.index_interval_bytes,
+        wall_ms=clock.wall_ms(),
+        room=config.segment_bytes if config.preallocate else 0,
+    )
     epochs = EpochCache()
     mark = MarkFile.create(
         disk,

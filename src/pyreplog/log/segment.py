@@ -77,6 +77,7 @@ class Segment:
         "_reserved",
         "_times_checked",
         "_transactions",
+        "_untrimmed",
         "base_offset",
         "bytes_since_entry",
         "created_ms",
@@ -123,8 +124,9 @@ class Segment:
         self.entries_left = INT32_MAX
         # Index entries made since the files were last written.
         self._pending = 0
-        # Where the room reserved for this file ends: beyond its size, it is to be given back.
+        # Where the room reserved for this file ends, and whether what is beyond its size is to be given back.
         self._reserved = RESERVE_FROM
+        self._untrimmed = False
         self._times_checked = False
         #: Whether all its files are on stable storage. Only kept for a log that is being written.
         self.synced = False
@@ -137,8 +139,11 @@ class Segment:
     # -- life --
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, wall_ms: int) -> Segment:
-        """A new, empty segment with its three files. The caller syncs the folder. Empty files there before are replaced."""
+    def create(cls, disk: Disk, directory: str, base_offset: int, *, index_interval: int, wall_ms: int, room: int = 0) -> Segment:
+        """A new, empty segment with its three files. The caller syncs the folder. Empty files there before are replaced.
+
+        ``room``: bytes to reserve for the log at once; :class:`StorageError` where there is not as much.
+        """
         segment = cls(disk, directory, base_offset, size=0, index_interval=index_interval, writable=True)
         path = segment.path
         before = disk.stat(path)
@@ -148,7 +153,9 @@ class Segment:
             disk.remove(path)
         segment._indexes = IndexFiles(disk, directory, base_offset)
         segment._indexes.create_files()
-        segment._file = disk.create(path)
+        segment._file = disk.create(path, room)
+        segment._reserved = max(room, RESERVE_FROM)
+        segment._untrimmed = room > 0
         segment.next_offset = base_offset
         segment.created_ms = wall_ms
         return segment
@@ -191,6 +198,8 @@ class Segment:
         self.max_timestamp_offset = scan.max_timestamp_offset
         self.bytes_since_entry = scan.bytes_since_entry
         self.first_producer = scan.first_producer
+        # What was reserved ahead before a crash is still there.
+        self._untrimmed = not closed
         self._read_first_timestamp()
 
     def release(self) -> None:
@@ -205,6 +214,12 @@ class Segment:
         if self._transactions is not None:
             self._transactions.close()
 
+    def forget(self) -> None:
+        """Let go of files and indexes for good. A sync that is under way with one of them ends in peace."""
+        self._file = None
+        self._indexes = None
+        self._transactions = None
+
     def close_for_writing(self) -> None:
         """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced."""
         if self.max_timestamp >= 0 and self.max_timestamp > self.indexes.times.last[0]:
@@ -213,9 +228,10 @@ class Segment:
         self._pending = 0
         if self._transactions is not None:
             self._transactions.write()
-        if self._reserved > RESERVE_FROM:
+        if self._untrimmed:
             self.file.truncate(self.size)
             self._reserved = RESERVE_FROM
+            self._untrimmed = False
 
     def files(self, *, closed: bool) -> list[File]:
         """What a sync of this segment covers: the log, and once it is closed the indexes."""
@@ -246,6 +262,7 @@ class Segment:
             ahead = size + min(self.size, RESERVE_SIZE_MAX)
             file.reserve(self.size, ahead)
             self._reserved = self.size + ahead
+            self._untrimmed = True
         try:
             file.write_at(self.size, parts)
         except StorageError as error:

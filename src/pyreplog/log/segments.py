@@ -179,6 +179,19 @@ class Segments:
         self.last = segment
         return segment
 
+    def base_of(self, slot: int) -> int:
+        """Base offset of the segment in ``slot``, counted from the oldest."""
+        return self._bases[slot]
+
+    def remove_first(self, count: int) -> list[Segment]:
+        """Take the ``count`` oldest out of the list; they are the caller's. REQUIRES that one is left."""
+        gone = self._segments[:count]
+        for segment in gone:
+            self._used.pop(segment.base_offset, None)
+        del self._segments[:count]
+        del self._bases[:count]
+        return gone
+
     def remove_all(self) -> None:
         """Remove every segment, newest first. REQUIRES that one is appended before anything else."""
         self._remove_from(0)

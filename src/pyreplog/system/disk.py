@@ -18,9 +18,10 @@ from typing import Final
 from pyreplog._core import _platform
 from pyreplog.errors import InternalError, StorageError
 from pyreplog.ports import File, Lock, Stat, SyncDone, Watch
-from pyreplog.system.file import SystemFile
+from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.lock import take_lock
 from pyreplog.system.process import current
+from pyreplog.system.shelf import make_room
 from pyreplog.system.syncs import SyncPool
 from pyreplog.system.watch import open_watch
 
@@ -31,7 +32,6 @@ DIRECTORY_MODE: Final = 0o700
 CLOSE_S: Final = 60.0
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
-_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking: a FIFO in the folder must not hang us
 _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -55,7 +55,7 @@ class SystemDisk:
     def create(self, path: str, size: int = 0) -> File:
         """A new file of mode 0600, open for reading and writing. Where ``size`` cannot be reserved for lack of room, there is no file."""
         with self._doing("creating", path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FLAGS, FILE_MODE)
+            fd = make_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, FILE_MODE))
             try:
                 os.fchmod(fd, FILE_MODE)
                 if size and (code := _platform.lib.rl_preallocate(fd, size)) and code not in _NO_RESERVATION:
@@ -65,19 +65,19 @@ class SystemDisk:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
                 raise
-        return SystemFile(path, fd)
+        return SystemFile(path, fd, write=True)
 
     def open(self, path: str, *, write: bool = False) -> File:
         """An existing regular file; a symbolic link, FIFO, device or directory is refused."""
         with self._doing("opening", path):
-            fd = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | _FLAGS)
+            fd = open_again(path, write=write)
             try:
                 if not stat.S_ISREG(os.fstat(fd).st_mode):
                     raise OSError(errno.EINVAL, "Not a regular file")
             except OSError:
                 os.close(fd)
                 raise
-        return SystemFile(path, fd)
+        return SystemFile(path, fd, write=write)
 
     def stat(self, path: str) -> Stat | None:
         """What is at ``path`` (links followed); None when nothing is."""

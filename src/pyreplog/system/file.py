@@ -18,9 +18,11 @@ from typing_extensions import Buffer
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.system.process import Process, current
+from pyreplog.system.shelf import SHELF, make_room
 
 __all__ = ["Descriptor", "SystemFile", "sync_data"]
 
+OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking: a FIFO in the folder must not hang us
 PARTS_MAX: Final = 512
 """Parts per system call; the kernel takes at most IOV_MAX (1024)."""
 
@@ -28,10 +30,15 @@ _sync_data = _platform.lib.rl_sync_data
 _preallocate = _platform.lib.rl_preallocate
 
 
+def open_again(path: str, *, write: bool) -> int:
+    """The descriptor of an existing file. Where the process has none left, others give theirs up first."""
+    return make_room(lambda: os.open(path, (os.O_RDWR if write else os.O_RDONLY) | OPEN_FLAGS))
+
+
 class Descriptor:
     """Owns one descriptor number, and closes it when nobody uses it any more. -1: closed."""
 
-    __slots__ = ("close_errors", "fd", "process", "sync_error")
+    __slots__ = ("close_errors", "fd", "process", "sync_error", "used", "writes", "writes_synced")
 
     def __init__(self, fd: int, process: Process) -> None:
         self.fd = fd
@@ -39,6 +46,11 @@ class Descriptor:
         self.sync_error: int = 0
         """Errno of the first failed sync. The kernel forgets such an error once it was told, so we do not."""
         self.close_errors: list[int] = []
+        self.used = True
+        """Whether anything was read since somebody asked."""
+        self.writes = 0
+        """Writes made, and how many of them a sync covered: what is in between is not known to be on the disk."""
+        self.writes_synced = 0
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         if self.fd >= 0:
@@ -56,11 +68,26 @@ def sync_data(descriptor: Descriptor) -> int:
     """
     if descriptor.sync_error:
         return descriptor.sync_error
+    writes = descriptor.writes
     while (code := _sync_data(descriptor.fd)) == errno.EINTR:
         pass
     if code:
         descriptor.sync_error = code
+    else:
+        descriptor.writes_synced = writes
     return code
+
+
+class _Parked(Process):
+    """The place of the process in a descriptor that was given up: found by the one look that each call takes anyhow."""
+
+    __slots__ = ("identity",)
+
+    def __init__(self, identity: tuple[int, int]) -> None:
+        super().__init__()
+        self.left = True
+        #: Device and inode: only the same file is opened again.
+        self.identity = identity
 
 
 _CLOSED: Final = Descriptor(-1, current())
@@ -69,11 +96,13 @@ _CLOSED: Final = Descriptor(-1, current())
 class SystemFile:
     """The real :class:`~pyreplog.ports.File`. Made by :class:`~pyreplog.system.SystemDisk`."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("__weakref__", "_descriptor", "_path", "_write")
 
-    def __init__(self, path: str, fd: int) -> None:
+    def __init__(self, path: str, fd: int, *, write: bool) -> None:
         self._path = path
+        self._write = write
         self._descriptor = Descriptor(fd, current())
+        SHELF.put(self)
 
     @property
     def path(self) -> str:
@@ -83,7 +112,8 @@ class SystemFile:
     @property
     def descriptor(self) -> Descriptor:
         """What a sync in another thread holds on to, so that a close meanwhile does no harm."""
-        return self._descriptor
+        descriptor = self._descriptor
+        return self._again(descriptor) if type(descriptor.process) is _Parked else descriptor
 
     def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
         """Write all of ``parts`` one after another from ``position``, or raise; some bytes may then be there.
@@ -92,7 +122,8 @@ class SystemFile:
         """
         descriptor = self._descriptor
         if descriptor.process.left:
-            raise descriptor.process.refuse(self._path)
+            descriptor = self._again(descriptor)
+        descriptor.writes += 1
         try:
             if len(parts) == 1:
                 part = parts[0]
@@ -124,7 +155,8 @@ class SystemFile:
         """Up to ``size`` bytes from ``position``; fewer only at the end of the file. Fresh memory, the caller's own."""
         descriptor = self._descriptor
         if descriptor.process.left:
-            raise descriptor.process.refuse(self._path)
+            descriptor = self._again(descriptor)
+        descriptor.used = True
         try:
             data = os.pread(descriptor.fd, size, position)
             if len(data) == size or not data:
@@ -154,7 +186,9 @@ class SystemFile:
     def truncate(self, size: int) -> None:
         """Make the file exactly ``size`` bytes long; new bytes are zeros."""
         try:
-            os.ftruncate(self._open().fd, size)
+            descriptor = self._open()
+            descriptor.writes += 1
+            os.ftruncate(descriptor.fd, size)
         except OSError as error:
             raise self._failed(error, f"truncating to {size} bytes") from error
 
@@ -173,12 +207,61 @@ class SystemFile:
     def _open(self) -> Descriptor:
         descriptor = self._descriptor
         if descriptor.process.left:
-            raise descriptor.process.refuse(self._path)
+            descriptor = self._again(descriptor)
         if descriptor.fd < 0:
             raise ClosedError(f"{self._path} is closed")
         return descriptor
 
+    # -- for the shelf --
+
+    def park(self, *, sync: bool) -> bool:
+        """See :class:`~pyreplog.system.shelf.Lendable`. A call under way in another thread ends with the descriptor that it has."""
+        descriptor = self._descriptor
+        if descriptor.fd < 0:
+            return True
+        if descriptor.process.left:
+            return False
+        if (descriptor.writes != descriptor.writes_synced or descriptor.sync_error) and (not sync or sync_data(descriptor)):
+            return False
+        try:
+            status = os.fstat(descriptor.fd)
+        except OSError:
+            return False
+        parked = Descriptor(-1, _Parked((status.st_dev, status.st_ino)))
+        if self._descriptor is descriptor:
+            self._descriptor = parked
+        if descriptor.writes != descriptor.writes_synced and self._descriptor is parked:
+            self._descriptor = descriptor  # a write came in between: only this one will hear of its failure
+            return False
+        return True
+
+    def take_used(self) -> bool:
+        """See :class:`~pyreplog.system.shelf.Lendable`."""
+        descriptor = self._descriptor
+        used, descriptor.used = descriptor.used, False
+        return used and descriptor.fd >= 0
+
+    def _again(self, parked: Descriptor) -> Descriptor:
+        """A new descriptor in the place of one that was given up. Raises where this process has none: a fork's child."""
+        process = parked.process
+        if type(process) is not _Parked:
+            raise process.refuse(self._path)
+        if process.pid != current().pid:
+            raise process.refuse(self._path)
+        try:
+            fd = open_again(self._path, write=self._write)
+            status = os.fstat(fd)
+        except OSError as error:
+            raise StorageError.from_os_error(error, "opening again", self._path) from error
+        descriptor = Descriptor(fd, current())
+        if (status.st_dev, status.st_ino) != process.identity:
+            raise StorageError(errno.ESTALE, "another file is in its place", self._path)
+        if self._descriptor is parked:
+            self._descriptor = descriptor
+            SHELF.put(self)
+        return descriptor
+
     def _failed(self, error: OSError, doing: str) -> PyreplogError:
-        if self._descriptor.fd < 0:
+        if self._descriptor is _CLOSED:
             return ClosedError(f"{self._path} is closed")
         return StorageError.from_os_error(error, doing, self._path)
