@@ -82,8 +82,28 @@ def test_topics_and_limits() -> None:
 
 
 def test_what_means_nothing_here_is_let_pass() -> None:
-    """A job written for Kafka's source may keep its tuning of fetches and triggers."""
-    assert parse(maxOffsetsPerTrigger="5", groupIdPrefix="x", **{"fetchOffset.numRetries": "3"}) == parse()
+    """A job written for Kafka's source may keep its tuning of fetches, and a batch the limits of triggers."""
+    assert parse(groupIdPrefix="x", **{"fetchOffset.numRetries": "3"}) == parse()
+    assert parse(maxOffsetsPerTrigger="5").limited
+
+
+def test_streams() -> None:
+    """A stream begins at the latest offset unless it is told otherwise; what only a batch or only a stream takes is refused in the other,
+    once it is known which of them it is."""
+    given = {"path": "/d", "maxoffsetspertrigger": "9", "minoffsetspertrigger": "5", "maxbytespertrigger": "3m", "maxtriggerdelay": "2h"}
+    options = parse_read_options(given, streaming=True)
+    assert options.starting == Bound("latest")
+    limits = (options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_bytes_per_trigger, options.max_trigger_delay_ms)
+    assert limits == (9, 5, 3 << 20, 7_200_000)
+    assert parse_read_options({"path": "/d"}).max_trigger_delay_ms == 900_000
+    latest = {"path": "/d", "startingoffsets": "latest"}
+    assert parse_read_options(latest, streaming=True) == parse_read_options(latest, streaming=None)
+    assert parse_read_options({"path": "/d", "startingoffsets": '{"t": {"0": -1}}'}, streaming=True).starting.kind == "offsets"
+    for name in ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"):
+        with pytest.raises(ConfigError, match=f"{name} is for batch reads, and a stream has no end"):
+            parse_read_options({"path": "/d", name.lower(): "5"}, streaming=True)
+    with pytest.raises(ConfigError, match="pushdown is true, but Spark never pushes filters to a stream"):
+        parse_read_options({"path": "/d", "pushdown": "true"}, streaming=True)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +111,16 @@ def test_what_means_nothing_here_is_let_pass() -> None:
     [
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingOffsets'"),
         ({"zzz": "1"}, "unknown option 'zzz'; known are path, topic"),
-        ({"kafka.bootstrap.servers": "x:9092"}, "is for a Kafka client; replog reads the files"),
+        (
+            {"kafka.bootstrap.servers": "x:9092"},
+            "for a Kafka client; replog reads the files in 'path' itself: name the folder by 'path'",
+        ),
+        ({"kafka.auto.offset.reset": "earliest"}, "itself: use startingOffsets"),
+        ({"kafka.max.poll.records": "5"}, "itself: leave it out"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger 9 is more than maxOffsetsPerTrigger 8"),
+        ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is '0'"),
+        ({"maxTriggerDelay": "soon"}, "a time such as 15m, 30s or 500ms"),
+        ({"pushdown": "yes"}, "it must be false, true or unsafe"),
         ({"paths": '["a", "b"]'}, "several paths"),
         ({"topic": "a", "subscribe": "a"}, "topic and subscribe contradict"),
         ({"topic": ""}, "names no topic"),

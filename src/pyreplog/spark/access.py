@@ -43,7 +43,6 @@ class FileAccess:
         self._disk = SystemDisk()
         self._path = path
         self._finder: Finder | None = None
-        #: By last use.
         self._readers: dict[TopicPartition, LogReader] = {}
         #: Those that may have files open, by last use.
         self._opened: dict[TopicPartition, None] = {}
@@ -64,7 +63,10 @@ class FileAccess:
     def partitions(self) -> list[TopicPartition]:
         """Every partition that has a folder now, sorted. :class:`ConfigError` where the path is no folder of a log."""
         self._finder = None
-        return list(self._steady(lambda: self._find().folders()))
+        folders = self._steady(lambda: self._find().folders())
+        for partition in [known for known, reader in self._readers.items() if reader.replicas != folders.get(known)]:
+            self._forget(partition)
+        return list(folders)
 
     def refresh(self) -> None:
         """Let :meth:`available` look anew at what it knows."""
@@ -84,12 +86,7 @@ class FileAccess:
             reader = self._steady(lambda: self._find().open(partition))
         if reader is not None:
             self._readers[partition] = reader
-            self._opened.pop(partition, None)
-            self._opened[partition] = None
-            if len(self._opened) > OPEN_READERS_MAX:
-                oldest = next(iter(self._opened))
-                del self._opened[oldest]
-                self._readers[oldest].release()
+            self._used(partition)
         return reader
 
     def available(self, partition: TopicPartition) -> Available | None:
@@ -146,6 +143,16 @@ class FileAccess:
         except (StorageError, CorruptError, OffsetOutOfRangeError):
             self._forget(partition)
             raise
+        self._used(partition)
+
+    def _used(self, partition: TopicPartition) -> None:
+        """Note the use of its reader, and close the files of the one that was not used for longest."""
+        self._opened.pop(partition, None)
+        self._opened[partition] = None
+        if len(self._opened) > OPEN_READERS_MAX:
+            oldest = next(iter(self._opened))
+            del self._opened[oldest]
+            self._readers[oldest].release()
 
     def _forget(self, partition: TopicPartition) -> None:
         reader = self._readers.pop(partition, None)

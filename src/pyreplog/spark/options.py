@@ -40,21 +40,34 @@ READ_OPTIONS: Final = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "includeHeaders",
-)
-"""Every option of a batch read that means something."""
-
-IGNORED_OPTIONS: Final = (
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
+    "pushdown",
     "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
 )
-"""What jobs written for Kafka's source may carry, and means nothing where files are read once."""
+"""Every option of a read that means something."""
+
+IGNORED_OPTIONS: Final = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+"""What jobs written for Kafka's source may carry, and means nothing where files are read."""
+
+BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+"""What a stream has no use for, and Kafka's source refuses too. A batch lets the options of triggers pass, as that does."""
+
+_INSTEAD: Final = {
+    "kafka.bootstrap.servers": "name the folder by 'path'",
+    "kafka.group.id": "progress is kept in the checkpoint of the query",
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.enable.auto.commit": "progress is kept in the checkpoint of the query",
+    "kafka.key.deserializer": "keys and values are binary; cast them in the query",
+    "kafka.value.deserializer": "keys and values are binary; cast them in the query",
+    "kafka.interceptor.classes": "there is no consumer to intercept",
+}
+"""What stands for an option of a Kafka client."""
 
 BYTES_PER_PARTITION: Final = 128 << 20
+TRIGGER_DELAY_MS: Final = 15 * 60_000
+_TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)")
 _CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)}
@@ -62,7 +75,7 @@ _CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPT
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """One batch read, as asked."""
+    """One read, as asked."""
 
     path: str
     """Absolute: a log root, a cluster's folder, a partition folder or a broker's ``log.dirs`` folder."""
@@ -83,22 +96,41 @@ class ReadOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = BYTES_PER_PARTITION
     include_headers: bool = False
+    pushdown: Literal["false", "true", "unsafe"] = "false"
+    """Whether filters narrow what is read; ``unsafe``: also where Spark then mixes up DataFrames."""
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = TRIGGER_DELAY_MS
+
+    @property
+    def limited(self) -> bool:
+        """Whether a micro-batch may get less than there is."""
+        limits = (self.max_offsets_per_trigger, self.max_bytes_per_trigger, self.min_offsets_per_trigger)
+        return any(limit is not None for limit in limits)
 
 
-def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
-    """The options of ``spark.read.format("replog")``, whose names come in any case. :class:`ConfigError` names the option and what it may
-    be."""
+def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
+    """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case. :class:`ConfigError` names the
+    option and what it may be. ``streaming`` None: which of the two it will be is not known yet."""
     given: dict[str, str] = {}
     for key, value in options.items():
         name = _CANONICAL.get(key.lower())
         if name is None:
             raise ConfigError(_unknown(key))
         given[name] = value
+    if streaming:
+        for name in BATCH_ONLY:
+            if name in given:
+                raise ConfigError(f"option {name} is for batch reads, and a stream has no end: leave it out, or stop it by its trigger")
+    least, most = _positive(given, "minOffsetsPerTrigger"), _positive(given, "maxOffsetsPerTrigger")
+    if least is not None and most is not None and least > most:
+        raise ConfigError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     return ReadOptions(
         path=_path(given.get("path")),
         **_topics(given),  # type: ignore[arg-type]
         partitions=_partitions(given),
-        starting=_starting(given),
+        starting=_starting(given, streaming is not False, LATEST if streaming else EARLIEST),
         ending=_ending(given),
         starting_strategy=_strategy(given),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
@@ -106,6 +138,11 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=_size(given, "maxBytesPerPartition", BYTES_PER_PARTITION),
         include_headers=_flag(given, "includeHeaders", False),
+        pushdown=_pushdown(given, streaming is True),
+        max_offsets_per_trigger=most,
+        max_bytes_per_trigger=_size(given, "maxBytesPerTrigger", 0) or None,
+        min_offsets_per_trigger=least,
+        max_trigger_delay_ms=_milliseconds(given, "maxTriggerDelay", TRIGGER_DELAY_MS),
     )
 
 
@@ -113,7 +150,8 @@ def _unknown(key: str) -> str:
     if key.lower() == "paths":
         return "several paths were given; replog reads one folder at a time: union several load() calls"
     if key.lower().startswith("kafka."):
-        return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: leave it out"
+        instead = _INSTEAD.get(key.lower(), "leave it out")
+        return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: {instead}"
     known = tuple(_CANONICAL)
     near = suggestion(key.lower(), known)
     for lower, name in _CANONICAL.items():
@@ -186,8 +224,10 @@ def _partitions(given: Mapping[str, str]) -> frozenset[int] | None:
     return frozenset(int(part) for part in parts)
 
 
-def _starting(given: Mapping[str, str]) -> Bound:
-    bound = _bound(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", EARLIEST)
+def _starting(given: Mapping[str, str], latest_too: bool, default: Bound) -> Bound:
+    bound = _bound(given, "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", default)
+    if latest_too:
+        return bound
     latest = [str(partition) for partition, offset in bound.offsets.items() if bound.kind == "offsets" and offset == LATEST_OFFSET]
     if bound.kind == "latest" or latest:
         where = f" for {latest[0]}" if latest else ""
@@ -218,6 +258,17 @@ def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: s
     if text.lower() == "latest":
         return Bound("latest", offsets)
     return Bound("offsets", offsets, parse_offsets(text, offsets))
+
+
+def _pushdown(given: Mapping[str, str], streaming: bool) -> Literal["false", "true", "unsafe"]:
+    text = given.get("pushdown", "false").strip().lower()
+    if text == "false":
+        return "false"
+    if text not in ("true", "unsafe"):
+        raise ConfigError(f"pushdown is {excerpt(text)}; it must be false, true or unsafe")
+    if streaming:
+        raise ConfigError(f"pushdown is {text}, but Spark never pushes filters to a stream: leave it out, and filter the DataFrame")
+    return "true" if text == "true" else "unsafe"
 
 
 def _strategy(given: Mapping[str, str]) -> Literal["error", "latest"]:
@@ -256,3 +307,13 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
     if match is None or match[2] not in _UNITS or int(match[1]) == 0:
         raise ConfigError(f"{name} is {excerpt(text)}; it must be a size such as 128m")
     return int(match[1]) * _UNITS[match[2]]
+
+
+def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name)
+    if text is None:
+        return default
+    match = _SIZE.fullmatch(text.strip().lower())
+    if match is None or match[2] not in _TIMES:
+        raise ConfigError(f"{name} is {excerpt(text)}; it must be a time such as 15m, 30s or 500ms")
+    return int(match[1]) * _TIMES[match[2]]

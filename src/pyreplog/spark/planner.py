@@ -206,9 +206,12 @@ def _end(options: ReadOptions, partition: TopicPartition, available: Available, 
     return available.end if found is None else found
 
 
-def plan(options: ReadOptions, ranges: Sequence[OffsetRange], split_points: SplitPoints, size_of: SizeOf) -> list[tuple[OffsetRange, ...]]:
+def plan(
+    options: ReadOptions, ranges: Sequence[OffsetRange], split_points: SplitPoints, size_of: SizeOf, share: int = SMALL_SHARE
+) -> list[tuple[OffsetRange, ...]]:
     """Tasks that together read ``ranges`` once: each at most about ``maxBytesPerPartition`` bytes and at most ``maxRecordsPerPartition``
-    offsets, at least ``minPartitions`` of them where there are so many offsets, small ranges together."""
+    offsets, at least ``minPartitions`` of them where there are so many offsets. Small ranges share a task up to 1 / ``share`` of those
+    bytes."""
     size_max = options.max_bytes_per_partition
     unit = max(1, size_max // UNITS_PER_TASK)
     records_max = options.max_records_per_partition
@@ -226,7 +229,7 @@ def plan(options: ReadOptions, ranges: Sequence[OffsetRange], split_points: Spli
             parts += [(_part(whole, start, end), piece.size // len(shares)) for start, end in shares]
     if options.min_partitions is not None and len(parts) <= options.min_partitions:
         return [(part,) for part in _at_least(options.min_partitions, [part for part, _ in parts])]
-    tasks = _packed(parts, size_max // SMALL_SHARE, records_max)
+    tasks = _packed(parts, size_max // share, records_max)
     if options.min_partitions is not None and len(tasks) < options.min_partitions:
         count = options.min_partitions if records_max is None else len(parts)
         return _dealt([part for part, _ in parts], count)

@@ -1,15 +1,16 @@
-"""The data source itself: what Spark asks for by the format's name. Reading a batch is in ``batch``."""
+"""The data source itself: what Spark asks for by the format's name. Reading a batch is in ``batch``, a stream in ``stream``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.schema import Field, default_ddl, project
+from pyreplog.spark.stream import ReplogStreamReader
 
 __all__ = ["ReplogDataSource"]
 
@@ -24,11 +25,15 @@ class ReplogDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns without ``.schema(...)``; wrong options are refused here already."""
-        return default_ddl(parse_read_options(self._given()).include_headers)
+        return default_ddl(parse_read_options(self._given(), streaming=None).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that ``schema`` names."""
         return ReplogReader(parse_read_options(self._given()), _fields(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """As :meth:`reader`, of a stream."""
+        return ReplogStreamReader(parse_read_options(self._given(), streaming=True), _fields(schema))
 
     def _given(self) -> Mapping[str, str]:
         given: Mapping[str, str] = self.options

@@ -1,0 +1,103 @@
+"""How far a streaming query has come: the offset JSON that Spark keeps in its checkpoint, and how much the next micro-batch gets.
+
+Pure. Spark compares offsets as text, so the same progress is always the same text. Rules: Spark's ``KafkaMicroBatchStream``. What that
+keeps in a file of its own, where the query began, stands in the first offset here; and where a partition began that appeared later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from pyreplog.errors import ConfigError, excerpt
+from pyreplog.values import TopicPartition
+
+__all__ = ["Progress", "limit_bytes", "limit_offsets"]
+
+VERSION: Final = 1
+
+Offsets = Mapping[TopicPartition, int]
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The end of a micro-batch: for each partition the offset behind the last one read."""
+
+    ends: Offsets
+    starts: Offsets = field(default_factory=dict)
+    """Where this micro-batch begins in partitions that the one before does not know."""
+    topic_ids: Mapping[TopicPartition, str] = field(default_factory=dict)
+    """Of those of ``ends`` whose folder says it: tells a topic from another one of the same name made later."""
+
+    def to_json(self) -> dict[str, Any]:
+        """For ``json.dumps``: ``{"v": 1, "t": {"topic": {"0": 5}}}``, with ``from`` and ``id`` where there are any; always in one order."""
+        made: dict[str, Any] = {"v": VERSION, "t": _by_topic(self.ends)}
+        if self.starts:
+            made["from"] = _by_topic(self.starts)
+        if self.topic_ids:
+            # Nearly always all partitions of a topic have its one id.
+            ids = _by_topic(self.topic_ids)
+            made["id"] = {
+                topic: next(iter(table.values())) if table.keys() == made["t"][topic].keys() and len(set(table.values())) == 1 else table
+                for topic, table in ids.items()
+            }
+        return made
+
+    @classmethod
+    def from_json(cls, value: object) -> Progress:
+        """The progress that :meth:`to_json` wrote. :class:`ConfigError` for anything else, such as a checkpoint of another source."""
+        if not isinstance(value, dict) or value.get("v") != VERSION or not isinstance(value.get("t"), dict):
+            raise ConfigError(
+                f"the checkpoint holds the offset {excerpt(str(value))}, which is not one of replog's: give the query a checkpointLocation "
+                "of its own (one of Spark's Kafka source does not carry over; startingOffsets says where to go on)"
+            )
+        ends = _by_partition(value["t"])
+        ids = {topic: said for topic, said in value.get("id", {}).items() if isinstance(said, dict)}
+        of_topics = {topic: said for topic, said in value.get("id", {}).items() if not isinstance(said, dict)}
+        shared = {partition: of_topics[partition.topic] for partition in ends if partition.topic in of_topics}
+        return cls(ends, _by_partition(value.get("from", {})), shared | _by_partition(ids))
+
+
+def _by_topic(table: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Value]]:
+    made: dict[str, dict[str, Value]] = {}
+    for partition in sorted(table):
+        made.setdefault(partition.topic, {})[str(partition.partition)] = table[partition]
+    return made
+
+
+def _by_partition(topics: Mapping[str, Mapping[str, Value]]) -> dict[TopicPartition, Value]:
+    return {TopicPartition(topic, int(number)): value for topic, numbers in topics.items() for number, value in numbers.items()}
+
+
+def limit_offsets(starts: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:
+    """``ends``, moved so that about ``limit`` offsets lie between, each partition in proportion to what it has, and none left out."""
+    total = sum(max(0, ends[partition] - starts[partition]) for partition in ends)
+    if total <= limit:
+        return dict(ends)
+    limited = {}
+    for partition, end in ends.items():
+        start = starts[partition]
+        share = max(1, limit * (end - start) // total)
+        limited[partition] = min(end, start + share) if end > start else end
+    return limited
+
+
+def limit_bytes(
+    starts: Offsets,
+    ends: Offsets,
+    limit: int,
+    size_of: Callable[[TopicPartition, int, int], int],
+    cut: Callable[[TopicPartition, int, int, int], int],
+) -> dict[TopicPartition, int]:
+    """As :func:`limit_offsets`, by bytes. ``size_of(partition, start, end)`` is how many there are, ``cut(partition, start, end, size)``
+    the offset behind about ``size`` of them, above ``start``."""
+    sizes = {partition: size_of(partition, starts[partition], end) for partition, end in ends.items() if end > starts[partition]}
+    total = sum(sizes.values())
+    if total <= limit:
+        return dict(ends)
+    return {
+        partition: cut(partition, starts[partition], end, max(1, limit * sizes[partition] // total)) if partition in sizes else end
+        for partition, end in ends.items()
+    }

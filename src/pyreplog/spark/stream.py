@@ -1,0 +1,285 @@
+"""The streaming read, as Spark drives it: one long-lived process beside the driver asks how far there is, tasks in the workers read it.
+
+Nothing is kept here that a restart would need: the checkpoint has the end of each micro-batch, and the first end says where it began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.spark.access import FileAccess
+from pyreplog.spark.options import ReadOptions
+from pyreplog.spark.planner import Available, OffsetRange, check_partitions, plan, remaining, select, start_of
+from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
+from pyreplog.spark.schema import Field
+from pyreplog.spark.tasks import Task, read_ranges
+from pyreplog.values import TopicPartition
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as AvailableNow
+
+    LIMITS = True
+except ImportError:  # Spark before 4.2 asks for everything there is, and has no name for anything else
+
+    class AvailableNow:  # type: ignore[no-redef]
+        """What Spark before 4.2 does not have."""
+
+    LIMITS = False
+
+__all__ = ["LIMITS", "ReplogStreamReader"]
+
+logger = logging.getLogger("pyreplog")
+
+TASK_SIZE_MIN: Final = 16 << 20
+"""A micro-batch of fewer bytes is one task: a second task costs more than reading them."""
+SETTLE_S: Final = 30.0
+"""So long a high watermark may lie below what was read already: a new leader takes over meanwhile."""
+
+There = Mapping[TopicPartition, Available]
+
+
+class _New(NamedTuple):
+    """What may be read next of each partition."""
+
+    starts: dict[TopicPartition, int]
+    ends: dict[TopicPartition, int]
+    added: dict[TopicPartition, int]
+    """The starts of those that the micro-batch before does not know, or where reading does not go on at its end."""
+
+
+class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
+    """One streaming read. Plain data where it is made; what it learns belongs to the one process that plans the query."""
+
+    def __init__(self, options: ReadOptions, fields: Sequence[Field], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        if options.limited and not LIMITS:
+            raise ConfigError("limits per trigger need PySpark 4.2 or newer: before, Spark asks a source for all there is")
+        self._options = options
+        self._fields = list(fields)
+        self._monotonic = monotonic
+        self._access: FileAccess | None = None
+        #: Where a new query begins, once it was asked.
+        self._initial: Progress | None = None
+        #: End of the micro-batch planned last.
+        self._planned: Progress | None = None
+        #: What there was when a query that only takes what is there began.
+        self._frozen: There | None = None
+        self._seen: There = {}
+        self._last_batch_s: float | None = None
+        #: Since when a partition ends before what was read.
+        self._short_since: dict[TopicPartition, float] = {}
+
+    # -- where the query begins --
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins; the same at every call."""
+        if self._initial is None:
+            there = self._look(None) if self._frozen is None else self._frozen
+            options = self._options
+            check_partitions(options.starting, there)
+            starts = {}
+            for partition, available in there.items():
+                start = start_of(options, partition, available, self._files().find_timestamp)
+                _, lost = remaining(_range(partition, start, start), available, "were asked for as the start, but")
+                if lost is not None:
+                    self._tell(lost)
+                starts[partition] = min(max(start, available.start), available.end)
+            self._initial = Progress(starts, {}, _ids(there))
+        return self._initial.to_json()
+
+    # -- how far the next micro-batch goes --
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The limit by the options; those that Spark cannot say are added in :meth:`latestOffset`."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """The end of the next micro-batch; ``start`` itself where there is nothing new."""
+        before = self._before(start)
+        there = self._look(before) if self._frozen is None else self._frozen
+        if before is None:
+            return Progress({partition: found.end for partition, found in there.items()}, {}, _ids(there)).to_json()
+        first = self._initial is not None and before == self._initial
+        starts, ends, added = self._new(before, there)
+        if LIMITS and not isinstance(limit, ReadAllAvailable):
+            if not first and self._too_few(starts, ends):
+                return before.to_json()
+            ends = self._limited(starts, ends)
+        if not first and not added and ends == before.ends:
+            return before.to_json()
+        self._last_batch_s = self._monotonic()
+        return Progress(ends, starts if first else added, _ids(there, before)).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on there is nothing but what is there now."""
+        self._frozen = self._look(None)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Where the partitions ended when last looked at: what ``lag`` compares with."""
+        return Progress({partition: found.end for partition, found in self._seen.items()}).to_json() if self._seen else None
+
+    # -- a micro-batch --
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The tasks of one micro-batch, the same records at every call with the same offsets."""
+        before, until = Progress.from_json(start), Progress.from_json(end)
+        self._planned = until
+        access = self._files()
+        ranges = []
+        for partition, last in until.ends.items():
+            first = until.starts.get(partition, before.ends.get(partition))
+            if first is None:
+                found = access.available(partition)
+                first = last if found is None else found.start
+            if first < last:
+                ranges.append(_range(partition, first, last, until.topic_ids.get(partition, "")))
+        total = sum(map(access.size_of, ranges))
+        # Every core gets two tasks, but no task less than is worth it.
+        size = min(self._options.max_bytes_per_partition, max(total // (2 * (os.cpu_count() or 1)), TASK_SIZE_MIN))
+        options = dataclasses.replace(self._options, max_bytes_per_partition=size)
+        return [Task(task) for task in plan(options, ranges, access.split_points, access.size_of, share=1)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task as Arrow batches, in exactly the types Spark expects."""
+        # Spark has a stand-in for an empty plan.
+        ranges = partition.ranges if isinstance(partition, Task) else ()
+        return read_ranges(self._options, self._fields, ranges)
+
+    def stop(self) -> None:
+        """Release the files."""
+        if self._access is not None:
+            self._access.close()
+            self._access = None
+
+    # -- inside --
+
+    def _files(self) -> FileAccess:
+        if self._access is None:
+            self._access = FileAccess(self._options.path)
+        return self._access
+
+    def _look(self, before: Progress | None) -> There:
+        """What the partitions that are read hold now, new ones among them. ``before``: those are read, whatever became of the others."""
+        access = self._files()
+        found = access.partitions()
+        access.refresh()
+        options = self._options
+        if before is not None and not (options.topics or options.pattern or options.assigned):
+            # The only topic there was stays the one that is read.
+            options = dataclasses.replace(options, topics=tuple(sorted({partition.topic for partition in before.ends})))
+        try:
+            chosen = select(options, found)
+        except UnknownTopicError:
+            if before is None and self._options.pattern is None:
+                raise
+            # What a pattern names may come, and what was read may have gone: the latter is told partition by partition.
+            chosen = [] if before is None else [partition for partition in found if partition in before.ends]
+        seen = {partition: available for partition in chosen if (available := access.available(partition)) is not None}
+        self._seen = seen
+        return seen
+
+    def _before(self, start: dict[str, Any] | None) -> Progress | None:
+        """The end of the micro-batch before. Spark before 4.2 does not say it, so after a restart it may not be known (None)."""
+        if start is not None:
+            return Progress.from_json(start)
+        return self._planned or self._initial
+
+    def _new(self, before: Progress, there: There) -> _New:
+        """What may be read next."""
+        starts: dict[TopicPartition, int] = {}
+        ends: dict[TopicPartition, int] = {}
+        added: dict[TopicPartition, int] = {}
+        for partition, end in before.ends.items():
+            if partition not in there:
+                self._tell(RecordsDeletedError(f"{partition} was read up to offset {end}, but it is gone"))
+                starts[partition] = ends[partition] = end
+        for partition, found in there.items():
+            end = before.ends.get(partition, -1)
+            was, now = before.topic_ids.get(partition, ""), found.topic_id
+            if end >= 0 and was and now and was != now:
+                anew = f"but topic {partition.topic} was made anew (its id was {was}, it is {now})"
+                self._tell(TopicRecreatedError(f"{partition} was read up to offset {end}, {anew}"))
+                added[partition] = found.start
+            elif end < 0:
+                # Kafka's rule: what appears while the query runs is read from its first record on.
+                if found.start > 0 and (self._initial is None or self._planned is not None):
+                    lost = f"{partition} is new and begins at offset {found.start}"
+                    self._tell(RecordsDeletedError(f"{lost}: what was before it was deleted unread"))
+                added[partition] = found.start
+            elif found.end < end:
+                if not self._settled(partition):
+                    starts[partition] = ends[partition] = end
+                    continue
+                self._tell(LogTruncatedError(f"{partition} was read up to offset {end}, but now ends at {found.end}"))
+                added[partition] = found.end
+            else:
+                self._short_since.pop(partition, None)
+            starts[partition] = added.get(partition, end)
+            ends[partition] = found.end
+        return _New(starts, ends, added)
+
+    def _settled(self, partition: TopicPartition) -> bool:
+        """Whether ``partition`` has ended too early for too long."""
+        since = self._short_since.setdefault(partition, self._monotonic())
+        if self._monotonic() - since < SETTLE_S:
+            logger.warning("%s ends before what was read of it; waiting for its new leader", partition)
+            return False
+        del self._short_since[partition]
+        return True
+
+    def _too_few(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether to wait for ``minOffsetsPerTrigger``: not for longer than ``maxTriggerDelay``, nor for what will not come."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._frozen is not None or self._last_batch_s is None:
+            return False
+        if (self._monotonic() - self._last_batch_s) * 1000 >= self._options.max_trigger_delay_ms:
+            return False
+        return sum(ends[partition] - starts[partition] for partition in ends) < least
+
+    def _limited(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """``ends`` by ``maxOffsetsPerTrigger`` and ``maxBytesPerTrigger``, whichever is less."""
+        options = self._options
+        limited = dict(ends)
+        if options.max_offsets_per_trigger is not None:
+            limited = limit_offsets(starts, limited, options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            limited = limit_bytes(starts, limited, options.max_bytes_per_trigger, self._size, self._cut)
+        return limited
+
+    def _size(self, partition: TopicPartition, start: int, end: int) -> int:
+        return self._files().size_of(_range(partition, start, end))
+
+    def _cut(self, partition: TopicPartition, start: int, end: int, size: int) -> int:
+        points = self._files().split_points(_range(partition, start, end), size)
+        return points[0] if points else end
+
+    def _tell(self, lost: DataLossError) -> None:
+        if self._options.fail_on_data_loss:
+            raise lost
+        logger.warning(lost.what)
+
+
+def _range(partition: TopicPartition, start: int, end: int, topic_id: str = "") -> OffsetRange:
+    return OffsetRange(partition.topic, partition.partition, start, end, topic_id)
+
+
+def _ids(there: There, before: Progress | None = None) -> dict[TopicPartition, str]:
+    """The ids of the topics, those of ``before`` where nothing is there any more."""
+    ids = {} if before is None else dict(before.topic_ids)
+    return ids | {partition: found.topic_id for partition, found in there.items() if found.topic_id}

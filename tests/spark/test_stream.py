@@ -1,0 +1,319 @@
+"""What a stream reader answers Spark, call by call, on real files: where a query begins, how far a micro-batch goes, what is lost. No
+session needed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pyreplog
+from pyreplog.errors import ConfigError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.spark.options import parse_read_options
+from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
+from pyreplog.spark.schema import COLUMNS, Field
+from pyreplog.spark.stream import ReplogStreamReader
+from pyreplog.values import TopicPartition
+
+limits = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark before 4.2 has no limits per trigger")
+
+FIELDS = [Field(column.name, column.type, True) for column in COLUMNS if column.default]
+
+
+class Time:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stream(path: Path, time: Time | None = None, **options: object) -> ReplogStreamReader:
+    """A reader of ``path``, as Spark makes one for each start of a query."""
+    given = {"path": str(path)} | {name.lower(): value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+    return ReplogStreamReader(parse_read_options(given, streaming=True), FIELDS, monotonic=time or Time())
+
+
+def append(root: Path, count: int, partition: int = 0, size: int = 1) -> None:
+    """So many more records of topic t, each its own batch."""
+    with pyreplog.open_log(root, topic="t", partition=partition, durability="os") as log:
+        for _ in range(count):
+            log.append(bytes(size))
+
+
+def ends(offset: dict[str, Any]) -> dict[str, int]:
+    """The offsets of topic t."""
+    found: dict[str, int] = offset["t"].get("t", {})
+    return found
+
+
+def step(reader: ReplogStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """The next end, by the reader's own limit, as Spark asks for it: everything goes through JSON."""
+    made: dict[str, Any] = json.loads(json.dumps(reader.latestOffset(start, reader.getDefaultReadLimit())))
+    return made
+
+
+def rows(reader: ReplogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    """(partition, offset) of a micro-batch."""
+    found: list[tuple[int, int]] = []
+    for task in reader.partitions(start, end):
+        for batch in reader.read(task):
+            assert isinstance(batch, pa.RecordBatch)
+            found += zip(batch.column("partition").to_pylist(), batch.column("offset").to_pylist(), strict=True)
+    return sorted(found)
+
+
+def span(*ranges: tuple[int, int, int]) -> list[tuple[int, int]]:
+    """(partition, offset) of the half-open ranges."""
+    return [(partition, offset) for partition, start, end in ranges for offset in range(start, end)]
+
+
+partitions = st.builds(TopicPartition, st.sampled_from(["a", "b-1", "ä"]), st.integers(0, 12))
+offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=20)
+
+
+@given(offsets, offsets, st.sampled_from(["", "one", "two"]), st.randoms())
+def test_progress_is_canonical(ends: dict[TopicPartition, int], starts: dict[TopicPartition, int], kind: str, random: Any) -> None:
+    """It survives JSON, and the same progress is the same text in whatever order it came together."""
+    ids = {partition: random.choice("xy") for partition in ends if kind == "two" and random.random() > 0.2}
+    if kind == "one":
+        ids = dict.fromkeys(ends, "x")
+    made = Progress(ends, starts, ids)
+    text = json.dumps(made.to_json())
+    assert Progress.from_json(json.loads(text)) == made
+    shuffled = list(ends)
+    random.shuffle(shuffled)
+    again = Progress({partition: ends[partition] for partition in shuffled}, dict(reversed(starts.items())), dict(reversed(ids.items())))
+    assert json.dumps(again.to_json()) == text
+    assert json.dumps(Progress.from_json(json.loads(text)).to_json()) == text
+
+
+@pytest.mark.parametrize("value", [{}, {"v": 2, "t": {}}, {"t": {"0": 5}}, [1], {"orders": {"0": 5}}])
+def test_other_offsets_are_refused(value: object) -> None:
+    """A checkpoint of Spark's Kafka source, or of a later version, is said to be one."""
+    with pytest.raises(ConfigError, match="which is not one of replog's"):
+        Progress.from_json(value)
+
+
+spans = st.dictionaries(partitions, st.tuples(st.integers(0, 50), st.integers(0, 1000)), min_size=1, max_size=8)
+
+
+@given(spans, st.integers(1, 500))
+def test_limits_are_shared(made: dict[TopicPartition, tuple[int, int]], limit: int) -> None:
+    """Nothing beyond the end, at least one offset for each partition that has any, and about the limit altogether."""
+    starts = {partition: start for partition, (start, _) in made.items()}
+    until = {partition: start + count for partition, (start, count) in made.items()}
+    for limited in (
+        limit_offsets(starts, until, limit),
+        limit_bytes(starts, until, limit, lambda _, start, end: end - start, lambda _, start, end, size: min(end, start + size)),
+    ):
+        assert limited.keys() == until.keys()
+        for partition in until:
+            assert starts[partition] <= limited[partition] <= until[partition]
+            assert (limited[partition] > starts[partition]) == (until[partition] > starts[partition])
+        total = sum(limited.values()) - sum(starts.values())
+        assert total <= max(limit, sum(until[partition] > starts[partition] for partition in until)) + len(until)
+        assert total >= min(limit, sum(until.values()) - sum(starts.values())) - len(until)
+
+
+def test_a_query_from_the_start(tmp_path: Path) -> None:
+    """Micro-batches follow one another without gap or overlap, and what is empty is the offset that was given."""
+    append(tmp_path, 10)
+    reader = stream(tmp_path, startingOffsets="earliest")
+    first = reader.initialOffset()
+    assert first == reader.initialOffset()
+    assert ends(first) == {"0": 0}
+    one = step(reader, first)
+    assert rows(reader, first, one) == span((0, 0, 10))
+    assert step(reader, one) == one
+    append(tmp_path, 5)
+    two = step(reader, one)
+    assert "from" not in two
+    assert rows(reader, one, two) == span((0, 10, 15))
+    assert json.dumps(step(reader, two)) == json.dumps(two)
+    assert reader.reportLatestOffset() == {"v": 1, "t": {"t": {"0": 15}}}
+    reader.stop()
+
+
+def test_latest_is_pinned_by_the_first_offset(tmp_path: Path) -> None:
+    """A query from the latest offset that dies in its first micro-batch goes on where it began, whatever came meanwhile; also when
+    there was nothing yet, as Spark keeps nothing but the ends of micro-batches."""
+    append(tmp_path, 10)
+    reader = stream(tmp_path)
+    first = reader.initialOffset()
+    assert ends(first) == {"0": 10}
+    pinned = step(reader, first)
+    assert pinned != first
+    assert rows(reader, first, pinned) == []
+    assert step(reader, pinned) == pinned
+    append(tmp_path, 7)
+    end = step(reader, first)
+    assert rows(reader, first, end) == span((0, 10, 17))
+    append(tmp_path, 3)
+    after = stream(tmp_path)
+    later = after.initialOffset()
+    assert ends(later) == {"0": 20}
+    assert rows(after, later, end) == span((0, 10, 17))
+    assert rows(after, end, step(after, end)) == span((0, 17, 20))
+
+
+def test_where_a_query_begins(tmp_path: Path) -> None:
+    """By offset, -1 and -2, and by time; offsets that are not there are a loss."""
+    with pyreplog.open_log(tmp_path, topic="t", durability="os") as log:
+        log.append_many([b"x"] * 10, timestamps=[1000 * number for number in range(10)])
+    for options, start in (
+        ({"startingOffsets": {"t": {"0": 4}}}, 4),
+        ({"startingOffsets": {"t": {"0": -1}}}, 10),
+        ({"startingOffsets": {"t": {"0": -2}}}, 0),
+        ({"startingTimestamp": "3500"}, 4),
+        ({"startingOffsetsByTimestamp": {"t": {"0": 9000}}}, 9),
+        ({"startingTimestamp": "99999", "startingOffsetsByTimestampStrategy": "latest"}, 10),
+    ):
+        assert ends(stream(tmp_path, **options).initialOffset()) == {"0": start}, options
+    with pytest.raises(LogTruncatedError, match="offsets 11 up to 11 of t-0 were asked for as the start, but offsets 0 up to 10 are there"):
+        stream(tmp_path, startingOffsets={"t": {"0": 11}}).initialOffset()
+    assert ends(stream(tmp_path, startingOffsets={"t": {"0": 11}}, failOnDataLoss="false").initialOffset()) == {"0": 10}
+    with pytest.raises(ConfigError, match="endingOffsets is for batch reads"):
+        stream(tmp_path, endingOffsets="latest")
+
+
+def test_partitions_that_appear(tmp_path: Path) -> None:
+    """A new partition is read from its first record on, also when the micro-batch is repeated after the log was cut at its start."""
+    append(tmp_path, 3)
+    reader = stream(tmp_path, topic="t")
+    first = reader.initialOffset()
+    one = step(reader, first)
+    append(tmp_path, 4, partition=1)
+    two = step(reader, one)
+    assert two["from"] == {"t": {"1": 0}}
+    assert rows(reader, one, two) == span((1, 0, 4))
+    append(tmp_path, 1)
+    assert rows(reader, two, step(reader, two)) == span((0, 3, 4))
+
+
+def test_the_only_topic_stays_the_one(tmp_path: Path) -> None:
+    """A query that names no topic goes on with the one it has when another appears; a pattern takes it in, and may begin with none."""
+    reader, by_pattern = stream(tmp_path), stream(tmp_path, subscribePattern="t|other", startingOffsets="earliest")
+    empty = by_pattern.initialOffset()
+    assert empty["t"] == {}
+    with pytest.raises(ConfigError, match="there is no topic"):
+        reader.initialOffset()
+    append(tmp_path, 3)
+    first = reader.initialOffset()
+    with pyreplog.open_log(tmp_path, topic="other", durability="os") as log:
+        log.append(b"x")
+    assert step(reader, first)["t"] == {"t": {"0": 3}}
+    assert step(by_pattern, empty)["t"] == {"other": {"0": 1}, "t": {"0": 3}}
+    with pytest.raises(UnknownTopicError, match="no topic 'x'"):
+        stream(tmp_path, topic="x").initialOffset()
+
+
+def run(reader: ReplogStreamReader, start: dict[str, Any]) -> list[list[tuple[int, int]]]:
+    """Micro-batches until there is nothing new."""
+    batches = []
+    while (end := step(reader, start)) != start:
+        batches.append(rows(reader, start, end))
+        start = end
+    return batches
+
+
+def test_limits_by_offsets(tmp_path: Path) -> None:
+    """maxOffsetsPerTrigger is shared in proportion; everything comes once; a trigger that takes all takes all."""
+    append(tmp_path, 90)
+    append(tmp_path, 10, partition=1)
+    reader = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+    first = reader.initialOffset()
+    batches = run(reader, first)
+    assert [len(batch) for batch in batches] == [20] * 5
+    assert batches[0] == span((0, 0, 18), (1, 0, 2))
+    assert sorted(row for batch in batches for row in batch) == span((0, 0, 90), (1, 0, 10))
+    assert ends(reader.latestOffset(first, limits.ReadAllAvailable())) == {"0": 90, "1": 10}
+
+
+def test_limits_by_bytes(tmp_path: Path) -> None:
+    """maxBytesPerTrigger cuts along the index: about so many bytes, everything once, and always something."""
+    append(tmp_path, 200, size=1000)
+    for size, least, most in (("20k", 8, 14), ("1", 20, 200)):
+        reader = stream(tmp_path, startingOffsets="earliest", maxBytesPerTrigger=size)
+        batches = run(reader, reader.initialOffset())
+        assert least <= len(batches) <= most, [len(batch) for batch in batches]
+        assert [row for batch in batches for row in batch] == span((0, 0, 200))
+    both = stream(tmp_path, startingOffsets="earliest", maxBytesPerTrigger="20k", maxOffsetsPerTrigger="5")
+    assert {len(batch) for batch in run(both, both.initialOffset())} == {5}
+
+
+def test_small_batches_are_put_off(tmp_path: Path) -> None:
+    """minOffsetsPerTrigger waits for so many, for maxTriggerDelay at most; the first micro-batch is never put off."""
+    append(tmp_path, 3)
+    time = Time()
+    reader = stream(tmp_path, time, startingOffsets="earliest", minOffsetsPerTrigger="10", maxTriggerDelay="30s")
+    one = step(reader, reader.initialOffset())
+    assert ends(one) == {"0": 3}
+    append(tmp_path, 9)
+    time.now = 29
+    assert step(reader, one) == one
+    append(tmp_path, 1)
+    two = step(reader, one)
+    assert ends(two) == {"0": 13}
+    append(tmp_path, 1)
+    time.now = 58
+    assert step(reader, two) == two
+    time.now = 59
+    assert ends(step(reader, two)) == {"0": 14}
+
+
+def test_available_now(tmp_path: Path) -> None:
+    """What was there when the query began, in micro-batches by the limits, and nothing that came later."""
+    append(tmp_path, 25)
+    reader = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger="10", minOffsetsPerTrigger="8")
+    reader.prepareForTriggerAvailableNow()
+    first = reader.initialOffset()
+    append(tmp_path, 5)
+    assert [len(batch) for batch in run(reader, first)] == [10, 10, 5]
+
+
+def test_what_is_lost_is_told(tmp_path: Path) -> None:
+    """A partition that is gone, one made anew, one that stays shorter than what was read, one that begins late: each is its own error, or
+    let pass."""
+    append(tmp_path, 10)
+    append(tmp_path, 10, partition=1)
+    time = Time()
+    strict, lenient = stream(tmp_path, time, topic="t"), stream(tmp_path, time, topic="t", failOnDataLoss="false")
+    start = step(strict, strict.initialOffset())
+    assert start == step(lenient, lenient.initialOffset())
+    shutil.move(tmp_path / "t-1", tmp_path / "away")
+    with pytest.raises(RecordsDeletedError, match="t-1 was read up to offset 10, but it is gone"):
+        step(strict, start)
+    assert step(lenient, start) == start
+    shutil.move(tmp_path / "away", tmp_path / "t-1")
+    assert step(strict, start) == start
+
+    shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
+    append(tmp_path, 5)
+    ahead = step(strict, start)
+    shutil.rmtree(tmp_path / "t-0")
+    shutil.move(tmp_path / "before" / "t-0", tmp_path / "t-0")
+    assert step(strict, ahead) == step(lenient, ahead) == ahead  # a new leader may still have it
+    time.now = 31
+    with pytest.raises(LogTruncatedError, match="t-0 was read up to offset 15, but now ends at 10"):
+        step(strict, ahead)
+    cut = step(lenient, ahead)
+    assert (ends(cut), cut["from"]) == ({"0": 10, "1": 10}, {"t": {"0": 10}})
+
+    for name in ("t-0", "t-1"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "replog.config").unlink(missing_ok=True)
+    append(tmp_path, 4)
+    append(tmp_path, 2, partition=1)
+    with pytest.raises(TopicRecreatedError, match=r"t-0 was read up to offset 10, but topic t was made anew \(its id was "):
+        step(strict, start)
+    anew = step(lenient, start)
+    assert rows(lenient, start, anew) == span((0, 0, 4), (1, 0, 2))
