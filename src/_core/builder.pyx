@@ -1,5 +1,5 @@
 # distutils: sources = src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""BatchBuilder: records from Python objects into one batch, in memory that is reused."""
+"""BatchBuilder: records from Python objects into one batch, in memory that is reused. And Ack, which it makes one of for each record."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -31,6 +31,15 @@ from kernels cimport (
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+
+cdef extern from "<time.h>" nogil:
+    ctypedef long time_t
+    struct timespec:
+        time_t tv_sec
+        long tv_nsec
+    int clock_gettime(int clock, timespec *now)
+    int CLOCK_REALTIME
 
 
 cdef enum:
@@ -196,6 +205,58 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
 
 
 @cython.final
+@cython.freelist(1024)
+cdef class Ack:
+    """A handle on one record's acknowledgement. Thread-safe: it never changes, and its outcome guards itself."""
+
+    cdef object _outcome
+    cdef Py_ssize_t _index
+
+    def __init__(self, outcome not None, Py_ssize_t index):
+        self._outcome = outcome
+        self._index = index
+
+    def result(self, timeout=None):
+        """Wait for it. Raises what went wrong, TimeoutError after ``timeout`` seconds."""
+        self._outcome.wait(timeout)
+        return self._metadata()
+
+    def done(self):
+        """Whether it is known how it ended."""
+        return self._outcome.settled
+
+    def exception(self, timeout=None):
+        """Wait for it; what went wrong, or None."""
+        self._outcome.wait(timeout)
+        return self._outcome.error
+
+    @property
+    def offset(self):
+        """The record's offset once known, else None. Never waits."""
+        if not self._outcome.settled or self._outcome.error is not None:
+            return None
+        return self._outcome.metadata(self._index).offset
+
+    def __await__(self):
+        """The same as :meth:`result` without a timeout, for coroutines."""
+        if not self._outcome.settled:
+            yield from self._outcome.future().__await__()
+        return self._metadata()
+
+    def __repr__(self):
+        if not self._outcome.settled:
+            return "<Ack pending>"
+        error = self._outcome.error
+        return f"<Ack offset={self.offset}>" if error is None else f"<Ack failed: {error!r}>"
+
+    cdef object _metadata(self):
+        error = self._outcome.error
+        if error is not None:
+            raise error
+        return self._outcome.metadata(self._index)
+
+
+@cython.final
 cdef class BatchBuilder:
     """Gathers records into one batch, in memory that is reused. Belongs to one thread at a time."""
 
@@ -208,9 +269,10 @@ cdef class BatchBuilder:
     cdef int64_t max_timestamp
     cdef bint finished
     cdef object outcome              # whose records `gather` takes; None: nobody's
-    cdef object make_ack             # called for each of them, with outcome and index
     cdef list timestamps             # theirs
     cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
+    cdef int64_t stamp_ms            # the clock's last answer to `gather`, and the same as an object: many records share a millisecond
+    cdef object stamp
 
     def __cinit__(self, Py_ssize_t size_max=1048588):
         if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
@@ -218,6 +280,7 @@ cdef class BatchBuilder:
         self.size_max = size_max
         self.memory = _new_memory(min(size_max, MEMORY_SIZE_FIRST))
         self.pool = [self.memory]
+        self.stamp_ms = -1
         self._begin()
 
     @property
@@ -235,35 +298,44 @@ cdef class BatchBuilder:
         self._check_open()
         return self._add(value, key, headers, _timestamp(timestamp)) == 1
 
-    def begin(self, make_ack not None, outcome not None, list timestamps not None, Py_ssize_t size_limit):
+    def begin(self, outcome not None, list timestamps not None, Py_ssize_t size_limit):
         """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to ``timestamps``.
 
         Once it has ``size_limit`` bytes it counts as full.
         """
         self.reset()
         self.size_limit = size_limit
-        self.make_ack = make_ack
         self.timestamps = timestamps
         self.outcome = outcome
 
-    def gather(self, value, key, headers, timestamp, double now_s):
-        """Add one record and return ``make_ack(outcome, index)``. None: nobody's batch, or full; nothing was changed.
+    def gather(self, value, key, headers, timestamp, now_ms=None):
+        """Add one record and return its Ack. None: nobody's batch, or full; nothing was changed.
 
-        ``timestamp`` None takes ``now_s``, in seconds since 1970: a float is what the clock gives fastest.
+        ``timestamp`` None takes ``now_ms()``, and where that is None, too, this machine's clock.
         """
-        return self._gather(value, key, headers, timestamp, now_s)
+        return self._gather(value, key, headers, timestamp, now_ms)
 
-    cdef object _gather(self, object value, object key, object headers, object timestamp, double now_s):
+    cdef object _gather(self, object value, object key, object headers, object timestamp, object now_ms):
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
         cdef tuple pairs = _normal_headers(headers)
+        cdef Ack ack
         cdef object outcome
         cdef Py_ssize_t index
         cdef int64_t given
-        if timestamp is None:
-            timestamp = <int64_t>(now_s * 1000.0)
-        given = _timestamp(timestamp)
-        # What might run Python code, and with it other threads, is behind us. From here to make_ack nothing does, and nothing lets go of
+        cdef timespec now
+        if timestamp is None and now_ms is None:
+            clock_gettime(CLOCK_REALTIME, &now)
+            given = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+            if given != self.stamp_ms:
+                self.stamp = given
+                self.stamp_ms = _timestamp(self.stamp)
+            timestamp = self.stamp
+        else:
+            if timestamp is None:
+                timestamp = now_ms()
+            given = _timestamp(timestamp)
+        # What might run Python code, and with it other threads, is behind us. From here on nothing does, and nothing lets go of
         # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed.
         outcome = self.outcome
         if outcome is None or (self.used >= self.size_limit and self.record_count > 0):
@@ -272,7 +344,10 @@ cdef class BatchBuilder:
         if self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 0:
             return None
         self.timestamps.append(timestamp)
-        return self.make_ack(outcome, index)
+        ack = Ack.__new__(Ack)
+        ack._outcome = outcome
+        ack._index = index
+        return ack
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
         """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
@@ -522,15 +597,15 @@ cdef class Gathering:
     """Gathers records into ``builder``, one call each, and leaves what it does not take to ``otherwise``."""
 
     cdef BatchBuilder builder
-    cdef object now_s
+    cdef object now_ms
     cdef object otherwise
 
-    def __cinit__(self, BatchBuilder builder not None, now_s not None, otherwise not None):
+    def __cinit__(self, BatchBuilder builder not None, now_ms, otherwise not None):
         self.builder = builder
-        self.now_s = now_s
+        self.now_ms = now_ms
         self.otherwise = otherwise
 
     def append(self, value, *, key=None, headers=(), timestamp=None):
         """The Ack of one record: :meth:`BatchBuilder.gather` now, else ``otherwise(value, key, headers, timestamp)``."""
-        cdef object ack = self.builder._gather(value, key, headers, timestamp, self.now_s())
+        cdef object ack = self.builder._gather(value, key, headers, timestamp, self.now_ms)
         return self.otherwise(value, key, headers, timestamp) if ack is None else ack

@@ -68,10 +68,8 @@ def test_one_door_per_layer() -> None:
 
 @pytest.mark.parametrize("source", sorted(CORE_SOURCES.glob("*.pyx")), ids=lambda path: path.name)
 def test_the_core_imports_only_errors_and_values(source: Path) -> None:
-    """A compiled module may raise our errors and make our values, and knows nothing else of the package; the builder makes Acks, too."""
+    """A compiled module may raise our errors and make our values, and knows nothing else of the package."""
     names = set(re.findall(r"^\s*(?:from|import|cimport)\s+(pyreplog[\w.]*)", source.read_text(), re.MULTILINE))
-    if source.name == "builder.pyx":
-        names.discard("pyreplog._core.ack")
     assert names <= {"pyreplog.errors", "pyreplog.values"}
 
 

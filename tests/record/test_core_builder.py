@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyreplog._core import HEADER_SIZE, BatchBuilder, Gathering, RecordBatch, stamp
-from pyreplog.values import TimestampType
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, stamp
+from pyreplog.values import RecordMetadata, TimestampType
 from tests.golden import vectors
 from tests.oracle import batch as oracle
 
@@ -338,20 +338,39 @@ class Outcome:
     def __init__(self) -> None:
         self.timestamps: list[int] = []
         self.values: list[bytes | None] = []
+        self.settled = True
+        self.error: BaseException | None = None
+
+    def wait(self, timeout: float | None) -> None:
+        """It is there."""
+
+    def future(self) -> None:
+        """Nobody asks."""
+
+    def metadata(self, index: int) -> RecordMetadata:
+        """Tells nothing but ``index``, as the offset, and whose it is, as the topic."""
+        return RecordMetadata(str(id(self)), 0, index, 0, 0)
 
 
-def pair(outcome: Outcome, index: int) -> tuple[Outcome, int]:
-    """What serves these tests as an Ack."""
-    return outcome, index
+def place(ack: Ack | None) -> tuple[str, int]:
+    """Whose record an Ack is about, and which one of theirs."""
+    assert type(ack) is Ack
+    found = ack.result()
+    return found.topic, found.offset
+
+
+def of(outcome: Outcome, index: int) -> tuple[str, int]:
+    """What :func:`place` should say."""
+    return str(id(outcome)), index
 
 
 def test_gather() -> None:
-    """Each record gets what ``make_ack`` makes of outcome and index; all kinds of values, keys and headers; the clock where asked."""
+    """Each record gets an Ack of outcome and index; all kinds of values, keys and headers; the clock where asked."""
     builder, outcome = BatchBuilder(), Outcome()
-    builder.begin(pair, outcome, outcome.timestamps, 10_000)
-    assert builder.gather(b"a", None, (), None, 1.2345) == (outcome, 0)
-    assert builder.gather(bytearray(b"b"), memoryview(b"k"), [("h", b"x")], 77, 1.0) == (outcome, 1)
-    assert builder.gather(None, b"k", (("h", None),), -1, 1.0) == (outcome, 2)
+    builder.begin(outcome, outcome.timestamps, 10_000)
+    assert place(builder.gather(b"a", None, (), None, lambda: 1234)) == of(outcome, 0)
+    assert place(builder.gather(bytearray(b"b"), memoryview(b"k"), [("h", b"x")], 77)) == of(outcome, 1)
+    assert place(builder.gather(None, b"k", (("h", None),), -1)) == of(outcome, 2)
     assert outcome.timestamps == [1234, 77, -1]
     records = RecordBatch(builder.finish()).records()
     assert [(r.value, r.key, r.headers, r.timestamp) for r in records] == [
@@ -370,11 +389,11 @@ def test_gathering_takes_the_long_way_where_it_must() -> None:
         long_way.append(given)
         return "long"
 
-    gathering = Gathering(builder, lambda: 2.5, otherwise)
+    gathering = Gathering(builder, lambda: 2500, otherwise)
     assert gathering.append(b"a") == "long"
-    builder.begin(pair, outcome, outcome.timestamps, 10_000)
-    assert gathering.append(b"b") == (outcome, 0)
-    assert gathering.append(b"c", key=b"k", headers=[("h", None)], timestamp=5) == (outcome, 1)
+    builder.begin(outcome, outcome.timestamps, 10_000)
+    assert place(gathering.append(b"b")) == of(outcome, 0)
+    assert place(gathering.append(b"c", key=b"k", headers=[("h", None)], timestamp=5)) == of(outcome, 1)
     builder.finish()
     assert gathering.append(b"d", key=b"k", headers=[("h", None)], timestamp=6) == "long"
     assert outcome.timestamps == [2500, 5]
@@ -388,26 +407,26 @@ def test_gathering_takes_the_long_way_where_it_must() -> None:
 def test_gather_without_a_batch() -> None:
     """None, and nothing changed, before ``begin``, after ``finish`` and after ``reset``."""
     builder, outcome = BatchBuilder(), Outcome()
-    assert builder.gather(b"a", None, (), None, 1.0) is None
-    builder.begin(pair, outcome, outcome.timestamps, 10_000)
-    builder.gather(b"a", None, (), None, 1.0)
+    assert builder.gather(b"a", None, (), None) is None
+    builder.begin(outcome, outcome.timestamps, 10_000)
+    builder.gather(b"a", None, (), None)
     view = builder.finish()
-    assert builder.gather(b"a", None, (), None, 1.0) is None
+    assert builder.gather(b"a", None, (), None) is None
     builder.reset()
-    assert builder.gather(b"a", None, (), None, 1.0) is None
+    assert builder.gather(b"a", None, (), None) is None
     assert (builder.count, len(outcome.timestamps), RecordBatch(view).record_count) == (0, 1, 1)
 
 
 def test_gather_until_full() -> None:
     """Full is ``size_limit`` bytes, though one record may be larger, up to ``size_max``."""
     builder, outcome = BatchBuilder(1000), Outcome()
-    builder.begin(pair, outcome, outcome.timestamps, 200)
-    assert builder.gather(bytes(1000), None, (), None, 1.0) is None
-    assert builder.gather(bytes(900), None, (), None, 1.0) == (outcome, 0)
-    assert builder.gather(b"", None, (), None, 1.0) is None
-    builder.begin(pair, outcome, outcome.timestamps, 200)
+    builder.begin(outcome, outcome.timestamps, 200)
+    assert builder.gather(bytes(1000), None, (), None) is None
+    assert place(builder.gather(bytes(900), None, (), None)) == of(outcome, 0)
+    assert builder.gather(b"", None, (), None) is None
+    builder.begin(outcome, outcome.timestamps, 200)
     taken = 0
-    while builder.gather(bytes(10), None, (), None, 1.0) is not None:
+    while builder.gather(bytes(10), None, (), None) is not None:
         taken += 1
     assert taken == builder.count
     assert 200 <= builder.size < 230
@@ -420,33 +439,35 @@ def test_gather_until_full() -> None:
 def test_gather_refuses(value: object, key: object, headers: object, timestamp: object) -> None:
     """A wrong record is an error, and leaves batch and timestamps as they were."""
     builder, outcome = BatchBuilder(), Outcome()
-    builder.begin(pair, outcome, outcome.timestamps, 10_000)
+    builder.begin(outcome, outcome.timestamps, 10_000)
     with pytest.raises((TypeError, ValueError)):
-        builder.gather(value, key, headers, timestamp, 1.0)  # type: ignore[arg-type]
+        builder.gather(value, key, headers, timestamp)  # type: ignore[arg-type]
     assert (builder.count, outcome.timestamps) == (0, [])
-    assert builder.gather(b"a", None, (), None, 1.0) == (outcome, 0)
+    assert place(builder.gather(b"a", None, (), None)) == of(outcome, 0)
 
 
 def test_gather_from_many_threads() -> None:
     """Threads without a lock, beside one that finishes batches under one: every record is where its Ack says, and nowhere else."""
     builder, lock = BatchBuilder(4000), threading.Lock()
     current: list[Outcome] = []
-    acks: list[tuple[bytes, tuple[Outcome, int]]] = []
+    outcomes: dict[str, Outcome] = {}
+    acks: list[tuple[bytes, Ack]] = []
 
     def flush() -> None:
         if current and builder.count:
             view = builder.finish()
             current.pop().values = [r.value for r in RecordBatch(view).records()]
 
-    def gather(value: bytes, headers: oracle.Headers) -> tuple[Outcome, int]:
-        found: tuple[Outcome, int] | None = builder.gather(value, None, headers, None, 1.5)
+    def gather(value: bytes, headers: oracle.Headers) -> Ack:
+        found = builder.gather(value, None, headers, None)
         while found is None:
             with lock:
                 flush()
                 if not current:
                     current.append(Outcome())
-                    builder.begin(pair, current[0], current[0].timestamps, 1000)
-                found = builder.gather(bytearray(value), None, headers, None, 1.5)
+                    outcomes[str(id(current[0]))] = current[0]
+                    builder.begin(current[0], current[0].timestamps, 1000)
+                found = builder.gather(bytearray(value), None, headers, None)
         return found
 
     def work(thread: int) -> None:
@@ -466,8 +487,10 @@ def test_gather_from_many_threads() -> None:
         sys.setswitchinterval(interval)
     flush()
     assert len(acks) == 12_000
-    assert all(outcome.values[index] == value and len(outcome.values) == len(outcome.timestamps) for value, (outcome, index) in acks)
-    assert len({(id(outcome), index) for _, (outcome, index) in acks}) == len(acks)
+    places = [place(ack) for _, ack in acks]
+    assert len(set(places)) == len(acks)
+    assert [outcomes[name].values[index] for name, index in places] == [value for value, _ in acks]
+    assert all(len(outcome.values) == len(outcome.timestamps) for outcome in outcomes.values())
 
 
 class Pool(RuleBasedStateMachine):

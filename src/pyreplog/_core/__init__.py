@@ -1,8 +1,7 @@
 """The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only this file."""
 
-from pyreplog._core.ack import Ack
 from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
-from pyreplog._core.builder import BatchBuilder, Gathering
+from pyreplog._core.builder import Ack, BatchBuilder, Gathering
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog._core.rows import RowEncoder, murmur2
 from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_producers, find_timestamp, whole_batches
@@ -28,7 +27,6 @@ __all__ = [
     "TimeIndex",
     "crc32c",
     "find_offset",
-    "find_producers",
     "find_producers",
     "find_timestamp",
     "murmur2",

@@ -1,11 +1,40 @@
-"""Records into one batch. No policy, no I/O."""
+"""Records into one batch, and what is made once per record. No policy, no I/O."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, final
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, final, type_check_only
 
 from typing_extensions import Buffer
 
-_O = TypeVar("_O")
+from pyreplog.values import RecordMetadata
+
+@type_check_only
+class Outcome(Protocol):
+    """What an Ack belongs to: one batch on its way. Made by the runtime."""
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until settled; TimeoutError when ``timeout`` seconds pass first."""
+    def future(self) -> Any:
+        """An awaitable of the running event loop that ends when settled."""
+    @property
+    def settled(self) -> bool: ...
+    @property
+    def error(self) -> BaseException | None: ...
+    def metadata(self, index: int) -> RecordMetadata:
+        """Of the ``index``-th record. REQUIRES settled without error."""
+
+@final
+class Ack:
+    """A handle on one record's acknowledgement: ``result()``, ``await``, ``offset``. Thread-safe."""
+
+    def __new__(cls, outcome: Outcome, index: int) -> Ack: ...
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for it. Raises what went wrong (``OutcomeUnknownError`` where nobody can say), TimeoutError after ``timeout`` seconds."""
+    def done(self) -> bool: ...
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    @property
+    def offset(self) -> int | None:
+        """The record's offset once known, else None. Never waits."""
+    def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
 
 @final
 class BatchBuilder:
@@ -23,7 +52,7 @@ class BatchBuilder:
     def append(self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
         ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
-    def begin(self, make_ack: Callable[[_O, int], object], outcome: _O, timestamps: list[int], size_limit: int) -> None:
+    def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
         """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. Once
         it has ``size_limit`` bytes it counts as full, so that one record may still be as large as ``size_max``."""
     def gather(
@@ -32,10 +61,10 @@ class BatchBuilder:
         key: Buffer | None,
         headers: Sequence[tuple[str, bytes | None]],
         timestamp: int | None,
-        now_s: float,
-    ) -> Any:
-        """Add one record and return ``make_ack(outcome, index)``. None: the batch was not begun for gathering, is finished, or full;
-        nothing was changed. ``timestamp`` None takes ``now_s``, in seconds since 1970.
+        now_ms: Callable[[], int] | None = None,
+    ) -> Ack | None:
+        """Add one record and return its Ack. None: the batch was not begun for gathering, is finished, or full; nothing was changed.
+        ``timestamp`` None takes ``now_ms()``, in ms since 1970, and where that is None, too, this machine's clock.
 
         May be called by any thread without a lock, beside one that calls the other methods under one, as long as records come by it
         alone: the record, its index and its timestamp belong together."""
@@ -80,7 +109,7 @@ class Gathering:
     def __new__(
         cls,
         builder: BatchBuilder,
-        now_s: Callable[[], float],
+        now_ms: Callable[[], int] | None,
         otherwise: Callable[[Buffer | None, Buffer | None, Sequence[tuple[str, bytes | None]], int | None], Any],
     ) -> Gathering: ...
     def append(
@@ -91,5 +120,5 @@ class Gathering:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp: int | None = None,
     ) -> Any:
-        """What :meth:`BatchBuilder.gather` returns, asked with ``now_s()``; where that is None, what ``otherwise(value, key, headers,
+        """What :meth:`BatchBuilder.gather` returns, asked with ``now_ms``; where that is None, what ``otherwise(value, key, headers,
         timestamp)`` returns."""

@@ -100,8 +100,8 @@ class LogWriter:
         self._root = root
         self._reopen = reopen
         self._now_ms = clock.wall_ms
-        # The fastest way to ask this machine's clock: `append_nowait` does it for each record.
-        self._now_s = time.time if isinstance(clock, SystemClock) else lambda: clock.wall_ms() / 1000
+        # None: the core asks this machine's clock itself, for each record of `append_nowait`.
+        self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
         self._syncer = Syncer(log, self.lock, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
@@ -117,7 +117,7 @@ class LogWriter:
         self._builder = BatchBuilder(self._size_max)
         self._gatherer = BatchBuilder(self._size_max)
         # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
-        self.gathering = Gathering(self._gatherer, self._now_s, self._gather)
+        self.gathering = Gathering(self._gatherer, self._stamp_ms, self._gather)
         self._gathering: Outcome | None = None
         self._stamps: list[int] = []
         self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
@@ -302,19 +302,23 @@ class LogWriter:
         return ack
 
     def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
-        self._await_room()
-        with self.lock:
-            if self._gathering is None:
-                self._begin_gathering()
-            ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
-            return self._gather_anew(value, key, headers, timestamp) if ack is None else ack
+        while True:
+            self._await_room()
+            with self.lock:
+                if self._gathering is None:
+                    self._begin_gathering()
+                ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
+                if ack is not None:
+                    return ack
+                if self._has_room():
+                    return self._gather_anew(value, key, headers, timestamp)
 
     def _begin_gathering(self) -> Outcome:
         self._check()
         topic, partition = self.log.topic_partition
         self._stamps = []
         self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
-        self._gatherer.begin(Ack, outcome, self._stamps, self._gather_size_max)
+        self._gatherer.begin(outcome, self._stamps, self._gather_size_max)
         self._background.start()
         self._background.arm()
         return outcome
@@ -325,33 +329,41 @@ class LogWriter:
             if self._gatherer.count:
                 self._enter()
             begun = self._begin_gathering()
-            ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._now_s())
+            ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
             if ack is not None:
                 return ack
             if self._gathering is begun and not self._gatherer.count:
                 raise self._too_large(0)
 
-    def _await_room(self) -> None:
-        """Back-pressure: return once less than the bound waits for the disk, which only a ``sync`` log does.
+    def _waiting_size(self) -> int:
+        """Bytes that wait to be written or, under ``sync``, for a sync."""
+        return self._unsynced_size + (0 if self._gathering is None else self._gatherer.size)
 
-        BufferExhaustedError after ``max_block_ms``. The background thread syncs, because a sync that the caller carried out itself could
-        not be cut short. REQUIRES that the lock is not held.
+    def _has_room(self) -> bool:
+        """Whether one more batch may wait. Under ``os`` nothing does but the batch being gathered."""
+        return not self._sync_each or self._waiting_size() + self._gather_size_max <= self._buffer_memory
+
+    def _await_room(self) -> None:
+        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError after ``max_block_ms``.
+
+        The background thread syncs, because a sync that the caller carried out itself could not be cut short. REQUIRES that the lock is
+        not held.
         """
-        if self._unsynced_size + self._gather_size_max <= self._buffer_memory:
+        if self._has_room():
             return
         deadline = time.monotonic() + self._max_block_s
-        while self._unsynced_size + self._gather_size_max > self._buffer_memory:
+        while not self._has_room():
             self.check()
             left = deadline - time.monotonic()
             if left <= 0:
-                raise BufferExhaustedError(self._unsynced_size, self._buffer_memory, self._max_block_s * 1000)
+                raise BufferExhaustedError(self._waiting_size(), self._buffer_memory, self._max_block_s * 1000)
             turn = threading.Lock()
             turn.acquire()
             self._room_wanted.append(turn)
             try:
                 self._hurry = True
                 self._background.wake()
-                if self._unsynced_size + self._gather_size_max > self._buffer_memory:
+                if not self._has_room():
                     turn.acquire(timeout=min(left, LOOK_AGAIN_S))
             finally:
                 self._room_wanted.remove(turn)
