@@ -21,11 +21,11 @@ from pyreplog.system.file import SystemFile
 from pyreplog.system.shelf import DESCRIPTORS_MAX, SHELF
 
 
-@pytest.fixture
-def few() -> Iterator[int]:
-    """A shelf of eight."""
-    SHELF.size_max = 8
-    yield 8
+@pytest.fixture(params=[2, 8])
+def few(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A shelf of two, or of eight."""
+    SHELF.size_max = request.param
+    yield request.param
     SHELF.size_max = DESCRIPTORS_MAX
 
 

@@ -178,8 +178,9 @@ class SystemFile:
 
     def size(self) -> int:
         """Current length in bytes, asked of the system."""
+        descriptor = self._open()  # held until the call is over
         try:
-            return os.fstat(self._open().fd).st_size
+            return os.fstat(descriptor.fd).st_size
         except OSError as error:
             raise self._failed(error, "asking for the size") from error
 
@@ -194,7 +195,8 @@ class SystemFile:
 
     def reserve(self, position: int, size: int) -> None:
         """Reserve room for ``size`` bytes behind the end, which is at ``position``. A disk that has none, or cannot, is no error."""
-        _preallocate(self._open().fd, size if sys.platform == "darwin" else position + size)  # there it counts from the end
+        descriptor = self._open()
+        _preallocate(descriptor.fd, size if sys.platform == "darwin" else position + size)  # there it counts from the end
 
     def close(self) -> None:
         """Release it. Twice is harmless; a read or sync that is under way in another thread finishes first."""

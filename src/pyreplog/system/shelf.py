@@ -49,11 +49,10 @@ class Shelf:
 
     def put(self, file: Lendable) -> None:
         """``file`` just got a descriptor: others may have to give theirs up."""
+        if len(self._files) >= self.size_max:
+            self._thin_out()
         with self._lock:
             self._files.append(weakref.ref(file))
-            excess = len(self._files) - self.size_max
-        if excess > 0:
-            self._thin_out()
 
     def clear(self, *, sync: bool = False) -> None:
         """Have every file give its descriptor up that can; with ``sync`` also those that have to be synced first."""
@@ -65,9 +64,9 @@ class Shelf:
         self._files.clear()
 
     def _thin_out(self) -> None:
-        self._rotate(2 * len(self._files), self.size_max, sync=False)
+        self._rotate(2 * len(self._files), self.size_max - 1, sync=False)
         most = hard_limit()
-        if len(self._files) > most:
+        if len(self._files) >= most:
             self._rotate(len(self._files), most, sync=True)
 
     def _rotate(self, turns: int, size: int, *, sync: bool, all_of_them: bool = False) -> None:
