@@ -205,6 +205,7 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
 
 
 @cython.final
+@cython.no_gc  # nothing that an outcome knows leads back to an Ack
 @cython.freelist(1024)
 cdef class Ack:
     """A handle on one record's acknowledgement. Thread-safe: it never changes, and its outcome guards itself."""
