@@ -10,10 +10,12 @@ from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
+from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
 from pyreplog.verify.partition import Facts, Look, check_partition, read_file, segment_bases
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
 from pyreplog.verify.records import Malformed, PlainRecord, old_records_of, records_of
-from pyreplog.verify.root import check_root, partition_of, total_size, verify
+from pyreplog.verify.root import check_root, total_size, verify
+from pyreplog.verify.states import partition_of
 
 __all__ = [
     "CODEC_NAMES",
@@ -27,6 +29,7 @@ __all__ = [
     "Level",
     "Look",
     "Malformed",
+    "PartitionState",
     "PlainRecord",
     "Unavailable",
     "Undecodable",
@@ -36,9 +39,12 @@ __all__ = [
     "check_root",
     "control_type",
     "decompress",
+    "find_partitions",
     "old_records_of",
     "partition_of",
     "read_file",
+    "read_identity",
+    "read_partition_state",
     "records_of",
     "resume",
     "segment_bases",

@@ -11,11 +11,10 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Book
-from pyreplog.verify.partition import ANOTHER_COPY, Facts, Look, check_partition, read_file, segment_bases
-from pyreplog.verify.states import Unreadable
+from pyreplog.verify.lookup import is_directory, is_partition, is_root
+from pyreplog.verify.partition import ANOTHER_COPY, Facts, Look, check_partition, read_file
+from pyreplog.verify.states import Unreadable, partition_of
 
-_NUMBER: Final = re.compile(r"[0-9]{1,10}")
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
 METADATA_TOPIC: Final = "__cluster_metadata"
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
@@ -30,18 +29,18 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
     book = Book(progress)
     path = path.rstrip("/") or "/"
     names = list(disk.list(path))
-    if _is_partition(disk, path):
+    if is_partition(disk, path):
         topic, partition = partition_of(path.rpartition("/")[2]) or (path.rpartition("/")[2], 0)
         check_partition(disk, path, topic, partition, Look(deep=deep), book)
         return book
-    if _is_root(names):
+    if is_root(names):
         check_root(disk, path, book, deep=deep)
         return book
-    roots = [f"{path}/{name}" for name in names if _is_directory(disk, f"{path}/{name}") and _is_root(list(disk.list(f"{path}/{name}")))]
+    roots = [f"{path}/{name}" for name in names if is_directory(disk, f"{path}/{name}") and is_root(list(disk.list(f"{path}/{name}")))]
     if roots:
         _cluster(disk, path, names, roots, book, deep=deep)
         return book
-    if any(partition_of(name) and _is_partition(disk, f"{path}/{name}") for name in names):
+    if any(partition_of(name) and is_partition(disk, f"{path}/{name}") for name in names):
         check_root(disk, path, book, deep=deep)
         return book
     raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
@@ -70,32 +69,6 @@ def total_size(disk: Disk, path: str) -> int:
     return size
 
 
-def partition_of(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a folder's name; None where it is no partition's."""
-    topic, dash, number = name.rpartition("-")
-    if not dash or _NUMBER.fullmatch(number) is None or int(number) > 2**31 - 1:
-        return None
-    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
-        return None
-    return topic, int(number)
-
-
-def _is_directory(disk: Disk, path: str) -> bool:
-    found = disk.stat(path)
-    return found is not None and found.is_directory
-
-
-def _is_root(names: list[str]) -> bool:
-    return states.META in names or states.INCARNATION in names or states.RECOVERY_POINTS in names
-
-
-def _is_partition(disk: Disk, path: str) -> bool:
-    if not _is_directory(disk, path):
-        return False
-    names = list(disk.list(path))
-    return bool(segment_bases(names)) or states.MARK in names or (states.IDENTITY in names and states.META not in names)
-
-
 def check_root(disk: Disk, path: str, book: Book, *, deep: bool = True, compare: bool = False) -> list[Facts]:
     """Verify the root at ``path`` and every partition in it."""
     return _Root(disk, path, book, deep=deep, compare=compare).run()
@@ -122,7 +95,7 @@ class _Root:
         found = []
         for name in names:
             path = f"{self._path}/{name}"
-            if not _is_directory(self._disk, path):
+            if not is_directory(self._disk, path):
                 continue
             if _SPECIAL.fullmatch(name):
                 self._book.note(path, "a partition that is being deleted or moved, or was set aside: not looked at")

@@ -36,6 +36,8 @@ _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
 _ABORTED: Final = struct.Struct(">hqqqq")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+_PARTITION: Final = re.compile(r"[0-9]{1,10}")
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Unreadable(ValueError):
@@ -83,6 +85,16 @@ class Aborted(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """(topic, partition) of a folder's name; None where it is no partition's."""
+    topic, dash, number = name.rpartition("-")
+    if not dash or _PARTITION.fullmatch(number) is None or int(number) > 2**31 - 1:
+        return None
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        return None
+    return topic, int(number)
 
 
 def uuid_text(raw: bytes) -> str:

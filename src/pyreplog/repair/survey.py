@@ -1,0 +1,275 @@
+"""What can be saved of a damaged folder: which batches are whole, which of the others can be mended beyond doubt, and what is lost.
+
+Reads with the independent decoders of ``pyreplog.verify`` and changes nothing. What is not covered by a batch's checksum (base offset,
+length, leader epoch, format) is mended where only one value fits; so is one flipped bit of the checksum itself. Ranges that one copy lost
+are taken from another replica that has exactly them.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.ports import Disk
+from pyreplog.verify import Batch, Broken, PartitionState, Window, batch_at, find_partitions, read_partition_state, resume, segment_bases
+
+HEADER_SIZE: Final = 61
+_CRC_POSITION: Final = 17
+_MAGIC_POSITION: Final = 16
+_LENGTH_POSITION: Final = 8
+_EPOCH_POSITION: Final = 12
+
+
+class Piece(NamedTuple):
+    """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write over its header first."""
+
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    path: str
+    position: int
+    size: int
+    patch: bytes = b""
+
+
+class Range(NamedTuple):
+    """Offsets from ``start`` up to (not including) ``end``, and a word on them."""
+
+    start: int
+    end: int
+    about: str = ""
+
+
+@dataclass(slots=True)
+class PartitionPlan:
+    """What repair makes of one partition."""
+
+    topic: str
+    partition: int
+    source: str
+    """The copy that is followed."""
+    state: PartitionState
+    pieces: list[Piece] = field(default_factory=list)
+    lost: list[Range] = field(default_factory=list)
+    mended: list[Range] = field(default_factory=list)
+    borrowed: list[Range] = field(default_factory=list)
+    dropped: list[Range] = field(default_factory=list)
+    """Above what was ever synced or shown: behind a gap there, so never to be seen."""
+    refused: str = ""
+    """Why nothing of it is written."""
+
+    @property
+    def start_offset(self) -> int:
+        """Where the repaired log begins."""
+        first = self.pieces[0].base_offset if self.pieces else 0
+        return max(first, self.state.start_offset)
+
+    @property
+    def end_offset(self) -> int:
+        """Where it ends."""
+        return self.pieces[-1].next_offset if self.pieces else self.start_offset
+
+    def kept(self) -> list[Range]:
+        """The offsets that are saved, as few ranges as may be."""
+        ranges: list[Range] = []
+        for piece in self.pieces:
+            if ranges and ranges[-1].end == piece.base_offset:
+                ranges[-1] = Range(ranges[-1].start, piece.next_offset)
+            else:
+                ranges.append(Range(piece.base_offset, piece.next_offset))
+        return ranges
+
+
+def survey(disk: Disk, path: str, progress: Callable[[int], None] | None = None) -> list[PartitionPlan]:
+    """A plan for each partition under ``path``. Raises :class:`StorageError` where there is none."""
+    found = find_partitions(disk, path)
+    if not found:
+        raise StorageError(errno.ENOENT, "there is no partition here", path)
+    plans = []
+    for (topic, partition), folders in sorted(found.items()):
+        copies = [_read_copy(disk, folder, topic, partition, progress) for folder in folders]
+        # The copy of the latest epoch that reaches furthest, as an election would have it.
+        copies.sort(key=lambda plan: (plan.pieces[-1].leader_epoch if plan.pieces else -1, plan.end_offset), reverse=True)
+        best = copies[0]
+        for other in copies[1:]:
+            if other.state.topic_id == best.state.topic_id:
+                _borrow(best, other)
+        plans.append(best)
+    return plans
+
+
+def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Callable[[int], None] | None) -> PartitionPlan:
+    """What one copy holds."""
+    state = read_partition_state(disk, folder)
+    plan = PartitionPlan(topic, partition, folder, state)
+    bases = segment_bases(list(disk.list(folder)))
+    expected = state.start_offset if state.dense else None
+    for index, (base, name) in enumerate(bases.items()):
+        path = f"{folder}/{name}"
+        following = list(bases)[index + 1] if index + 1 < len(bases) else None
+        if expected is None or (state.dense and expected > base and not plan.pieces):
+            expected = base  # the log's start lies within its first segment
+        if base > expected:
+            if state.dense:
+                _lose(plan, expected, base, "the segment that held them is missing or cut short")
+            expected = base
+        try:
+            file = disk.open(path)
+        except StorageError as error:
+            _lose(plan, expected, following or max(state.promised or 0, expected + 1), f"{name} cannot be read: {error}")
+            continue
+        try:
+            expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following)
+        finally:
+            file.close()
+    if state.promised is not None and (expected or 0) < state.promised:
+        _lose(plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown")
+    _cut_behind_gaps(plan)
+    return plan
+
+
+def _lose(plan: PartitionPlan, start: int, end: int, about: str) -> None:
+    start = max(start, plan.state.start_offset)
+    if start < end:
+        plan.lost.append(Range(start, end, about))
+
+
+def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None) -> int:
+    """The batches of one segment; the offset that comes next."""
+    state, position = plan.state, 0
+    while True:
+        try:
+            batch = batch_at(window, position)
+            if batch is None:
+                return expected
+            if batch.checksum() != batch.crc:
+                raise Broken(position, "checksum mismatch", batch.size)
+            if batch.magic < 2:
+                plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
+            if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
+                raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
+            if not _epoch_fits(plan, batch.leader_epoch, expected):
+                raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
+        except Broken as broken:
+            after = resume(window, position, expected + 1, broken.size)
+            end = after.base_offset if after is not None else following
+            # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
+            mended = _mend(plan, window, path, position, after, expected, end) if state.dense else None
+            if mended is not None:
+                plan.pieces.append(mended)
+                plan.mended.append(Range(mended.base_offset, mended.next_offset, broken.reason))
+                expected, position = mended.next_offset, position + mended.size
+                continue
+            if after is None:
+                if end is not None or expected < (state.promised or 0):
+                    stop = end if end is not None else state.promised or expected
+                    _lose(plan, expected, max(stop, expected + 1), broken.reason)
+                    return max(stop, expected)
+                plan.dropped.append(
+                    Range(expected, expected, f"{window.size - position} bytes behind the last whole batch: {broken.reason}")
+                )
+                return expected
+            _lose(plan, expected, after.base_offset, broken.reason)
+            expected, position = after.base_offset, after.position
+            continue
+        plan.pieces.append(Piece(batch.base_offset, batch.last_offset + 1, batch.leader_epoch, path, position, batch.size))
+        expected, position = batch.last_offset + 1, position + batch.size
+
+
+def _epoch_fits(plan: PartitionPlan, epoch: int, offset: int) -> bool:
+    if plan.pieces and epoch < plan.pieces[-1].leader_epoch:
+        return False
+    known = plan.state.epoch_at(offset)
+    return known is None or known == epoch or offset >= (plan.state.promised or 0)
+
+
+def _mend(
+    plan: PartitionPlan, window: Window, path: str, position: int, after: Batch | None, expected: int, end: int | None
+) -> Piece | None:
+    """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
+    stop = after.position if after is not None else window.size
+    size = stop - position
+    if size < HEADER_SIZE:
+        return None
+    data = bytearray(window.take(position, size))
+    if len(data) < size:
+        return None
+    struct.pack_into(">qi", data, 0, expected, size - 12)
+    data[_MAGIC_POSITION] = 2
+    stored = struct.unpack_from(">I", data, _CRC_POSITION)[0]
+    computed = crc32c(bytes(data[21:]))
+    if (stored ^ computed).bit_count() > 1:
+        return None
+    struct.pack_into(">I", data, _CRC_POSITION, computed)
+    (epoch,) = struct.unpack_from(">i", data, _EPOCH_POSITION)
+    (delta,) = struct.unpack_from(">i", data, 23)
+    if delta < 0 or (end is not None and expected + delta + 1 != end):
+        return None
+    known = plan.state.epoch_at(expected)
+    before = plan.pieces[-1].leader_epoch if plan.pieces else None
+    if known is None and after is not None and before == after.leader_epoch:
+        known = before
+    if known is not None:
+        epoch = known
+    elif before is not None and epoch < before:
+        return None
+    struct.pack_into(">i", data, _EPOCH_POSITION, epoch)
+    return Piece(expected, expected + delta + 1, epoch, path, position, size, bytes(data[:21]))
+
+
+def _cut_behind_gaps(plan: PartitionPlan) -> None:
+    """Above what was synced or shown a record behind a gap must not be seen: there the log ends."""
+    promised = plan.state.promised
+    if promised is None or not plan.state.dense:
+        return
+    gaps = [lost for lost in plan.lost if lost.start >= promised]
+    if not gaps:
+        return
+    end = gaps[0].start
+    behind = [piece for piece in plan.pieces if piece.base_offset >= end]
+    if behind:
+        plan.dropped.append(Range(behind[0].base_offset, behind[-1].next_offset, "behind a gap above what was synced or shown"))
+    plan.pieces = [piece for piece in plan.pieces if piece.base_offset < end]
+    plan.dropped += gaps
+    plan.lost = [lost for lost in plan.lost if lost.start < promised]
+
+
+def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
+    """Fill what ``plan`` lost with the batches of ``other`` that lie wholly within it."""
+    if not plan.lost or plan.refused or other.refused:
+        return
+    left: list[Range] = []
+    taken: list[Piece] = []
+    for lost in plan.lost:
+        at = lost.start
+        for piece in other.pieces:
+            if piece.base_offset < at or piece.next_offset > lost.end or piece.base_offset >= lost.end:
+                continue
+            known = plan.state.epoch_at(piece.base_offset)
+            if known is not None and known != piece.leader_epoch:
+                continue
+            if piece.base_offset > at:
+                left.append(Range(at, piece.base_offset, lost.about))
+            taken.append(piece)
+            plan.borrowed.append(Range(piece.base_offset, piece.next_offset, other.source))
+            at = piece.next_offset
+        if at < lost.end:
+            left.append(Range(at, lost.end, lost.about))
+    if taken:
+        plan.pieces = sorted([*plan.pieces, *taken])
+        plan.lost = left
+
+
+def check_plan(plan: PartitionPlan) -> None:
+    """Raises :class:`CorruptError` where the pieces do not follow one another: a mistake here must not become a log."""
+    expected = -1
+    for piece in plan.pieces:
+        if piece.base_offset < expected:
+            raise CorruptError(f"two pieces hold offset {piece.base_offset}", file=piece.path, position=piece.position)
+        expected = piece.next_offset

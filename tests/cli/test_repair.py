@@ -1,0 +1,63 @@
+"""``replog repair``: shows, then saves elsewhere; what is saved can be read, written and verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyreplog
+from tests.cli.support import Replog
+
+
+def damage(events: Path) -> None:
+    """One bit of the second batch, offsets 1 to 8."""
+    log = events / "events-0" / f"{0:020}.log"
+    data = bytearray(log.read_bytes())
+    data[200] ^= 4
+    log.write_bytes(data)
+
+
+def test_it_shows_first(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """Without --yes nothing is written: what is kept and what is lost is said, with the command that saves it; exit code 3."""
+    damage(events)
+    done = replog("repair", events, "--to", tmp_path / "new")
+    assert done.code == 3
+    assert "LOST           offsets 1 to 8: checksum mismatch" in done.out
+    assert "offsets 0 to 0" in done.out
+    assert "offsets 9 to 9" in done.out
+    assert "--yes" in done.out.splitlines()[-1]
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_saves(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """With --yes the new folder holds the rest at its offsets, passes verify, and can be written to."""
+    damage(events)
+    before = {path: path.read_bytes() for path in events.rglob("*") if path.is_file()}
+    done = replog("repair", events, "--to", tmp_path / "new", "--yes")
+    assert done.code == 3
+    assert "verified: sound" in done.out
+    assert [row["offset"] for row in replog("cat", tmp_path / "new").objects()] == [0, 9]
+    assert replog("verify", tmp_path / "new").code == 0
+    with pyreplog.open_log(tmp_path / "new") as log:
+        assert log.append(b"more") == 10
+        assert [record.offset for record in log.read(start=0)] == [0, 9, 10]
+    assert replog("verify", tmp_path / "new").code == 0
+    assert {path: path.read_bytes() for path in events.rglob("*") if path.is_file()} == before
+
+
+def test_nothing_lost(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """A sound folder: all is kept, exit code 0; as JSON too."""
+    (plan,) = replog("repair", events, "--json").objects()
+    assert plan["kept"] == [{"start_offset": 0, "end_offset": 10}]
+    assert (plan["lost"], plan["mended"]) == ([], [])
+    assert replog("repair", events, "--to", tmp_path / "new", "--yes").code == 0
+
+
+def test_it_never_overwrites(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """In place, inside the source, or over something: refused with what to do; --yes alone is not understood."""
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "x").write_text("x")
+    for target in (events, events / "new", tmp_path / "taken"):
+        done = replog("repair", events, "--to", target, "--yes")
+        assert done.code == 1
+        assert "name a new folder" in done.err
+    assert replog("repair", events, "--yes").code == 2

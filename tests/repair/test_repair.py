@@ -1,0 +1,166 @@
+"""`repair`: whatever is damaged, what it saves is what was there, at its offsets, and everything else is named as lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+import pytest
+
+from pyreplog.errors import ConfigError
+from pyreplog.repair import PartitionPlan, save, survey
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+from pyreplog.verify import Level, verify
+from tests.flips.golden import KEY, ROOT, Content, files, golden, served
+from tests.log.support import CLOCK
+
+NEW: Final = "saved"
+
+
+def repaired(disk: SimDisk, source: str = ROOT) -> tuple[PartitionPlan, dict[TopicPartition, Content | str]]:
+    """The plan for the one partition, carried out: what a reader finds in the new folder, which is sound. The source is as it was."""
+    before = {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, source)}
+    (plan,) = survey(disk, source)
+    save(disk, source, NEW, [plan], clock=CLOCK, random=Random(3))
+    book = verify(disk, NEW)
+    assert book.worst is Level.NOTE, book.findings
+    assert {path: disk.open(path).read_at(0, 1 << 20).tobytes() for path in files(disk, source)} == before
+    return plan, served(disk, NEW)
+
+
+def check(plan: PartitionPlan, found: Content | str, whole: Content) -> None:
+    """What is found is what was there, but for what the plan names; and the plan names nothing else."""
+    assert not isinstance(found, str)
+    kept = {(base, end): data for base, end, data in found}
+    for base, end, data in whole:
+        lost = any(one.start < end and base < one.end for one in plan.lost)
+        cut = any(one.start <= base for one in plan.dropped)
+        assert ((base, end) in kept) != (lost or cut), (base, end, plan.lost, plan.dropped)
+        if (base, end) in kept:
+            assert kept.pop((base, end)) == data, base
+    assert not kept, kept
+
+
+@pytest.mark.parametrize("name", ["own", "packed", "open"])
+def test_a_sound_folder_is_copied_whole(name: str) -> None:
+    """Nothing lost, nothing mended; a log that had no gaps still has none."""
+    sound = golden(name)
+    plan, found = repaired(sound.disk.snapshot())
+    assert (plan.lost, plan.mended, plan.borrowed, plan.dropped) == ([], [], [], [])
+    content = found[KEY]
+    check(plan, content, sound.full[KEY])
+
+
+def sample(name: str, whole: bool) -> Sequence[tuple[str, int, int]]:
+    """(path, position, bit) of a share of all flips, or all of the first bits."""
+    sound = golden(name)
+    chance = Random(name)
+    every = [
+        (path, position, bit)
+        for path in files(sound.disk)
+        for position in range(sound.disk.stat(path).size)  # type: ignore[union-attr]
+        for bit in range(8)
+    ]
+    return every if whole else chance.sample(every, 250)
+
+
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", ["own", "packed"])
+def test_one_flip_costs_at_most_its_batch(name: str, part: int) -> None:
+    """With one bit flipped anywhere, at most one batch is lost, and only where the flip lies within what its checksum covers."""
+    sound = golden(name)
+    for path, position, bit in sample(name, bool(part)):
+        disk = sound.disk.snapshot()
+        disk.flip(path, position, 1 << bit)
+        plan, found = repaired(disk)
+        content = found[KEY]
+        try:
+            check(plan, content, sound.full[KEY])
+        except AssertionError as error:
+            raise AssertionError((path, position, bit)) from error
+        assert len(plan.lost) <= (1 if path.endswith(".log") else 0), (path, position, bit, plan.lost)
+
+
+@pytest.mark.parametrize("position", [*range(21)])
+def test_a_header_is_mended(position: int) -> None:
+    """Every bit of what no checksum covers, and of the checksum itself, in the second batch of a log: mended, nothing lost."""
+    sound = golden("own")
+    path = f"{ROOT}/t-0/{0:020}.log"
+    second = len(sound.full[KEY][0][2])
+    for bit in range(8):
+        disk = sound.disk.snapshot()
+        disk.flip(path, second + position, 1 << bit)
+        plan, found = repaired(disk)
+        assert plan.lost == [], (bit, plan.lost)
+        assert [(one.start, one.end) for one in plan.mended] == [(1, 2)]
+        assert found[KEY] == sound.full[KEY]
+
+
+def test_the_beginning_and_a_whole_segment() -> None:
+    """A first batch, a middle segment, the last one: what is gone is named exactly."""
+    sound = golden("own")
+    whole = sound.full[KEY]
+    segments = [path for path in files(sound.disk) if path.endswith(".log")]
+    for path in segments:
+        disk = sound.disk.snapshot()
+        disk.remove(path)
+        plan, found = repaired(disk)
+        content = found[KEY]
+        check(plan, content, whole)
+        assert len(plan.lost) == 1
+        assert plan.lost[0].start == int(path[-24:-4])
+
+
+def test_two_replicas_make_one_whole() -> None:
+    """What one replica lost is taken from another, and said; what both lost is lost."""
+    sound = golden("own")
+    disk = SimDisk(Random(1))
+    for root in ("node-1", "node-2"):
+        for path in files(sound.disk):
+            target = f"cluster/{root}/{path.removeprefix(ROOT + '/')}"
+            disk.make_directory(target.rpartition("/")[0])
+            file = disk.create(target)
+            file.write_at(0, [sound.disk.open(path).read_at(0, 1 << 20)])
+            file.close()
+    segments = [path.removeprefix(ROOT + "/") for path in files(sound.disk) if path.endswith(".log")]
+    disk.flip(f"cluster/node-1/{segments[0]}", 100)
+    disk.flip(f"cluster/node-2/{segments[1]}", 100)
+    plan, found = repaired(disk.snapshot(), "cluster")
+    assert plan.lost == []
+    assert len(plan.borrowed) == 1
+    assert found[KEY] == sound.full[KEY]
+    disk.flip(f"cluster/node-2/{segments[0]}", 101)
+    plan, found = repaired(disk, "cluster")
+    assert [(one.start, one.end) for one in plan.lost] == [(0, 1)]
+    content = found[KEY]
+    check(plan, content, sound.full[KEY])
+
+
+def test_never_in_place_and_never_over_something() -> None:
+    """The target is new or empty, and apart from the source."""
+    sound = golden("own")
+    disk = sound.disk.snapshot()
+    plans = survey(disk, ROOT)
+    disk.make_directory("taken/x")
+    for target in (ROOT, f"{ROOT}/new", "taken"):
+        with pytest.raises(ConfigError):
+            save(disk, ROOT, target, plans, clock=CLOCK, random=Random(3))
+
+
+@pytest.mark.parametrize("name", ["txn", "idempotent"])
+def test_what_kafka_wrote(name: str) -> None:
+    """A partition of a broker becomes a log of ours with the same batches; with one flip, all but one of them."""
+    sound = golden(name)
+    (key,) = sound.full
+    plan, found = repaired(sound.disk.snapshot())
+    content = found[key]
+    check(plan, content, sound.full[key])
+    logs = [path for path in files(sound.disk) if path.endswith(".log") and sound.disk.stat(path).size]  # type: ignore[union-attr]
+    disk = sound.disk.snapshot()
+    disk.flip(logs[0], 70)
+    plan, found = repaired(disk)
+    content = found[key]
+    check(plan, content, sound.full[key])
+    assert len(plan.lost) == 1
