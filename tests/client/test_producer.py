@@ -43,7 +43,7 @@ MS = 1_000_000
 class Script:
     """Node 1, which answers metadata by itself and keeps produce requests until told what to say; and a producer."""
 
-    def __init__(self, *, partitions: int = 1, **settings: int) -> None:
+    def __init__(self, *, partitions: int = 1, enable_idempotence: bool = False, **settings: int) -> None:
         self.clock = SimClock()
         self.network = LocalNetwork()
         self.leaders = [1] * partitions
@@ -54,7 +54,12 @@ class Script:
         self.log: dict[int, list[bytes | None]] = {number: [] for number in range(partitions)}
         self.metadata_asked = 0
         self.producer = Producer(
-            self.network.endpoint(), self.clock, Random(1), ["node-1"], address="producer", config=ProducerConfig(**settings)
+            self.network.endpoint(),
+            self.clock,
+            Random(1),
+            ["node-1"],
+            address="producer",
+            config=ProducerConfig(enable_idempotence=enable_idempotence, **settings),
         )
         self.producer.want(TOPIC)
         self.turn()

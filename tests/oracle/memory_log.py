@@ -34,6 +34,7 @@ class Appended(NamedTuple):
     timestamp: int
     record_count: int
     size: int
+    duplicate: bool = False
 
 
 class SyncPlan(NamedTuple):

@@ -21,12 +21,19 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def batch(values: Sequence[bytes] | int = 1, *, base: int = 0, epoch: int = -1, timestamp: int = 1) -> bytearray:
-    """One v2 batch of these values (or of so many short ones), writable."""
+def batch(
+    values: Sequence[bytes] | int = 1,
+    *,
+    base: int = 0,
+    epoch: int = -1,
+    timestamp: int = 1,
+    numbers: tuple[int, int, int] = (-1, -1, -1),
+) -> bytearray:
+    """One v2 batch of these values (or of so many short ones), writable. ``numbers``: producer id, producer epoch, base sequence."""
     items = [b"v%d" % i for i in range(values)] if isinstance(values, int) else list(values)
     records = bytearray()
     for delta, value in enumerate(items):
         body = b"\x00" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
         records += varint(len(body)) + body
-    rest = REST.pack(0, len(items) - 1, timestamp, timestamp, -1, -1, -1, len(items)) + records
+    rest = REST.pack(0, len(items) - 1, timestamp, timestamp, *numbers, len(items)) + records
     return bytearray(HEAD.pack(base, 9 + len(rest), epoch, 2) + struct.pack(">I", crc32c.crc32c(rest)) + rest)

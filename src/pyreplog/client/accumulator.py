@@ -2,10 +2,14 @@
 
 A queue keeps its order: batches leave it in the order in which their first records came, and those that were refused come back to its
 front, unless a later one got ahead of them meanwhile.
+
+The batches of an idempotent producer bear sequence numbers (KIP-98), given when they are sealed, and given anew by the first sending where
+one before them was never sent. What was sent is sent again with the numbers it had, until a leader has proved that it was not appended.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -14,14 +18,85 @@ from pyreplog.client.acks import Run
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
 from pyreplog.ports import Buffer
-from pyreplog.record import BatchBuilder
+from pyreplog.record import BatchBuilder, crc32c
 
-__all__ = ["Batch", "Headers", "Ledger", "PartitionQueue"]
+__all__ = ["Batch", "Headers", "Ledger", "PartitionQueue", "Sequencer"]
 
 COPY_SIZE_MAX: Final = 32 << 10
 """A batch of up to this many bytes moves into memory of its own size."""
+FLYING_MAX: Final = 5
+"""Numbered batches on their way for one partition: so many a leader remembers."""
 
 Headers = Sequence[tuple[str, bytes | None]]
+
+Numbers = tuple[int, int, int]
+"""Producer id, producer epoch, base sequence."""
+NO_NUMBERS: Final[Numbers] = (-1, -1, -1)
+SEQUENCES: Final = 1 << 31
+"""Sequence numbers: 0 follows the last one."""
+EPOCH_MAX: Final = 32767
+_NUMBERS: Final = struct.Struct(">qhi")
+_CRC: Final = struct.Struct(">I")
+_NUMBERS_POSITION: Final = 43
+_CRC_POSITION: Final = 17
+_COVERED_FROM: Final = 21
+"""The checksum covers what lies from here on (see the batch's format)."""
+
+
+class Sequencer:
+    """The numbers of one partition's batches. ``producer_id`` -1: none yet.
+
+    ``broken``: a leader proved that a number is missing before the first batch that is not settled; then that one begins a new epoch at 0.
+    """
+
+    __slots__ = ("broken", "epoch", "producer_id", "seal_next", "send_next")
+
+    def __init__(self) -> None:
+        self.producer_id = -1
+        self.epoch = -1
+        self.seal_next = 0
+        self.send_next = 0
+        self.broken = False
+
+    def begin(self, producer_id: int) -> None:
+        """Number from 0, as a new producer."""
+        self.producer_id = producer_id
+        self._begin(0)
+
+    def begin_epoch(self) -> bool:
+        """Number from 0 in the next epoch; False where there is none left, and another producer id is needed."""
+        if self.epoch == EPOCH_MAX:
+            return False
+        self._begin(self.epoch + 1)
+        return True
+
+    def _begin(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.seal_next = self.send_next = 0
+        self.broken = False
+
+    def seal(self, count: int) -> Numbers:
+        """The numbers of the next ``count`` records to be sealed; none where there is no producer id yet."""
+        if self.producer_id < 0:
+            return NO_NUMBERS
+        sequence = self.seal_next
+        self.seal_next = (sequence + count) % SEQUENCES
+        return (self.producer_id, self.epoch, sequence)
+
+    def send(self, batch: Batch) -> bool:
+        """``batch`` is about to be sent for the first time, or with other numbers than before: give it those that are due; whether it had
+        others. REQUIRES that no leader can have appended it."""
+        numbers = (self.producer_id, self.epoch, self.send_next)
+        self.send_next = (self.send_next + batch.count) % SEQUENCES
+        batch.sent = True
+        if batch.numbers == numbers:
+            return False
+        data = batch.data
+        assert data is not None, "a batch that is not settled has its bytes"
+        batch.numbers = numbers
+        _NUMBERS.pack_into(data, _NUMBERS_POSITION, *numbers)
+        _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_COVERED_FROM:]))
+        return True
 
 
 class Ledger:
@@ -53,9 +128,13 @@ class Ledger:
 
 
 class Batch:
-    """One sealed batch. ``data`` is handed over with each sending and comes back when it is refused."""
+    """One sealed batch. ``data`` is handed over with each sending and comes back when it is refused. ``sequence``: its place in its queue.
 
-    __slots__ = ("count", "data", "deadline_ns", "error", "failures", "outcome", "sequence", "size")
+    ``numbers``: producer id, epoch and base sequence as they stand in it. ``sent``: a leader may have seen them. ``unsure``: it may have
+    been appended.
+    """
+
+    __slots__ = ("count", "data", "deadline_ns", "error", "failures", "numbers", "outcome", "sent", "sequence", "size", "unsure")
 
     def __init__(self, outcome: Outcome, data: memoryview, count: int, sequence: int, deadline_ns: int) -> None:
         self.outcome = outcome
@@ -66,6 +145,9 @@ class Batch:
         self.deadline_ns = deadline_ns
         self.failures = 0
         self.error: ClusterError | None = None
+        self.numbers = NO_NUMBERS
+        self.sent = False
+        self.unsure = False
 
 
 class PartitionQueue:
@@ -81,6 +163,7 @@ class PartitionQueue:
         "_size_max",
         "_stamps",
         "_timeout_ns",
+        "flying",
         "in_flight",
         "partition",
         "passed",
@@ -88,6 +171,7 @@ class PartitionQueue:
         "ready",
         "refused",
         "sealed_count",
+        "sequencer",
         "topic",
     )
 
@@ -122,6 +206,10 @@ class PartitionQueue:
         self.passed = -1
         """The latest batch that may have been appended."""
         self.refused: list[Batch] = []
+        self.sequencer: Sequencer | None = None
+        """Of an idempotent producer."""
+        self.flying: dict[int, Batch] = {}
+        """Numbered batches on their way, by place in the queue."""
         self.paused_until_ns = 0
 
     @property
@@ -229,18 +317,56 @@ class PartitionQueue:
         if not self._builder.count:  # the first record was refused
             self._ledger.close(outcome)
             return
-        data = self._builder.finish()
+        count = self._builder.count
+        sequencer = self.sequencer
+        if sequencer is None or sequencer.producer_id < 0:
+            data, numbers = self._builder.finish(), NO_NUMBERS
+        else:
+            numbers = sequencer.seal(count)
+            data = self._builder.finish(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2])
         if len(data) <= COPY_SIZE_MAX:
             # Whoever keeps it (a leader, for readers near the end) must not keep the builder's whole memory with it.
             data = memoryview(bytearray(data))
-        self._add(outcome, data, self._builder.count, self._begun_ns)
+        self._add(outcome, data, count, self._begun_ns).numbers = numbers
         self._builder.reset()
 
-    def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int) -> None:
+    def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int) -> Batch:
         self._ledger.seal(outcome, len(data))
         self._sequence += 1
         self.sealed_count += 1
-        self.ready.append(Batch(outcome, data, count, self._sequence, now_ns + self._timeout_ns))
+        batch = Batch(outcome, data, count, self._sequence, now_ns + self._timeout_ns)
+        self.ready.append(batch)
+        return batch
+
+    def may_send(self) -> bool:
+        """Whether the next batch may go: an idempotent producer has at most :data:`FLYING_MAX` on their way, and begins a new epoch only
+        when none is. REQUIRES a producer id."""
+        sequencer = self.sequencer
+        if sequencer is None:
+            return True
+        if len(self.flying) >= FLYING_MAX:
+            return False
+        if sequencer.broken and (not self.ready or not self.ready[0].unsure):
+            if self.flying:
+                return False
+            for batch in self.ready:  # what comes behind one that was not appended was not, either
+                batch.sent = batch.unsure = False
+            if not sequencer.begin_epoch():
+                sequencer.producer_id = -1
+                return False
+        return True
+
+    def number(self, batch: Batch) -> None:
+        """``batch`` is about to be sent."""
+        if self.sequencer is not None:
+            if not batch.sent and self.sequencer.send(batch):
+                # So what is sealed behind it is numbered anew in its turn, and what will be sealed follows that.
+                self.sequencer.seal_next = (self.sequencer.send_next + sum(one.count for one in self.ready)) % SEQUENCES
+            self.flying[batch.sequence] = batch
+
+    def is_first(self, batch: Batch) -> bool:
+        """Whether every batch before this one is settled."""
+        return not any(one.sequence < batch.sequence for one in (*self.flying.values(), *self.refused, *self.ready))
 
     def take(self) -> Batch | None:
         """The next batch to send."""
@@ -257,6 +383,9 @@ class PartitionQueue:
             return []
         refused = sorted(self.refused, key=lambda batch: batch.sequence)
         self.refused.clear()
+        if self.sequencer is not None:  # nothing can have been appended behind a batch that was not
+            self.ready.extendleft(reversed(refused))
+            return []
         self.ready.extendleft(batch for batch in reversed(refused) if batch.sequence > self.passed)
         return [batch for batch in refused if batch.sequence < self.passed]
 

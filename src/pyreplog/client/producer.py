@@ -2,12 +2,16 @@
 
 * Records gather while batches are on their way (no lingering otherwise), so batches grow with the load.
 * A refusal that proves that nothing was appended is retried, with growing pauses, until the delivery timeout.
-* What may have been appended is never sent again: its outcome is unknown, and said to be.
-* Per partition the log has the records in the order of ``send``. So when a batch was refused and a later one, already on its way, was
-  not, the refused one fails with its refusal: the caller decides. ``max_in_flight=1`` rules that out, and is
-  what a transport that reorders messages needs.
+* An idempotent producer (with acks=all, unless told otherwise) sends again what may have been appended: leaders know it by its numbers, in
+  this reign and the next, and answer with the offsets of the first time. Only when the delivery timeout passes before one has
+  answered is the outcome unknown, and said to be.
+* A producer that is not idempotent never sends again what may have been appended: its outcome is unknown.
+* Per partition the log has the records in the order of ``send``: by their numbers; or, without, a batch that was refused while a later one,
+  already on its way, was not, fails with its refusal. ``max_in_flight=1`` rules that out, and is then what a transport that reorders
+  messages needs.
 
-Source: Kafka's ``Sender`` and ``RecordAccumulator``, and ``BuiltInPartitioner`` for records without key.
+Source: Kafka's ``Sender``, ``TransactionManager`` (KIP-98, KIP-360: a new epoch of the producer only for the partition that needs it, and
+only when none of its batches is on its way) and ``RecordAccumulator``, and ``BuiltInPartitioner`` for records without key.
 """
 
 from __future__ import annotations
@@ -16,17 +20,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyreplog.client.accumulator import Batch, Headers, Ledger, PartitionQueue
+from pyreplog.client.accumulator import FLYING_MAX, Batch, Headers, Ledger, PartitionQueue, Sequencer
 from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
-from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, RequestTimedOutError, UnknownTopicError, cluster_error
+from pyreplog.errors import (
+    ClosedError,
+    ConfigError,
+    OutcomeUnknownError,
+    PyreplogError,
+    RequestTimedOutError,
+    UnknownTopicError,
+    cluster_error,
+)
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Ack, partition_for_key, stamp
 from pyreplog.wire import (
     NO_ERROR,
     ErrorCode,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -56,8 +70,11 @@ _NOT_APPENDED: Final = frozenset(
 """Refusals that prove that nothing was appended and may pass: sent again."""
 _UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Answers that prove nothing."""
+_MISSING: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""Answers that prove that a batch before this one is not in the log."""
 _MISLED: Final = _NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
 """Refusals after which somebody else may lead."""
+_NO_ANSWER: Final = "the node gave no answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +94,21 @@ class ProducerConfig:
     request_timeout_ms: int = 10_000
     """An answer takes at most this long; then the outcome is unknown."""
     delivery_timeout_ms: int = 30_000
-    """A record that could not be sent for this long fails."""
+    """A record that was not acknowledged for this long fails, or its outcome is unknown."""
+    enable_idempotence: bool | None = None
+    """Every record once, and in order, whatever is repeated. None: where ``acks`` is -1 and ``max_in_flight`` at most 5, which it
+    needs."""
+
+    def __post_init__(self) -> None:
+        if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
+            raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether batches are numbered."""
+        if self.enable_idempotence is None:
+            return self.acks == -1 and self.max_in_flight <= FLYING_MAX
+        return self.enable_idempotence
 
 
 class _TopicState:
@@ -124,6 +155,11 @@ class Producer:
         self._ledger = Ledger()
         self._retry_ns: int | None = None
         self._closed = False
+        self._is_idempotent = self.config.is_idempotent
+        self._producer_id = -1
+        self._asking_id = False
+        self._id_failures = 0
+        self._id_retry_ns = 0
 
     # ---------------------------------------------------------------------------------------------------------------------- topics
 
@@ -258,6 +294,12 @@ class Producer:
                 )
                 for number in range(len(state.queues), count)
             )
+            if self._is_idempotent:
+                for queue in state.queues:
+                    if queue.sequencer is None:
+                        queue.sequencer = Sequencer()
+                        if self._producer_id >= 0:
+                            queue.sequencer.begin(self._producer_id)
         return state
 
     def _queue(self, state: _TopicState, topic: str, partition: int) -> PartitionQueue:
@@ -352,8 +394,13 @@ class Producer:
                 continue
             if self._in_flight.get(node, 0) >= self.config.max_in_flight:
                 continue
+            if not queue.may_send():
+                if queue.sequencer is not None and queue.sequencer.producer_id < 0:
+                    retry = now
+                continue
             batch = queue.take()
             if batch is not None:
+                queue.number(batch)
                 requests.setdefault(node, []).append((queue, batch))
             if not queue.has_work:
                 del self._active[key]
@@ -366,11 +413,52 @@ class Producer:
         """The node to send to; -1: not now."""
         if queue.paused_until_ns > now:
             return -1
+        if queue.sequencer is not None and not self._may_number(queue, now):
+            return -1
         route = self._route(queue.topic)
         node = route.leaders[queue.partition]
         if node < 0:
             self._router.want(queue.topic)
         return node
+
+    def _may_number(self, queue: PartitionQueue, now: int) -> bool:
+        """Whether there is a producer id for this partition's batches; asks for one where there is none."""
+        sequencer = queue.sequencer
+        assert sequencer is not None, "the queue of an idempotent producer"
+        if sequencer.producer_id >= 0:
+            return True
+        if self._producer_id >= 0 and sequencer.epoch < 0:
+            sequencer.begin(self._producer_id)
+            return True
+        if sequencer.epoch >= 0:  # it used up every epoch of its id
+            self._producer_id = -1
+            sequencer.epoch = -1
+        self._ask_id(now)
+        return False
+
+    def _ask_id(self, now: int) -> None:
+        if self._asking_id or now < self._id_retry_ns:
+            return
+        for peer in self._router.peers():
+            if self._calls.send(peer, InitProducerIdRequest(), self._identified):
+                self._asking_id = True
+                return
+        self._id_failed()
+
+    def _identified(self, answer: InitProducerIdResponse | None) -> None:
+        self._asking_id = False
+        if answer is None or answer.error_code != NO_ERROR:
+            self._id_failed()
+            return
+        self._id_failures = 0
+        self._producer_id = answer.producer_id
+
+    def _id_failed(self) -> None:
+        self._id_failures += 1
+        self._id_retry_ns = self._now_ns() + backoff_ns(self._id_failures, self._random)
+        self._router.turn()
+        if self._retry_ns is None or self._id_retry_ns < self._retry_ns:
+            self._retry_ns = self._id_retry_ns
 
     def _expire(self, queue: PartitionQueue, now: int) -> int | None:
         """Fail what waited too long; when to look again."""
@@ -379,14 +467,16 @@ class Producer:
             if late is None:
                 break
             error = late.error or RequestTimedOutError(f"{queue.topic}-{queue.partition} had no leader in time; nothing was sent")
-            self._fail(late, error)
+            self._fail(late, self._unknown(queue, late, str(error)) if late.unsure else error)
         refusal = self._router.refusal(queue.topic)
         if refusal is not None:
             for batch in queue.drain():
-                self._fail(batch, refusal)
+                self._fail(batch, self._unknown(queue, batch, str(refusal)) if batch.unsure else refusal)
             return None
         if until is None:
             return None
+        if self._id_retry_ns > now:
+            until = min(until, self._id_retry_ns)
         return min(until, queue.paused_until_ns) if queue.paused_until_ns > now else until
 
     def _send_request(self, node: int, entries: list[tuple[PartitionQueue, Batch]]) -> None:
@@ -405,6 +495,7 @@ class Producer:
             sent = peer is not None and self._calls.send(peer, body, lambda answer: self._answered(node, entries, answer))
         if not sent:
             for queue, batch in entries:
+                queue.flying.pop(batch.sequence, None)
                 self._refuse(queue, batch, ErrorCode.LEADER_NOT_AVAILABLE, node)
             return
         for _, batch in entries:
@@ -428,6 +519,7 @@ class Producer:
                     results[topic.topic_id, partition.index] = partition
         for queue, batch in entries:
             queue.in_flight -= 1
+            queue.flying.pop(batch.sequence, None)
             route = self._route(queue.topic)
             result = results.get((route.topic_id, queue.partition))
             if result is not None and result.error_code == NO_ERROR:
@@ -446,25 +538,58 @@ class Producer:
         if code in _NOT_APPENDED:
             self._refuse(queue, batch, code, node, details)
             return
+        if queue.sequencer is not None and self._resolve(queue, batch, code, node, details, answered=result is not None):
+            return
         if code in _UNKNOWN:
             queue.passed = max(queue.passed, batch.sequence)
-            tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
-            reason = "the node gave no answer" if result is None else str(cluster_error(code, details))
-            self._fail(batch, OutcomeUnknownError(tried, reason))
+            self._fail(batch, self._unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details))))
             if result is None:
                 self._router.misled(queue.topic, queue.partition, node)
         else:
-            self._fail(batch, cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}"))
+            error = cluster_error(code, details or f"{batch.count} records for {queue.topic}-{queue.partition}")
+            self._fail(batch, self._unknown(queue, batch, str(error)) if batch.unsure else error)
+
+    def _resolve(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str, *, answered: bool) -> bool:
+        """What the answer means for a numbered batch; False where it means no more than for any other."""
+        assert queue.sequencer is not None
+        if code in _UNKNOWN:
+            # Sent again: a leader that has it already says so. The one that may have it keeps the memory that it was given.
+            assert batch.data is not None
+            batch.data = memoryview(bytearray(batch.data))
+            batch.unsure = True
+            self._refuse(queue, batch, code, node, details or ("" if answered else _NO_ANSWER))
+            if not answered:
+                self._router.misled(queue.topic, queue.partition, node)
+            return True
+        if code in _MISSING:
+            if queue.is_first(batch):
+                if code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.unsure:
+                    return False  # it may have been there, and been deleted with all that was known of this producer
+                # Nothing before it can still come, and the log ends before it: it was not appended. A new epoch begins with it.
+                batch.unsure = False
+                queue.sequencer.broken = True
+            self._refuse(queue, batch, code, node, details)
+            return True
+        if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            batch.data = None
+            self._ledger.close(batch.outcome)
+            batch.outcome.succeed(-1, -1)
+            return True
+        return False
+
+    def _unknown(self, queue: PartitionQueue, batch: Batch, reason: str) -> OutcomeUnknownError:
+        tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
+        return OutcomeUnknownError(tried, reason)
 
     def _refuse(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str = "") -> None:
-        """Proven not appended: keep the batch, to be sent again after a pause."""
+        """Proven not appended, or numbered: keep the batch, to be sent again after a pause."""
         now = self._now_ns()
         batch.failures += 1
         batch.error = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
         if code in _MISLED:
             self._router.misled(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:
-            self._fail(batch, batch.error)
+            self._fail(batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else batch.error)
             return
         assert batch.data is not None
         stamp(batch.data, 0, -1)  # the leader may have written its own numbers before it refused
@@ -488,9 +613,16 @@ class Producer:
         self._closed = True
         for queue in list(self._active.values()):
             for batch in queue.drain():
-                self._fail(batch, ClosedError("the producer was closed before this was sent; nothing was appended"))
+                self._give_up(queue, batch, "the producer was closed before this was sent; nothing was appended")
         self._calls.close()
         for queue in list(self._active.values()):
             for batch in queue.drain():
-                self._fail(batch, batch.error or ClosedError("the producer was closed; nothing was appended"))
+                self._give_up(queue, batch, "the producer was closed; nothing was appended")
         self._active.clear()
+
+    def _give_up(self, queue: PartitionQueue, batch: Batch, text: str) -> None:
+        """It will not be sent (again)."""
+        if batch.unsure:
+            self._fail(batch, self._unknown(queue, batch, str(batch.error)))
+        else:
+            self._fail(batch, batch.error or ClosedError(text))

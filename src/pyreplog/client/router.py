@@ -85,6 +85,16 @@ class Router:
         """Where a node can be reached."""
         return self._addresses.get(node_id)
 
+    def peers(self) -> list[Address]:
+        """Whom to ask what any node can answer, in turn."""
+        peers = list(dict.fromkeys([*self._addresses.values(), *self._bootstrap]))
+        first = self._next_peer % len(peers)
+        return peers[first:] + peers[:first]
+
+    def turn(self) -> None:
+        """Whoever was asked last did not help: another one is next."""
+        self._next_peer += 1
+
     def want(self, name: str) -> None:
         """Ask for the topic, now or after the current pause."""
         self._unknown.pop(name, None)
@@ -106,9 +116,7 @@ class Router:
         now = self._now_ns()
         if self._retry_ns is not None and now < self._retry_ns:
             return False
-        peers = dict.fromkeys([*self._addresses.values(), *self._bootstrap])
-        for _ in peers:
-            peer = list(peers)[self._next_peer % len(peers)]
+        for peer in self.peers():
             names = list(self._wanted)
             if self._calls.send(peer, MetadataRequest([MetadataRequestTopic(name=name) for name in names]), self._answered):
                 self._asking = names

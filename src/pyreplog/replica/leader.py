@@ -54,7 +54,7 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyreplog.log import LogSlice
+    from pyreplog.log import Appended, LogSlice
     from pyreplog.replica.replica import Replica
 
 __all__ = ["Leader"]
@@ -184,6 +184,9 @@ class Leader(Seat):
             if error.errno not in _DISK_FULL:
                 machine.go_offline(error)
             return
+        if appended.duplicate:
+            self._repeated(event, appended, now_ns)
+            return
         self._serve_parked()
         if acks:
             required = appended.last_offset + 1
@@ -200,6 +203,25 @@ class Leader(Seat):
             self.advance(now_ns)
         elif self.shrink_at == FAR:
             self._arm_shrink(now_ns)
+
+    def _repeated(self, event: Produce, appended: Appended, now_ns: int) -> None:
+        """An idempotent producer sent again what this log has: answered with the offsets of the first time, as soon as ``acks`` is
+        satisfied for those."""
+        required = appended.last_offset + 1
+        end, waiters = (self.log.high_watermark, self.waiters) if event.acks == -1 else (self.own_end(), self.flush_waiters)
+        if event.acks == 0:
+            return
+        if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
+            self._appended(event, appended.base_offset, appended.timestamp)
+            return
+        deadline = now_ns + event.timeout_ms * 1_000_000
+        waiter = Waiter(required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp)
+        place = sum(one.required <= required for one in waiters)
+        waiters.insert(place, waiter)
+        if deadline < self.expiry_at:
+            self.expiry_at = deadline
+            self.machine.wake_by(deadline)
+        self.appends_acknowledged()
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """The flushed end moved: it is the end that counts of a ``sync`` log."""

@@ -181,11 +181,13 @@ class Cluster:
         max_in_flight: int = _PRODUCER.max_in_flight,
         request_timeout_ms: int = _PRODUCER.request_timeout_ms,
         delivery_timeout_ms: int = _PRODUCER.delivery_timeout_ms,
+        enable_idempotence: bool | None = None,
     ) -> Producer:
         """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0: nobody says.
 
         ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
-        before the outcome counts as unknown; ``max_in_flight``: requests on their way per node.
+        before the outcome counts as unknown; ``max_in_flight``: requests on their way per node; ``enable_idempotence``: every record once
+        and in order, whatever has to be sent again (None: with acks="all" and ``max_in_flight`` up to 5, which it needs).
         """
         self._check()
         if acks not in ACKS:
@@ -196,6 +198,7 @@ class Cluster:
             max_in_flight=max_in_flight,
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            enable_idempotence=enable_idempotence,
         )
         producer: Producer
 

@@ -1,0 +1,303 @@
+"""The idempotent producer against a node that keeps a log by Kafka's rules of sequence numbers and loses whatever a test, or chance, says:
+every record is in the log once and in order, with the offset that was acknowledged."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyreplog.client import Producer, ProducerConfig
+from pyreplog.errors import ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError
+from pyreplog.log.producers import ProducerTable
+from pyreplog.ports import Received
+from pyreplog.record import Ack, RecordBatch
+from pyreplog.system import LocalNetwork
+from pyreplog.testing import SimClock
+from pyreplog.wire import (
+    ErrorCode,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    Request,
+    Response,
+    TopicProduceResponse,
+)
+
+TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
+MS = 1_000_000
+TIMEOUT_MS = 1000
+
+
+class Keeper:
+    """Node 1: a log of one partition with its producers. Requests wait in ``requests`` until a test takes them in hand."""
+
+    def __init__(self, **config: int) -> None:
+        self.clock = SimClock()
+        self.network = LocalNetwork()
+        self.node = self.network.endpoint()
+        self.node.listen("node-1")
+        self.requests: list[Request] = []
+        self.log: list[bytes | None] = []
+        self.table = ProducerTable()
+        self.ids_given = 0
+        self.ids_refused = 0
+        self.producer = Producer(
+            self.network.endpoint(),
+            self.clock,
+            Random(1),
+            ["node-1"],
+            address="producer",
+            config=ProducerConfig(request_timeout_ms=TIMEOUT_MS, delivery_timeout_ms=10 * TIMEOUT_MS, **config),
+        )
+        self.producer.want(TOPIC)
+        self.turn()
+
+    def turn(self) -> None:
+        """Let both do what there is to do now."""
+        for _ in range(30):
+            moved = self.producer.poll()
+            for event in self.node.poll(0):
+                assert isinstance(event, Received)
+                message = event.message
+                assert isinstance(message, Request)
+                moved = True
+                if isinstance(message.body, MetadataRequest):
+                    partitions = [MetadataResponsePartition(0, 1, leader_epoch=3)]
+                    topics = [MetadataResponseTopic(TOPIC, TOPIC_ID, partitions)]
+                    self.say(message, MetadataResponse([MetadataResponseBroker(1, "node-1")], topics))
+                elif isinstance(message.body, InitProducerIdRequest):
+                    if self.ids_refused:
+                        self.ids_refused -= 1
+                        self.say(message, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+                    else:
+                        self.ids_given += 1
+                        self.say(message, InitProducerIdResponse(producer_id=100 + self.ids_given))
+                else:
+                    self.requests.append(message)
+            if not moved:
+                return
+
+    def say(self, message: Request, body: MetadataResponse | InitProducerIdResponse | ProduceResponse) -> None:
+        """Answer."""
+        self.node.send("producer", Response("node-1", message.correlation_id, body))
+
+    def append(self, index: int = 0, *, limit: int = 1 << 30) -> PartitionProduceResponse:
+        """What a leader does with a kept request (which stays): append, recognise or refuse."""
+        body = self.requests[index].body
+        assert isinstance(body, ProduceRequest)
+        batch = RecordBatch(bytes(body.topic_data[0].partition_data[0].records))
+        batch.check_crc()
+        assert batch.producer_id >= 0
+        if batch.size > limit:
+            return PartitionProduceResponse(0, ErrorCode.MESSAGE_TOO_LARGE)
+        try:
+            known = self.table.check(batch)
+        except ClusterError as error:
+            return PartitionProduceResponse(0, error.code)
+        if known is not None:
+            return PartitionProduceResponse(0, 0, known.base_offset)
+        base = len(self.log)
+        self.table.note(batch, base)
+        self.log += [record.value for record in batch.records()]
+        return PartitionProduceResponse(0, 0, base)
+
+    def answer(self, result: PartitionProduceResponse | int, index: int = 0) -> None:
+        """Take a kept request out and answer it."""
+        part = PartitionProduceResponse(0, result) if isinstance(result, int) else result
+        self.say(self.requests.pop(index), ProduceResponse([TopicProduceResponse(TOPIC_ID, [part])]))
+        self.turn()
+
+    def send(self, *values: bytes) -> list[Ack]:
+        """Send each in a batch of its own."""
+        acks = []
+        for value in values:
+            acks.append(self.producer.send(TOPIC, value, partition=0))
+            self.turn()
+        return acks
+
+    def advance(self, ms: int) -> None:
+        """Time passes."""
+        self.clock.advance(ms * MS)
+        self.turn()
+
+    def serve(self) -> None:
+        """From now on all goes well, until all is settled."""
+        for _ in range(400):
+            while self.requests:
+                self.answer(self.append())
+            if self.producer.is_idle:
+                return
+            self.advance(20)
+        raise AssertionError("not settled")
+
+
+def test_what_was_appended_and_not_answered_is_recognised() -> None:
+    """The answer is lost: the same batch, with the same numbers, is sent again and acknowledged with the offset of the first time."""
+    keeper = Keeper()
+    acks = keeper.send(b"a")
+    keeper.append()
+    keeper.requests.clear()
+    keeper.advance(TIMEOUT_MS)
+    keeper.serve()
+    assert (keeper.log, acks[0].result(0).offset) == ([b"a"], 0)
+    for code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+        acks = keeper.send(b"b")
+        keeper.append()
+        keeper.answer(code)
+        keeper.serve()
+    assert keeper.log == [b"a", b"b", b"b"]
+    assert acks[0].result(0).offset == 2
+
+
+def test_order_is_kept_whatever_is_lost() -> None:
+    """Five are on their way; the first never arrives, so that the others are refused for their numbers; all come again, in order."""
+    keeper = Keeper()
+    acks = keeper.send(*(b"%d" % number for number in range(7)))
+    assert len(keeper.requests) == 5, "no more than a leader remembers"
+    lost = keeper.requests.pop(0)
+    while keeper.requests:
+        keeper.answer(keeper.append())
+    assert keeper.log == []
+    keeper.advance(TIMEOUT_MS)
+    keeper.serve()
+    assert keeper.log == [b"%d" % number for number in range(7)]
+    assert [ack.result(0).offset for ack in acks] == list(range(7))
+    keeper.requests.append(lost)
+    keeper.append()
+    assert len(keeper.log) == 7, "and when it comes at last it is known"
+    keeper.requests.clear()
+
+
+def test_a_batch_that_can_never_be_appended_makes_room_for_the_next() -> None:
+    """One is refused for good while later ones are on their way: those begin a new epoch of the producer, only once none is on its way."""
+    keeper = Keeper(batch_size_max=4000)
+    good = keeper.send(b"a")
+    keeper.answer(keeper.append())
+    (bad,) = keeper.send(b"x" * 2000)
+    later = keeper.send(b"b", b"c")
+    while keeper.requests:
+        keeper.answer(keeper.append(limit=1000))
+    keeper.serve()
+    with pytest.raises(MessageTooLargeError):
+        bad.result(0)
+    assert keeper.log == [b"a", b"b", b"c"]
+    assert [ack.result(0).offset for ack in good + later] == [0, 1, 2]
+    entry = keeper.table.get(101)
+    assert entry is not None
+    assert entry.epoch == 1
+    assert keeper.ids_given == 1
+
+
+def test_unknown_only_when_the_time_is_up() -> None:
+    """Nobody answers until the delivery timeout: the outcome is unknown; what comes next is appended whether or not that one was."""
+    for appended in (False, True):
+        keeper = Keeper()
+        (first,) = keeper.send(b"a")
+        if appended:
+            keeper.append()
+        for _ in range(11):
+            keeper.requests.clear()
+            keeper.advance(TIMEOUT_MS)
+        with pytest.raises(OutcomeUnknownError):
+            first.result(0)
+        keeper.requests.clear()
+        (second,) = keeper.send(b"b")
+        keeper.serve()
+        assert keeper.log == ([b"a", b"b"] if appended else [b"b"])
+        assert second.result(0).offset == len(keeper.log) - 1
+
+
+def test_a_leader_that_forgot_the_producer() -> None:
+    """UNKNOWN_PRODUCER_ID for what was never sent before: a new epoch; for what may have been appended: nobody knows."""
+    keeper = Keeper()
+    keeper.send(b"a")
+    keeper.serve()
+    keeper.table = ProducerTable(1)
+    (ack,) = keeper.send(b"b")
+    keeper.serve()
+    assert (keeper.log, ack.result(0).offset) == ([b"a", b"b"], 1)
+    (ack,) = keeper.send(b"c")
+    keeper.append()
+    keeper.answer(ErrorCode.REQUEST_TIMED_OUT)
+    keeper.table = ProducerTable(3)
+    keeper.advance(500)
+    keeper.serve()
+    with pytest.raises(OutcomeUnknownError):
+        ack.result(0)
+    assert keeper.log == [b"a", b"b", b"c"]
+
+
+def test_no_producer_id_no_sending() -> None:
+    """While nobody gives an id nothing is sent; then all goes out."""
+    keeper = Keeper()
+    keeper.ids_refused = 3
+    acks = keeper.send(b"a", b"b")
+    assert not keeper.requests
+    keeper.advance(20)
+    assert not keeper.requests
+    keeper.serve()
+    assert [ack.result(0).offset for ack in acks] == [0, 1]
+
+
+def test_settings() -> None:
+    """Idempotent with acks=all and few requests on their way, unless told otherwise; told so where it cannot be, it says so."""
+    assert ProducerConfig().is_idempotent
+    assert not ProducerConfig(acks=1).is_idempotent
+    assert not ProducerConfig(max_in_flight=6).is_idempotent
+    assert not ProducerConfig(enable_idempotence=False).is_idempotent
+    for bad in ({"acks": 1}, {"acks": 0}, {"max_in_flight": 6}):
+        with pytest.raises(ConfigError):
+            ProducerConfig(enable_idempotence=True, **bad)
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=150, deadline=None)
+def test_once_and_in_order_whatever_happens(chance: Random) -> None:
+    """Answers lost before or after the append, refusals of every kind: what is acknowledged is in the log at that offset; nothing is there
+    twice; the order is that of sending; nothing that was refused is there."""
+    keeper = Keeper(max_in_flight=chance.randrange(1, 6))
+    values = [b"%d" % number for number in range(chance.randrange(1, 25))]
+    acks: list[Ack] = []
+    refusals = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+    for value in values:
+        acks += keeper.send(value)
+        for _ in range(chance.randrange(4)):
+            if not keeper.requests:
+                break
+            match chance.randrange(5):
+                case 0:
+                    keeper.answer(chance.choice(refusals))
+                case 1:
+                    keeper.append()
+                    keeper.answer(chance.choice((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)))
+                case 2:
+                    if chance.random() < 0.5:
+                        keeper.append()
+                    keeper.requests.pop(0)
+                case 3:
+                    keeper.advance(chance.choice((1, 30, 300, TIMEOUT_MS, 4 * TIMEOUT_MS)))
+                case _:
+                    keeper.answer(keeper.append())
+    keeper.serve()
+    assert len(dict.fromkeys(keeper.log)) == len(keeper.log)
+    places = [values.index(value) for value in keeper.log if value is not None]
+    assert places == sorted(places)
+    for value, ack in zip(values, acks, strict=True):
+        try:
+            offset = ack.result(0).offset
+        except OutcomeUnknownError:
+            continue
+        except ClusterError:
+            assert value not in keeper.log
+            continue
+        assert keeper.log[offset] == value
