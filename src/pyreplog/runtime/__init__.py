@@ -7,6 +7,18 @@ from pyreplog.runtime.cluster import Cluster
 from pyreplog.runtime.consumer import Consumer
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.owner import apply_unowned
 from pyreplog.runtime.producer import Producer
 
-__all__ = ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "PartitionDescription", "Producer", "TopicDescription", "open_log"]
+__all__ = [
+    "Admin",
+    "Cluster",
+    "ClusterNode",
+    "Consumer",
+    "Log",
+    "PartitionDescription",
+    "Producer",
+    "TopicDescription",
+    "apply_unowned",
+    "open_log",
+]

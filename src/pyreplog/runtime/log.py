@@ -26,8 +26,10 @@ from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.opening import open_for_reading, open_for_writing
+from pyreplog.runtime.owner import SpoolOwner, WriterAppender
 from pyreplog.runtime.views import LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
+from pyreplog.spool import Spool
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import LogStats
 
@@ -65,6 +67,7 @@ def open_log(
     where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError where acknowledged records can no longer be read.
     """
     folder = _folder(path)
+    takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
     disk = SystemDisk() if disk is None else disk
     clock = SystemClock() if clock is None else clock
     if mode == "r":
@@ -74,7 +77,8 @@ def open_log(
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     writer = open_for_writing(disk, clock, folder, topic, partition, durability, config, buffer_memory, max_block_ms)
-    return Log(folder, WriterView(writer), writer)
+    owner = SpoolOwner(Spool(disk, folder), lambda: WriterAppender(writer), clock) if takes_spool else None
+    return Log(folder, WriterView(writer), writer, owner)
 
 
 def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
@@ -100,7 +104,7 @@ class Log:
     Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop began.
     """
 
-    def __init__(self, path: str, view: LogView, writer: LogWriter | None) -> None:
+    def __init__(self, path: str, view: LogView, writer: LogWriter | None, owner: SpoolOwner | None = None) -> None:
         """Made by :func:`open_log`."""
         self._path = path
         self._view = view
@@ -111,6 +115,9 @@ class Log:
         if writer is not None:
             self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
             remember(writer)
+        self._owner = owner
+        if owner is not None:
+            owner.start()
 
     # ------------------------------------------------------------------------------------------------------------------ appending
 
@@ -430,6 +437,8 @@ class Log:
         if self._closed:
             return
         self._closed = True
+        if self._owner is not None:
+            self._owner.stop()
         try:
             self._view.close()
         finally:

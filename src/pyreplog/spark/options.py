@@ -19,7 +19,7 @@ from pyreplog.errors import ConfigError, excerpt
 from pyreplog.spark.offsets import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, Bound, parse_offsets, parse_timestamp, parse_timestamps
 from pyreplog.values import TopicPartition
 
-__all__ = ["READ_OPTIONS", "ReadOptions", "parse_read_options"]
+__all__ = ["READ_OPTIONS", "ReadOptions", "folder_of", "milliseconds_of", "parse_read_options", "size_of"]
 
 READ_OPTIONS: Final = (
     "path",
@@ -127,7 +127,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
     if least is not None and most is not None and least > most:
         raise ConfigError(f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}")
     return ReadOptions(
-        path=_path(given.get("path")),
+        path=folder_of(given.get("path")),
         **_topics(given),  # type: ignore[arg-type]
         partitions=_partitions(given),
         starting=_starting(given, streaming is not False, LATEST if streaming else EARLIEST),
@@ -136,13 +136,13 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         min_partitions=_positive(given, "minPartitions"),
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
-        max_bytes_per_partition=_size(given, "maxBytesPerPartition", BYTES_PER_PARTITION),
+        max_bytes_per_partition=size_of(given, "maxBytesPerPartition", BYTES_PER_PARTITION),
         include_headers=_flag(given, "includeHeaders", False),
         pushdown=_pushdown(given, streaming is True),
         max_offsets_per_trigger=most,
-        max_bytes_per_trigger=_size(given, "maxBytesPerTrigger", 0) or None,
+        max_bytes_per_trigger=size_of(given, "maxBytesPerTrigger", 0) or None,
         min_offsets_per_trigger=least,
-        max_trigger_delay_ms=_milliseconds(given, "maxTriggerDelay", TRIGGER_DELAY_MS),
+        max_trigger_delay_ms=milliseconds_of(given, "maxTriggerDelay", TRIGGER_DELAY_MS),
     )
 
 
@@ -159,7 +159,8 @@ def _unknown(key: str) -> str:
     return f"unknown option {excerpt(key)}{near if 'did you mean' in near else '; known are ' + ', '.join(READ_OPTIONS)}"
 
 
-def _path(value: str | None) -> str:
+def folder_of(value: str | None) -> str:
+    """The option ``path`` as an absolute folder of this machine; :class:`ConfigError` where it is none."""
     if not value:
         raise ConfigError(
             "option 'path' is missing: name the log's folder by .option(\"path\", ...) or .load(...) "
@@ -299,7 +300,8 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     return int(stripped)
 
 
-def _size(given: Mapping[str, str], name: str, default: int) -> int:
+def size_of(given: Mapping[str, str], name: str, default: int) -> int:
+    """The option ``name`` in bytes."""
     text = given.get(name)
     if text is None:
         return default
@@ -309,7 +311,8 @@ def _size(given: Mapping[str, str], name: str, default: int) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
+def milliseconds_of(given: Mapping[str, str], name: str, default: int) -> int:
+    """The option ``name`` in ms; a bare number is ms."""
     text = given.get(name)
     if text is None:
         return default

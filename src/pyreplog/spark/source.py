@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+import pyspark
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from pyreplog.errors import ConfigError
 from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
+from pyreplog.spark.pushdown import check_safe
 from pyreplog.spark.schema import Field, default_ddl, project
+from pyreplog.spark.sink import ReplogStreamWriter, ReplogWriter
+from pyreplog.spark.sink_options import parse_write_options
 from pyreplog.spark.stream import ReplogStreamReader
 
 __all__ = ["ReplogDataSource"]
@@ -29,19 +34,38 @@ class ReplogDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns that ``schema`` names."""
-        return ReplogReader(parse_read_options(self._given()), _fields(schema))
+        options = parse_read_options(self._given())
+        check_safe(options.pushdown, pyspark.__version__)
+        return ReplogReader(options, _fields(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """As :meth:`reader`, of a stream."""
         return ReplogStreamReader(parse_read_options(self._given(), streaming=True), _fields(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of the columns of ``schema``: see ``sink``."""
+        if overwrite:
+            raise ConfigError("mode overwrite would delete a log; write with .mode('append')")
+        return ReplogWriter(parse_write_options(self._given()), _plain_fields(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """As :meth:`writer`, of a stream."""
+        if overwrite:
+            raise ConfigError("output mode complete would write everything anew with each batch; use append or update")
+        writer: DataSourceStreamWriter = ReplogStreamWriter(parse_write_options(self._given()), _plain_fields(schema))
+        return writer
 
     def _given(self) -> Mapping[str, str]:
         given: Mapping[str, str] = self.options
         return given
 
 
+def _plain_fields(schema: StructType) -> list[Field]:
+    return [Field(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+
+
 def _fields(schema: StructType) -> list[Field]:
     """What ``schema`` says, checked."""
-    fields = [Field(field.name, field.dataType.simpleString(), field.nullable) for field in schema.fields]
+    fields = _plain_fields(schema)
     project(fields)
     return fields

@@ -120,6 +120,16 @@ class Spool:
         """Remove staged files that no manifest names."""
         self._remove([file.name for file in files])
 
+    def abandon(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool) -> None:
+        """A write failed: remove its staged files, unless they were published. ``once``: also those that nobody told of, as no other
+        attempt will."""
+        if self._stands(batch_id) or self.applied(batch_id.query) >= batch_id.batch:
+            return
+        doomed = {file.name for file in files}
+        if once:
+            doomed |= {name for name in self._listed() if (found := parse_name(name)) and found.query == batch_id.query}
+        self._remove(sorted(doomed))
+
     def forget(self, query: str) -> None:
         """Remove what is kept of a query whose batches are applied and which nobody runs again."""
         self._remove([query_name(query, APPLIED), query_name(query, LOCK)])

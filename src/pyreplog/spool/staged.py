@@ -5,10 +5,11 @@ Written by any process, without a lock; it counts only once a manifest names it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log import check_topic, format_state, join, parse_state
 from pyreplog.ports import Disk, File
 from pyreplog.record import RecordBatch, crc32c
@@ -80,7 +81,12 @@ class StagedWriter:
 def read_staged(disk: Disk, folder: str, staged: StagedFile) -> Generator[StagedBatch]:
     """The batches of a staged file in order, each verified. :class:`CorruptError` where it is not what the manifest names. Close it."""
     path = join(folder, staged.name)
-    file = disk.open(path)
+    try:
+        file = disk.open(path)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        raise CorruptError("a staged file is gone", file=path) from None
     try:
         if file.size() != staged.size:
             raise CorruptError(f"{file.size()} bytes where the manifest says {staged.size}", file=path)

@@ -1,0 +1,237 @@
+"""The sink: what Spark calls, in its own processes, to write a batch or a stream.
+
+Tasks encode rows into record batches and stage them in files; the driver publishes them as one batch, and the owner of the log appends
+it once (:mod:`pyreplog.spool`). What travels between Spark's processes is plain data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from pyreplog.errors import ConfigError, InvalidRequestError
+from pyreplog.record import RowEncoder
+from pyreplog.spark.schema import Field
+from pyreplog.spark.sink_commit import commit_batch, withdraw_batch
+from pyreplog.spark.sink_options import WriteOptions, check_columns
+from pyreplog.spark.sink_target import Target, find_target
+from pyreplog.spool import BatchId, Spool, StagedFile, StagedWriter
+from pyreplog.system import SystemDisk
+from pyreplog.values import TopicPartition
+
+__all__ = ["ReplogStreamWriter", "ReplogWriter", "Staged"]
+
+GATHERED_SIZE_MAX: Final = 64 << 20
+"""With more than this in batches that are not full, a task writes them as they are."""
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+_LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+_DURATION: Final = pa.timestamp("us", tz="UTC")
+
+# Spark 4.0 has no such class; its streams are refused by streamWriter().
+_StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceArrowWriter)
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What one task staged: its number, and the file, if it had any rows."""
+
+    query: str
+    batch: int
+    task: int
+    file: tuple[str, int, int, int, int] | None
+
+
+class _Stage:
+    """Stages the rows of one task. Belongs to one thread."""
+
+    def __init__(self, options: WriteOptions, columns: Sequence[str], batch_id: BatchId, task: int) -> None:
+        self._options = options
+        self._columns = [name for name in columns if name != "topic"]
+        self._by_column = "topic" in columns
+        disk = SystemDisk()
+        self._target: Target = find_target(disk, options.path, options.topic, by_column=self._by_column)
+        self._writer: StagedWriter | None = None
+        self._spool = Spool(disk, options.path)
+        self._batch_id = batch_id
+        self._task = task
+        self._turn = task
+        self._encoders: dict[str, RowEncoder] = {}
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> StagedFile | None:
+        """Everything there is; None where that is nothing."""
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._take(batch)
+            for topic, encoder in self._encoders.items():
+                self._put(topic, encoder.drain())
+            return None if self._writer is None else self._writer.finish()
+        except BaseException:
+            if self._writer is not None:
+                self._writer.discard()
+            raise
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        if not self._by_column:
+            assert self._target.topic is not None, "no column, so the folder or the option says"
+            self._encode(self._target.topic, batch, now_ms)
+        else:
+            topics = batch.column("topic")
+            if topics.null_count:
+                raise InvalidRequestError("a row has a null in column 'topic', and option 'topic' is not set")
+            for topic in pc.unique(topics).to_pylist():
+                self._encode(topic, batch.filter(pc.equal(topics, topic)), now_ms)
+        self._turn += 1
+        if sum(encoder.size for encoder in self._encoders.values()) > GATHERED_SIZE_MAX:
+            for topic, encoder in self._encoders.items():
+                self._put(topic, encoder.drain())
+
+    def _encode(self, topic: str, batch: pa.RecordBatch, now_ms: int) -> None:
+        encoder = self._encoders.get(topic)
+        if encoder is None:
+            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), self._options.batch_bytes)
+        columns = [_plain(batch.column(name)) for name in self._columns]
+        rows = pa.RecordBatch.from_arrays(columns, names=self._columns)
+        self._put(topic, encoder.add(rows, now_ms, self._turn % encoder.partition_count))
+
+    def _put(self, topic: str, batches: Sequence[tuple[int, bytes]]) -> None:
+        if not batches:
+            return
+        if self._writer is None:
+            # No two attempts ever have one name: an attempt that lost may still be writing.
+            self._writer = self._spool.stage(self._batch_id, f"{self._task}-{token_hex(8)}")
+        self._writer.add([(TopicPartition(topic, partition), data) for partition, data in batches])
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """With 32-bit offsets, as the encoder takes it."""
+    plain = _LARGE.get(column.type)
+    if plain is not None:
+        return column.cast(plain)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        return column if not _has_large(column.type) else column.cast(_HEADERS)
+    return column
+
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def _has_large(kind: pa.DataType) -> bool:
+    return pa.types.is_large_list(kind) or any(field.type in _LARGE for field in kind.value_type)
+
+
+class ReplogWriter(DataSourceArrowWriter):
+    """One batch write. Plain data: made in the driver, copied to the tasks."""
+
+    def __init__(self, options: WriteOptions, fields: Sequence[Field]) -> None:
+        """Look at the path, and name the write."""
+        self._options = options
+        self._columns = check_columns(fields, options.topic)
+        self._batch_id = options.batch_id or BatchId(f"once-{token_hex(16)}", 0)
+        prepare(options, self._columns)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task: stage its rows."""
+        context = TaskContext.get()
+        task = 0 if context is None else context.partitionId()
+        file = _Stage(self._options, self._columns, self._batch_id, task).run(iterator)
+        return Staged(*self._batch_id, task, file)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All tasks are done: make their rows one batch, and wait until it is in the log."""
+        commit(self._options, self._columns, self._batch_id, messages, once=self._options.batch_id is None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Some task, or the commit, failed: leave nothing behind."""
+        withdraw_batch(SystemDisk(), self._options.path, self._batch_id, files_of(messages), once=self._options.batch_id is None)
+
+
+class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
+    """A stream's writes, batch by batch. The query's id and the batch's number are Spark's, the same whenever it is run again."""
+
+    def __init__(self, options: WriteOptions, fields: Sequence[Field]) -> None:
+        """Look at the path."""
+        self._options = options
+        self._columns = check_columns(fields, options.topic)
+        if options.batch_id is not None:
+            raise ConfigError("txnAppId and txnVersion are for batch writes; a stream has a name and numbers of its own")
+        prepare(options, self._columns)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """One task of one batch: stage its rows."""
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        batch = context.getLocalProperty(_BATCH_ID) if context is not None else None
+        if context is None or query is None or batch is None:
+            raise InvalidRequestError("this task does not know which batch of which query it belongs to")
+        task = context.partitionId()
+        file = _Stage(self._options, self._columns, BatchId(query, int(batch)), task).run(iterator)
+        return Staged(query, int(batch), task, file)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All tasks of a batch are done."""
+        batch_id = _id_of(messages, batchId)
+        if batch_id is not None:
+            commit(self._options, self._columns, batch_id, messages, once=False)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Some task of a batch, or its commit, failed."""
+        batch_id = _id_of(messages, batchId)
+        if batch_id is not None:
+            withdraw_batch(SystemDisk(), self._options.path, batch_id, files_of(messages), once=False)
+
+
+def prepare(options: WriteOptions, columns: Sequence[str]) -> None:
+    """Look at the path and make the folder where there is none: tasks stage there."""
+    disk = SystemDisk()
+    find_target(disk, options.path, options.topic, by_column="topic" in columns)
+    if disk.stat(options.path) is None:
+        disk.make_directory(options.path)
+
+
+def commit(
+    options: WriteOptions, columns: Sequence[str], batch_id: BatchId, messages: Sequence[WriterCommitMessage | None], *, once: bool
+) -> None:
+    """Publish the tasks' files, in the order of the tasks, and wait for the log to have them."""
+    files = files_of(messages)
+    if not files:
+        return
+    disk = SystemDisk()
+    target = find_target(disk, options.path, options.topic, by_column="topic" in columns)
+    make = None
+    if target.topic is not None and target.topic not in target.counts:
+        make = TopicPartition(target.topic, 0)
+    commit_batch(
+        disk,
+        options.path,
+        batch_id,
+        files,
+        once=once,
+        timeout_s=options.commit_timeout_ms / 1000,
+        own=options.owner == "any" and not target.is_cluster,
+        make=make,
+    )
+
+
+def files_of(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
+    """What the tasks staged, in the order of the tasks."""
+    staged = [message for message in messages if isinstance(message, Staged)]
+    return [StagedFile(*message.file) for message in sorted(staged, key=lambda message: message.task) if message.file is not None]
+
+
+def _id_of(messages: Sequence[WriterCommitMessage | None], batch: int) -> BatchId | None:
+    for message in messages:
+        if isinstance(message, Staged):
+            return BatchId(message.query, batch)
+    return None

@@ -1,0 +1,106 @@
+"""The driver's part of a write: publish what the tasks staged, and see to it that it is in the log. No Spark in here.
+
+Whoever has the log open appends it; where nobody has, and the write allows it, this process opens it for the moment. A commit that
+finds no taker in time takes its batch back, so that a failed write is one that wrote nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from pyreplog.errors import LockedError, OutcomeUnknownError, SpoolRefusedError, StorageError
+from pyreplog.ports import Disk
+from pyreplog.runtime import apply_unowned
+from pyreplog.spool import BatchId, Spool, StagedFile
+from pyreplog.system import SystemClock
+from pyreplog.values import TopicPartition
+
+__all__ = ["commit_batch", "withdraw_batch"]
+
+PAUSE_MIN_S: Final = 0.001
+PAUSE_MAX_S: Final = 0.05
+OWN_PAUSE_S: Final = 0.5
+"""How often a folder that somebody has open is tried again."""
+
+_log = logging.getLogger("pyreplog")
+
+
+def commit_batch(
+    disk: Disk,
+    path: str,
+    batch_id: BatchId,
+    files: Sequence[StagedFile],
+    *,
+    once: bool,
+    timeout_s: float,
+    own: bool,
+    make: TopicPartition | None,
+) -> None:
+    """Return when the batch is in the log, as durable as that promises.
+
+    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``make``: a partition to be made then.
+    Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
+    in ``timeout_s`` seconds, and what opening the folder says.
+    """
+    spool = Spool(disk, path)
+    deadline = time.monotonic() + timeout_s
+    _publish(spool, batch_id, files, once, deadline)
+    holder = ""
+    pause, own_at = PAUSE_MIN_S, 0.0
+    while not spool.answered(batch_id):
+        now = time.monotonic()
+        if now >= deadline:
+            _give_up(spool, batch_id, timeout_s, holder, own)
+            return
+        if own and now >= own_at:
+            own_at = now + OWN_PAUSE_S
+            try:
+                apply_unowned(disk, path, SystemClock(), make)
+                continue
+            except LockedError as error:
+                holder = error.holder
+        time.sleep(min(pause, deadline - now))
+        pause = min(pause * 2, PAUSE_MAX_S)
+    if once:
+        spool.forget(batch_id.query)
+
+
+def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, deadline: float) -> None:
+    while True:
+        try:
+            if not spool.publish(batch_id, files, once=once):
+                _log.info("%s was published before: that one counts", batch_id)
+            return
+        except LockedError as error:
+            if time.monotonic() >= deadline:
+                raise SpoolRefusedError(f"another driver is publishing {batch_id}: {error.holder}") from None
+        time.sleep(PAUSE_MAX_S)
+
+
+def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own: bool) -> None:
+    """Nobody answered in time."""
+    if spool.withdraw(batch_id):
+        if holder:
+            who = f"{holder} has {spool.folder} open, and did not take it: it must be a process that writes by pyreplog"
+        elif own:
+            who = f"{spool.folder} could not be opened"
+        else:
+            who = f"start the process that has {spool.folder} open as Cluster or by open_log"
+        raise SpoolRefusedError(f"nobody took {batch_id} within {timeout_s:g} s (option commitTimeout): {who}")
+    if spool.answered(batch_id):
+        return
+    raise OutcomeUnknownError(
+        f"{batch_id}", f"the owner of {spool.folder} began to append it, and was not done after {timeout_s:g} s; it or the next one goes on"
+    )
+
+
+def withdraw_batch(disk: Disk, path: str, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool) -> None:
+    """A write failed: remove what was staged for it, unless it was published and an owner took it."""
+    spool = Spool(disk, path)
+    try:
+        spool.abandon(batch_id, files, once=once)
+    except StorageError as error:
+        _log.warning("what was staged for %s stays in %s for now: %s", batch_id, path, error)

@@ -1,0 +1,153 @@
+"""What ``.option(...)`` may say of a write, and which columns may be written. Pure: no Spark, no files.
+
+The columns are those of Spark's Kafka sink, and a timestamp; what that ignores in silence is an error here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
+from pyreplog.log import check_topic
+from pyreplog.spark.options import folder_of, milliseconds_of, size_of
+from pyreplog.spark.schema import COLUMNS, Field
+from pyreplog.spool import BatchId, check_id
+
+__all__ = ["WRITE_OPTIONS", "WriteOptions", "check_columns", "parse_write_options"]
+
+WRITE_OPTIONS: Final = ("path", "topic", "owner", "commitTimeout", "batchBytes", "txnAppId", "txnVersion")
+"""Every option of a write that means something."""
+
+_PASSED_ON: Final = ("checkpointLocation", "queryName", "includeHeaders")
+"""What Spark hands on of its own, and what of Kafka's sink has nothing to say: headers are written where their column is there."""
+
+COMMIT_TIMEOUT_MS: Final = 60_000
+BATCH_BYTES: Final = 256 << 10
+BATCH_BYTES_MIN: Final = 1 << 10
+BATCH_BYTES_MAX: Final = 1_048_588
+"""The largest batch that a topic takes unless its ``max.message.bytes`` says otherwise."""
+_CANONICAL: Final = {name.lower(): name for name in (*WRITE_OPTIONS, *_PASSED_ON)}
+_INSTEAD: Final = {
+    "servers": "name the folder by 'path'; a running Cluster or log takes the rows from there",
+    "kafka.bootstrap.servers": "name the folder by 'path'; a running Cluster or log takes the rows from there",
+    "kafka.acks": "rows are as durable as the topic's own setting says",
+    "kafka.enable.idempotence": "it always is",
+    "kafka.transactional.id": "every row is written exactly once without one; see txnAppId for foreachBatch",
+    "kafka.compression.type": "set compression.type of the topic",
+    "partitioner": "keys are placed by Kafka's murmur2; a column 'partition' places a row otherwise",
+}
+
+_TEXT_OR_BYTES: Final = ("string", "binary")
+_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "key": _TEXT_OR_BYTES,
+    "value": _TEXT_OR_BYTES,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+_IGNORED: Final = tuple(column.name for column in COLUMNS if column.name not in _TYPES)
+"""What a frame read from a log has besides: the log gives its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """One write, as asked."""
+
+    path: str
+    """Absolute: a log's folder, or a cluster's."""
+    topic: str | None = None
+    """Where all rows go; None: the column says, or the folder has one."""
+    owner: Literal["any", "running"] = "any"
+    """Whether a folder that nobody has open is written by the driver, or is waited for."""
+    commit_timeout_ms: int = COMMIT_TIMEOUT_MS
+    batch_bytes: int = BATCH_BYTES
+    batch_id: BatchId | None = None
+    """From ``txnAppId`` and ``txnVersion``: what makes a batch write known when it is run again."""
+
+
+def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of ``df.write.format("replog")`` or ``writeStream``, whose names come in any case. :class:`ConfigError` names the option
+    and what it may be."""
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        name = _CANONICAL.get(key.lower())
+        if name is None:
+            raise ConfigError(_unknown(key))
+        given[name] = value
+    return WriteOptions(
+        path=folder_of(given.get("path")),
+        topic=_topic(given.get("topic")),
+        owner=_owner(given.get("owner", "any")),
+        commit_timeout_ms=milliseconds_of(given, "commitTimeout", COMMIT_TIMEOUT_MS),
+        batch_bytes=_batch_bytes(given),
+        batch_id=_batch_id(given),
+    )
+
+
+def _unknown(key: str) -> str:
+    lower = key.lower()
+    if lower == "paths":
+        return "several paths were given; replog writes one folder at a time"
+    if lower in _INSTEAD:
+        return f"option {excerpt(key)} means nothing here: {_INSTEAD[lower]}"
+    if lower.startswith("kafka."):
+        return f"option {excerpt(key)} is for a Kafka client; replog writes the files in 'path' itself: leave it out"
+    near = suggestion(lower, tuple(_CANONICAL))
+    for name, canonical in _CANONICAL.items():
+        near = near.replace(repr(name), repr(canonical))
+    return f"unknown option {excerpt(key)}{near if 'did you mean' in near else '; known are ' + ', '.join(WRITE_OPTIONS)}"
+
+
+def _topic(text: str | None) -> str | None:
+    try:
+        return None if text is None else check_topic(text)
+    except InvalidTopicError as error:
+        raise ConfigError(f"option topic: {error}") from None
+
+
+def _owner(text: str) -> Literal["any", "running"]:
+    lower = text.strip().lower()
+    if lower == "any":
+        return "any"
+    if lower == "running":
+        return "running"
+    raise ConfigError(f"owner is {excerpt(text)}; it must be any or running")
+
+
+def _batch_bytes(given: Mapping[str, str]) -> int:
+    size = size_of(given, "batchBytes", BATCH_BYTES)
+    if not BATCH_BYTES_MIN <= size <= BATCH_BYTES_MAX:
+        raise ConfigError(f"batchBytes is {size}; it must be from {BATCH_BYTES_MIN} to {BATCH_BYTES_MAX}")
+    return size
+
+
+def _batch_id(given: Mapping[str, str]) -> BatchId | None:
+    query, text = given.get("txnAppId"), given.get("txnVersion")
+    if query is None and text is None:
+        return None
+    if query is None or text is None:
+        raise ConfigError("txnAppId and txnVersion come together: the name of the writing job, and a number that rises with each write")
+    if not (text.isascii() and text.isdigit()):
+        raise ConfigError(f"txnVersion is {excerpt(text)}; it must be a whole number from 0")
+    return check_id(BatchId(query, int(text)))
+
+
+def check_columns(fields: Sequence[Field], topic: str | None) -> tuple[str, ...]:
+    """The columns of ``fields`` that are written. ``topic``: of the option. :class:`ConfigError` by the rules of Spark's Kafka sink."""
+    names = [field.name for field in fields]
+    for field in fields:
+        allowed = _TYPES.get(field.name)
+        if allowed is None:
+            if field.name in _IGNORED:
+                continue
+            near = suggestion(field.name, tuple(_TYPES))
+            raise ConfigError(f"column {field.name!r} is none that a log has{near}; select the others before writing")
+        if field.type not in allowed:
+            raise ConfigError(f"column {field.name} is {field.type}; it must be {' or '.join(allowed)}: cast it in the query")
+    if "value" not in names:
+        raise ConfigError(f"a column 'value' is needed, and there is none among {', '.join(map(repr, names)) or 'no columns at all'}")
+    return tuple(name for name in names if name in _TYPES and (name != "topic" or topic is None))

@@ -1,0 +1,82 @@
+"""What a write finds at its path: a cluster's folder or a log's, and how many partitions its topics have. No Spark in here."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import NamedTuple
+
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
+from pyreplog.log import check_topic, list_topics
+from pyreplog.ports import Disk
+from pyreplog.quorum import STATE_FILE
+
+__all__ = ["Target", "find_target"]
+
+
+class Target(NamedTuple):
+    """Where rows go. ``counts``: partitions by topic. ``topic``: where those go that name none; None: each has to."""
+
+    path: str
+    is_cluster: bool
+    counts: dict[str, int]
+    topic: str | None
+
+    def count(self, topic: str) -> int:
+        """The partitions of ``topic``. Raises :class:`UnknownTopicError`, except for the one that a new log gets."""
+        count = self.counts.get(topic)
+        if count is not None:
+            return count
+        if topic == self.topic and not self.is_cluster:
+            return 1
+        others = tuple(sorted(self.counts))
+        known = suggestion(topic, others) if others else ": it holds none"
+        how = "; make it by cluster.admin.create_topic" if self.is_cluster else ""
+        raise UnknownTopicError(f"{self.path} has no topic {topic!r}{known}{how}")
+
+
+def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = False) -> Target:
+    """Look at ``path``, which may not be there yet. ``topic``: of the option; ``by_column``: rows name theirs.
+
+    Raises :class:`ConfigError` where the path is nothing that can be written to.
+    """
+    stat = disk.stat(path)
+    if stat is None:
+        return Target(path, False, {}, None if by_column else topic or _folder_topic(path))
+    if not stat.is_directory:
+        raise ConfigError(f"path {path} is a file; it must be the folder of a log or of a cluster")
+    is_cluster = disk.stat(f"{path}/{STATE_FILE}") is not None
+    parent = os.path.dirname(path)
+    if not is_cluster and disk.stat(f"{parent}/{STATE_FILE}") is not None:
+        raise ConfigError(f"path {path} is one node of a cluster: write to the cluster, {parent}")
+    try:
+        found = list_topics(disk, path)
+    except StorageError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        found = {}
+    if any(name.endswith(".log") for name in disk.list(path)):
+        raise ConfigError(f"path {path} is the folder of one partition: write to the log's folder, {parent}")
+    counts = {name: max(partitions) + 1 for name, partitions in found.items() if partitions}
+    if topic is None and not by_column:
+        topic = _only(path, counts, is_cluster)
+    target = Target(path, is_cluster, counts, topic)
+    if topic is not None:
+        target.count(topic)
+    return target
+
+
+def _only(path: str, counts: dict[str, int], is_cluster: bool) -> str:
+    if len(counts) == 1:
+        return next(iter(counts))
+    if not counts and not is_cluster:
+        return _folder_topic(path)
+    if os.path.basename(path) in counts:
+        return os.path.basename(path)
+    held = f"several topics ({', '.join(sorted(counts))})" if counts else "no topic"
+    raise ConfigError(f"{path} holds {held}: name one by option 'topic', or have a column 'topic'")
+
+
+def _folder_topic(path: str) -> str:
+    return check_topic(os.path.basename(path))
