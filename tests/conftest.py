@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -27,3 +28,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         soaks = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=soaks)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What the simulations amounted to: tests say it with ``record_property("simulation", text)``."""
+    lines = [
+        f"{report.nodeid.rpartition('::')[2]}: {text}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, text in report.user_properties
+        if name == "simulation"
+    ]
+    if lines:
+        terminalreporter.section("simulation")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

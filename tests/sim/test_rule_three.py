@@ -145,6 +145,8 @@ def one_bit(seed: int) -> tuple[World, int]:
         pytest.fail("the mark was never old")
     segment = [name for name in disk.list(folder) if name.endswith(".log")][-1]
     flip_in_a_batch(disk, f"{folder}/{segment}", stale)
+    world.machines[victim].rotten = True
+    world.lose_copy(NAME, victim, rotten=True)
     for node_id in world.machines:
         world.start(node_id)
     root = world.machines[victim].root
@@ -257,7 +259,7 @@ def test_os_after_power_loss_of_all_waits_for_a_person() -> None:
     assert (partition(world).leader, partition(world).isr, partition(world).elr) == (NO_LEADER, (), ())
     assert world.endpoint is not None
     best = max(log_of_root(world, node_id) for node_id in world.machines)
-    world.checkers.clear()
+    world.watch_with([])
     assert world.endpoint.elect_uncleanly("t", 0)
     until(world, in_sync(world, 1, 2, 3), "everybody follows")
     assert not partition(world).recovering

@@ -150,7 +150,8 @@ def rot_on_the_leader(log_class: type[Log]) -> tuple[World, int]:
     file = disk.open(path)
     size = int.from_bytes(bytes(file.read_at(8, 4)), "big") + 12
     disk.flip(path, size - 2)
-    world.machines[empty].disk = world.new_disk()
+    world.machines[leader].rotten = True
+    world.wipe(empty, tell=False)
     world.start_controller()
     world.start(leader)
     until(world, lambda: partition(world).leader == leader, "it leads")

@@ -6,17 +6,21 @@ threads, and no chance but that of the seed or of the ``random.Random`` given.
 
 from __future__ import annotations
 
-from pyreplog.testing.checkers import Checker, InvariantBroken, standard_checkers
-from pyreplog.testing.clock import SimClock
+from pyreplog.testing.checkers import INVARIANTS, Anomaly, Checker, History, InvariantBroken, standard_checkers
+from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.network import Link, NetworkOptions, SimNetwork, SimTransport
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
+from pyreplog.testing.shrink import shrink
+from pyreplog.testing.totals import Totals
 from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
 from pyreplog.testing.world import Machine, World
 
 __all__ = [
+    "INVARIANTS",
+    "Anomaly",
     "Attempt",
     "Call",
     "Checker",
@@ -24,9 +28,11 @@ __all__ = [
     "CrashReport",
     "Fault",
     "FaultRates",
+    "History",
     "InvariantBroken",
     "Link",
     "Machine",
+    "MachineClock",
     "NetworkOptions",
     "SimClock",
     "SimConsumer",
@@ -36,9 +42,11 @@ __all__ = [
     "SimProducer",
     "SimTransport",
     "TopicOptions",
+    "Totals",
     "World",
     "WorldOptions",
     "crash_points",
     "error_points",
+    "shrink",
     "standard_checkers",
 ]

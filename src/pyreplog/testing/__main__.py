@@ -1,15 +1,20 @@
-"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and say what happened. Exit code 1: an invariant broke."""
+"""``python -m pyreplog.testing --seed N``: run the simulated cluster of a seed, and say what happened. Exit code 1: an invariant broke.
+
+A failing seed is shrunk: the options that it does not need to fail are left out, and the smaller world is printed too.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 from functools import partial
 from random import Random
 
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.options import WorldOptions
 from pyreplog.testing.shrink import shrink
+from pyreplog.testing.totals import Totals
 from pyreplog.testing.world import World
 
 
@@ -23,7 +28,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
     parser.add_argument("--trace", action="store_true", help="print what was done to the cluster, and when")
+    parser.add_argument("--no-shrink", action="store_true", help="stop at the failure itself")
     options = parser.parse_args()
+    totals = Totals()
+    begun = time.process_time()
     for seed in range(options.seed, options.seed + options.count):
         try:
             world = World(seed)
@@ -31,19 +39,23 @@ def main() -> int:
             world.run()
         except InvariantBroken as broken:
             print(broken)
-            print("shrinking ...", flush=True)
-            smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed), broken.rule)
-            if last is not None:
-                print(f"it also fails as World({seed}, {smaller!r}).run():\n{last}")
+            if not options.no_shrink:
+                print("shrinking ...", flush=True)
+                smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed), broken.rule)
+                if last is not None:
+                    print(f"it also fails as World({seed}, {smaller!r}).run():\n{last}")
             return 1
         if options.trace:
             print("\n".join(world.events))
+        totals.add(world)
         attempts = [attempt for producer in world.producers for attempt in producer.attempts]
         outcomes = {what: sum(attempt.outcome == what for attempt in attempts) for what in ("ok", "refused", "unknown")}
         print(f"  faults: {world.faults}")
         print(f"  seen: {world.seen}")
-        print(f"  appends: {outcomes}; {world.steps} steps, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time")
+        print(f"  appends: {outcomes}; {world.turns} events, {world.clock.monotonic_ns() / 1e9:.1f} s of simulated time")
         print(f"  every invariant held; digest {world.digest:08x}")
+    if options.count > 1:
+        print(totals.text(time.process_time() - begun))
     return 0
 
 

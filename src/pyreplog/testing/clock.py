@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["SimClock"]
+__all__ = ["MachineClock", "SimClock"]
 
 EPOCH_MS: Final = 1_700_000_000_000
 
@@ -43,3 +43,25 @@ class SimClock:
     def skew_wall(self, delta_ms: int) -> None:
         """Let the wall clock jump by ``delta_ms``, either way."""
         self._wall_offset_ms += delta_ms
+
+
+class MachineClock:
+    """One machine's :class:`~pyreplog.ports.Clock`: the world's time, and a wall clock of its own that may jump."""
+
+    __slots__ = ("_skew_ms", "_time")
+
+    def __init__(self, time: SimClock) -> None:
+        self._time = time
+        self._skew_ms = 0
+
+    def monotonic_ns(self) -> int:
+        """As the world has it."""
+        return self._time.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        """As the world has it, plus what :meth:`skew_wall` added here."""
+        return self._time.wall_ms() + self._skew_ms
+
+    def skew_wall(self, delta_ms: int) -> None:
+        """Let this machine's wall clock jump by ``delta_ms``, either way."""
+        self._skew_ms += delta_ms

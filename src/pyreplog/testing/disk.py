@@ -284,6 +284,11 @@ class SimDisk:
             inode.change(Piece(disk._next(), call.position, call.data[:written]))
         return disk
 
+    @property
+    def used(self) -> int:
+        """Bytes in all files and reservations: what :attr:`capacity` limits."""
+        return sum(max(len(inode.data), inode.reserved) for inode in self._inodes())
+
     def write_back(self) -> None:
         """Make everything shown stable, as the kernel does in the background sooner or later."""
 
@@ -618,7 +623,7 @@ class SimDisk:
 
     def _free(self) -> int:
         assert self.capacity is not None
-        return self.capacity - sum(max(len(inode.data), inode.reserved) for inode in self._inodes())
+        return self.capacity - self.used
 
     def _oldest_piece(self) -> int:
         oldest = self._sequence

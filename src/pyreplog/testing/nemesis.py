@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyreplog.quorum import CONTROLLER_ADDRESS
 
 if TYPE_CHECKING:
-    from pyreplog.testing.world import World
+    from pyreplog.testing.world import Machine, World
 
 __all__ = ["Nemesis"]
 
@@ -34,6 +35,11 @@ class Nemesis:
             "slow_link": self._slow_link,
             "slow_disk": self._slow_disk,
             "controller_restart": self._controller_restart,
+            "pause": self._pause,
+            "clock_jump": self._clock_jump,
+            "rot": self._rot,
+            "io_error": self._io_error,
+            "disk_full": self._disk_full,
         }
 
     def start(self) -> None:
@@ -52,6 +58,11 @@ class Nemesis:
         )
         for machine in world.machines.values():
             machine.slow_disk = False
+            self._resume(machine)
+            machine.disk.clear_faults()
+            machine.disk.capacity = None
+            if machine.node is not None and machine.disk_failed:
+                world.kill(machine.node_id)  # whoever left because of its disk comes back with a new one, or the same
         if world.endpoint is None:
             world.start_controller()
         for node_id in world.machines:
@@ -218,3 +229,103 @@ class Nemesis:
     def _controller_back(self) -> None:
         if self._world.endpoint is None:
             self._world.start_controller()
+
+    def _pause(self) -> bool:
+        """A process gets no turn for a while; its timers find out afterwards."""
+        up = [one for one in self._up() if not self._world.machines[one].paused]
+        if not up:
+            return False
+        machine = self._world.machines[self._random.choice(up)]
+        self._world.say(f"pause node {machine.node_id}")
+        machine.paused = True
+        starts = machine.starts
+        self._later(lambda: self._resume(machine) if machine.starts == starts else None)
+        return True
+
+    def _resume(self, machine: Machine) -> None:
+        if machine.paused:
+            machine.paused = False
+            self._world.touch(machine.address)
+
+    def _clock_jump(self) -> bool:
+        """A wall clock jumps by up to a day, either way: nothing but time stamps may notice."""
+        machine = self._random.choice(list(self._world.machines.values()))
+        delta_ms = self._random.choice((1_000, 3_600_000, 86_400_000)) * self._random.choice((1, -1))
+        self._world.say(f"the clock of node {machine.node_id} jumps by {delta_ms} ms")
+        machine.clock.skew_wall(delta_ms)
+        return True
+
+    def _rot(self) -> bool:
+        """A process dies, and meanwhile a bit flips in the file its start will look at. The copy counts as lost: it must be found out and
+        made anew."""
+        up = [one for one in self._up() if self._world.may_lose([one], wiped=True)]
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        machine = self._world.machines[node_id]
+        root = machine.root
+        assert root is not None
+        files = []
+        for name, log in root.logs.items():
+            folder = f"{machine.address}/{name}"
+            segments = [one for one in machine.disk.list(folder) if one.endswith(".log")]
+            path = f"{folder}/{segments[-1]}" if segments else ""
+            found = machine.disk.stat(path) if path else None
+            if found is not None and found.size and not log.incomplete:
+                files.append((name, path, found.size))
+        if not files:
+            return False
+        name, path, size = self._random.choice(files)
+        position, mask = self._random.randrange(size), 1 << self._random.randrange(8)
+        self._world.say(f"kill node {node_id}, and flip a bit of {path} at {position}")
+        self._world.lose_copy(name, node_id, rotten=True)
+        machine.kill(silent=True)
+        machine.rotten = True
+        machine.disk.flip(path, position, mask)
+        self._world.gone(node_id, tell=self._tell())
+        self._back(node_id)
+        return True
+
+    def _io_error(self) -> bool:
+        """One write or sync fails: the node must leave, and what it says after its return must be true."""
+        up = [one for one in self._up() if self._world.may_lose([one], wiped=False)]
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        machine = self._world.machines[node_id]
+        kind = self._random.choice(("sync", "write", "sync", "truncate", "rename", "create"))
+        path = self._random.choice(("*.log", "*.log", "*"))
+        self._world.say(f"the next {kind} of {path} on node {node_id} fails")
+        for name, options in self._world.copies(node_id):
+            if options.durability == "os":
+                self._world.lose_copy(name, node_id)
+        machine.disk_failed = True
+        machine.disk.fail(kind, path, error=errno.EIO)
+        starts = machine.starts
+
+        def restart() -> None:
+            if machine.starts == starts and machine.node is not None:
+                self._world.kill(node_id, tell=self._tell())
+                self._back(node_id)
+
+        self._later(restart)
+        return True
+
+    def _disk_full(self) -> bool:
+        """A disk has room for little more, for a while."""
+        up = self._up()
+        if not up:
+            return False
+        node_id = self._random.choice(up)
+        machine = self._world.machines[node_id]
+        room = self._random.choice((0, 100, 3000))
+        self._world.say(f"the disk of node {node_id} has room for {room} bytes")
+        machine.disk_failed = True
+        machine.disk.capacity = machine.disk.used + room
+        disk = machine.disk
+
+        def more() -> None:
+            disk.capacity = None
+
+        self._later(more)
+        return True

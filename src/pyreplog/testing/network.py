@@ -95,8 +95,12 @@ class SimNetwork:
         """May be exchanged at any time."""
         self.trace: list[str] | None = None
         """Set to a list to have each sending, loss and arrival described in it."""
+        self.observer: Callable[[Address, Address, object], None] | None = None
+        """Told of each message that arrives: source, target, message."""
         self.sent = 0
         self.lost = 0
+        self.doubled = 0
+        self.reordered = 0
         self.delivered = 0
         self._materialise = materialise
         self._arrivals: list[_Arrival] = []
@@ -184,6 +188,8 @@ class SimNetwork:
         self.delivered += 1
         self._tell("arrived", arrival.source, arrival.target, arrival.event)
         endpoint.accept(arrival.event)
+        if self.observer is not None and type(arrival.event) is Received:
+            self.observer(arrival.source, arrival.target, arrival.event.message)
         return arrival.target
 
     def deliver_due(self) -> Sequence[Address]:
@@ -233,6 +239,7 @@ class SimNetwork:
         self._send(source, target, Received(source, copy), link)
         duplicate = options.duplicate if link.duplicate is None else link.duplicate
         if duplicate and chance.random() < duplicate:
+            self.doubled += 1
             self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=chance.randint(0, options.reorder_max_ns))
         return True
 
@@ -249,6 +256,7 @@ class SimNetwork:
         if extra_ns:
             at_ns += extra_ns
         elif options.reorder and chance.random() < options.reorder:
+            self.reordered += 1
             at_ns += chance.randint(0, options.reorder_max_ns)
         else:
             at_ns = link.last_ns = max(at_ns, link.last_ns)

@@ -55,6 +55,11 @@ class FaultRates:
     slow_link: int = 1
     slow_disk: int = 1
     controller_restart: int = 1
+    pause: int = 1
+    clock_jump: int = 1
+    rot: int = 1
+    io_error: int = 1
+    disk_full: int = 1
 
     @classmethod
     def none(cls) -> FaultRates:
@@ -94,7 +99,7 @@ class WorldOptions:
             burst_interval_ms=random.choice([15, 40, 120]),
             burst_max=random.choice([1, 4, 8]),
             value_size_max=random.choice([30, 200, 2000]),
-            safety_ms=random.choice([3000, 5000, 8000]),
+            safety_ms=random.choice([1500, 2500, 4000]),
             sync_delay_max_us=random.choice([200, 3000, 20_000]),
             told_of_kills=random.choice([0.0, 0.7, 1.0]),
             network=NetworkOptions(
@@ -138,4 +143,4 @@ def _topics(random: Random, nodes: int) -> tuple[TopicOptions, ...]:
 def _faults(random: Random) -> FaultRates:
     kinds = [one.name for one in dataclasses.fields(FaultRates) if not one.name.endswith("_ms")]
     weights = {kind: random.choice([0, 1, 1, 3]) for kind in kinds}
-    return FaultRates(interval_ms=random.choice([100, 300, 800, 2000]), lasting_ms=random.choice([200, 1500]), **weights)
+    return FaultRates(interval_ms=random.choice([50, 100, 300, 800]), lasting_ms=random.choice([200, 1500]), **weights)

@@ -72,6 +72,8 @@ class SimProducer:
         self._size_max = size_max
         self._counts: dict[TopicPartition, int] = {}
         self._open: deque[Attempt] = deque()
+        self._wanted: dict[TopicPartition, None] = {}
+        self._again_from = 0
         self._next_ns = clock.monotonic_ns()
         self._acks = topics[0].acks
         # One request in flight: a network that reorders would otherwise reorder records, and rightly so.
@@ -90,6 +92,22 @@ class SimProducer:
     def is_idle(self) -> bool:
         """Whether the outcome of everything is known."""
         return not self._open
+
+    def begin_again(self) -> None:
+        """From now on :meth:`wants_success` waits for an append to every partition that was sent after this."""
+        self.sending = True
+        self._wanted = {TopicPartition(topic.name, number): None for topic in self._topics for number in range(topic.partitions)}
+        self._again_from = len(self.attempts)
+
+    def wants_success(self) -> TopicPartition | None:
+        """A partition to which nothing sent since :meth:`begin_again` was acknowledged; None when there is none."""
+        wanted = self._wanted
+        for topic_partition in list(wanted):
+            if any(one.outcome == "ok" and one.topic_partition == topic_partition for one in self.attempts[self._again_from :]):
+                del wanted[topic_partition]
+            else:
+                return topic_partition
+        return None
 
     def poll(self) -> None:
         """One turn: perhaps a burst; then see what became of earlier ones."""

@@ -17,15 +17,15 @@ from typing import Final
 from pyreplog.errors import PyreplogError
 from pyreplog.log import Log, LogRoot
 from pyreplog.node import Hosted, MetadataFollower, Node
-from pyreplog.ports import Address
-from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, MetadataImage, PartitionImage, PartitionKey
+from pyreplog.ports import Address, Clock
+from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, Controller, MetadataImage, PartitionImage, PartitionKey
 from pyreplog.replica import Replica
-from pyreplog.testing.checkers import Checker, InvariantBroken, standard_checkers
-from pyreplog.testing.clock import SimClock
+from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, standard_checkers
+from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.network import SimNetwork, SimTransport
 from pyreplog.testing.options import TopicOptions, WorldOptions
-from pyreplog.testing.workload import SimConsumer, SimProducer
+from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse, Request
 
@@ -33,6 +33,7 @@ __all__ = ["Machine", "World"]
 
 _MS: Final = 1_000_000
 SETUP_MS: Final = 10_000
+FAR_NS: Final = 1 << 62
 STEPS_MAX: Final = 2_000_000
 
 
@@ -43,29 +44,53 @@ class Machine:
         self.world = world
         self.node_id = node_id
         self.address = f"node-{node_id}"
-        self.disk = world.new_disk()
+        self.clock = MachineClock(world.clock)
+        """The machine's own: its wall clock may jump."""
+        self.disk = world.new_disk(self.clock)
         self.node: Node | None = None
         self.root: LogRoot | None = None
         self.transport: SimTransport | None = None
         self.slow_disk = False
+        self.paused = False
+        """The process gets no turn: a debugger, a full memory, a virtual machine that is moved."""
+        self.disk_failed = False
+        """A call of its disk was made to fail since it started, so that it may leave the cluster."""
+        self.rotten = False
+        """A bit of its files was flipped since it was last open."""
         self.starts = 0
+        self.shape: tuple[object, ...] = ()
+        """How its logs stood after its last turn."""
 
     @property
     def next_wake_ns(self) -> int | None:
         """When the node is due."""
-        return None if self.node is None else self.node.next_wake_ns
+        return None if self.node is None or self.paused else self.node.next_wake_ns
 
     def start(self) -> None:
         """Open the root and begin."""
         world = self.world
         self.starts += 1
+        self.disk_failed = False
         random = Random(world.random.getrandbits(64))
         self.root = world.open_root(self, random)
         self.transport = world.network.endpoint()
         self.node = world.make_node(self, random)
+        self.shape = ()
+        for checker in world.start_checkers:
+            checker.started(world, self)
+        self.rotten = self.rotten and bool(self.root.damaged)
 
-    def kill(self, *, silent: bool = False) -> None:
+    def _end(self, how: str) -> None:
+        world = self.world
+        for checker in world.stop_checkers:
+            checker.stopped(world, self, how)
+        self.paused = False
+        self.disk.clear_faults()
+        self.disk.capacity = None
+
+    def kill(self, *, silent: bool = False, how: str = "kill") -> None:
         """The process dies; what was written stays."""
+        self._end(how)
         if self.transport is not None:
             self.transport.close(silent=silent)
         self.disk.kill()
@@ -73,29 +98,41 @@ class Machine:
 
     def lose_power(self) -> None:
         """What was not synced may be gone."""
-        self.kill(silent=True)
+        self.kill(silent=True, how="power loss")
         self.disk = self.disk.crash(Random(self.world.random.getrandbits(64)))
         self.disk.manual = True
 
     def stop(self) -> None:
-        """A clean shutdown."""
+        """A clean shutdown; where its disk refuses, it ends all the same, and not cleanly."""
+        self._end("stop")
         if self.node is not None:
-            self.node.close()
+            try:
+                self.node.close()
+            except PyreplogError as error:
+                if not self.disk_failed:
+                    raise
+                self.world.say(f"node {self.node_id} could not stop in order: {error}")
+                self.disk.kill()
         self.node = self.root = self.transport = None
 
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""
-        self.kill(silent=True)
-        self.disk = self.world.new_disk()
+        self.kill(silent=True, how="wipe")
+        self.disk = self.world.new_disk(self.clock)
 
     def poll(self) -> None:
         """One turn of the node."""
-        if self.node is not None:
+        if self.node is not None and not self.paused:
             self.node.poll()
 
 
 class World:
-    """See the module's text. ``replica_class`` and ``log_class`` put known-bad variants in the place of the real ones."""
+    """See the module's text.
+
+    ``options``: what the cluster is and what breaks; None draws them from the seed. ``checkers``: None means :func:`standard_checkers`.
+    ``replica_class``, ``log_class``, ``controller_class`` and ``metadata_class`` put known-bad variants in the place of the real ones.
+    One thread; everything in it shares one simulated clock.
+    """
 
     def __init__(
         self,
@@ -104,32 +141,46 @@ class World:
         *,
         replica_class: type[Replica] = Replica,
         log_class: type[Log] = Log,
+        controller_class: type[Controller] = Controller,
+        metadata_class: type[MetadataFollower] = MetadataFollower,
         checkers: Sequence[Checker] | None = None,
+        replay: str = "",
     ) -> None:
         self.seed = seed
+        self.replay = replay or f"python -m pyreplog.testing --seed {seed}"
+        """The command that repeats this run; shown when an invariant breaks."""
         self.random = Random(seed)
         # From a chance of their own, so that the same seed with given options goes on as it did with drawn ones.
         self.options = options if options is not None else WorldOptions.drawn(Random(seed))
         self.clock = SimClock()
         self.network = SimNetwork(self.clock, Random(self.random.getrandbits(64)), self.options.network)
         self.steps = 0
+        """Moments at which anything happened."""
+        self.turns = 0
+        """Turns taken by members, and things planned that were done: the events of the run."""
         self.faults: dict[str, int] = {}
         """How often which fault was done."""
         self.events: list[str] = []
         """What was done to the cluster and when, in words."""
         self.seen: dict[str, int] = {}
         """How often something worth reaching was seen: see :class:`pyreplog.testing.checkers.Sightings`."""
-        self.checkers = list(checkers) if checkers is not None else standard_checkers()
+        self.watch_with(standard_checkers() if checkers is None else checkers)
+        self.delete_asked: dict[TopicPartition, int] = {}
+        """The highest offset up to which anybody asked to delete records."""
         self.machines: dict[int, Machine] = {}
         self.producers: list[SimProducer] = []
         self.consumers: list[SimConsumer] = []
         self.lost: dict[TopicPartition, dict[int, None]] = {}
         """Replicas that lost something the table says they may, and have not been in sync since."""
+        self.rotten: dict[tuple[TopicPartition, int], None] = {}
+        """Those of them that may have been cut without their node's knowing that it is more than a torn tail."""
         self.controller_disk = self.new_disk(manual=False)
         self.endpoint: AuthorityEndpoint | None = None
         self.cluster_id = ""
         self._replica_class = replica_class
         self._log_class = log_class
+        self._controller_class = controller_class
+        self._metadata_class = metadata_class
         self._controller_transport: SimTransport | None = None
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -137,13 +188,37 @@ class World:
         self._wakes: dict[Address, int | None] = {}
         self._members: dict[Address, Machine | SimProducer | SimConsumer | World] = {}
         self._digest = 0
+        self.healed_ns = 0
+        """When the liveness phase began."""
+        self._controller_seen = -1
         self._begin()
+
+    def watch_with(self, checkers: Sequence[Checker]) -> None:
+        """From now on these look on, and no others."""
+        self.checkers = list(checkers)
+        self.start_checkers = self._overriding("started")
+        self.stop_checkers = self._overriding("stopped")
+        self._node_checkers = self._overriding("node_turn")
+        self._controller_checkers = self._overriding("controller_turn")
+        self._settle_checkers = self._overriding("settled")
+        self._read_checkers = self._overriding("read")
+        self._message_checkers = self._overriding("message")
+        self._unrest_checkers = self._overriding("unrest")
+        self.network.observer = self._observe if self._message_checkers else None
+
+    def _overriding(self, name: str) -> list[Checker]:
+        """The checkers that have something to do there."""
+        return [checker for checker in self.checkers if getattr(type(checker), name) is not getattr(Checker, name)]
+
+    def _observe(self, source: Address, target: Address, message: object) -> None:
+        for checker in self._message_checkers:
+            checker.message(self, source, target, message)
 
     # ---------------------------------------------------------------------------------------------------------------------- making it
 
-    def new_disk(self, *, manual: bool = True) -> SimDisk:
+    def new_disk(self, clock: Clock | None = None, *, manual: bool = True) -> SimDisk:
         """An empty disk with a chance of its own."""
-        return SimDisk(Random(self.random.getrandbits(64)), clock=self.clock, manual=manual)
+        return SimDisk(Random(self.random.getrandbits(64)), clock=clock or self.clock, manual=manual)
 
     def open_root(self, machine: Machine, random: Random) -> LogRoot:
         """The machine's root, opened for writing."""
@@ -152,7 +227,7 @@ class World:
             log_class = self._log_class
 
         return Root.open(
-            machine.disk, machine.address, clock=self.clock, random=random, node_id=machine.node_id, cluster_id=self.cluster_id
+            machine.disk, machine.address, clock=machine.clock, random=random, node_id=machine.node_id, cluster_id=self.cluster_id
         )
 
     def make_node(self, machine: Machine, random: Random) -> Node:
@@ -160,14 +235,14 @@ class World:
         assert machine.root is not None
         assert machine.transport is not None
 
-        class Metadata(MetadataFollower):
+        class Metadata(self._metadata_class):  # type: ignore[misc, name-defined]
             replica_class = self._replica_class
 
         class Member(Node):
             metadata_class = Metadata
 
         config = self.options.config
-        return Member(machine.node_id, machine.root, machine.disk, machine.transport, self.clock, config, CONTROLLER_ADDRESS, random)
+        return Member(machine.node_id, machine.root, machine.disk, machine.transport, machine.clock, config, CONTROLLER_ADDRESS, random)
 
     def _begin(self) -> None:
         options = self.options
@@ -240,9 +315,11 @@ class World:
 
     def start_controller(self) -> None:
         """The controller starts from its file."""
-        authority = Authority.open(
-            self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns()
-        )
+
+        class Chosen(Authority):
+            controller_class = self._controller_class
+
+        authority = Chosen.open(self.controller_disk, "controller", self.options.config, self._chance(), now_ns=self.clock.monotonic_ns())
         self.cluster_id = authority.cluster_id
         self._controller_transport = self.network.endpoint()
         self.endpoint = AuthorityEndpoint(authority, self._controller_transport, self.clock)
@@ -289,19 +366,20 @@ class World:
         self.steps += 1
         if self.steps > STEPS_MAX:
             self.broken("liveness", f"no end after {STEPS_MAX} steps")
-        now = self.clock.monotonic_ns()
-        times = [wake for wake in self._wakes.values() if wake is not None]
-        arrival = self.network.next_arrival_ns
-        if arrival is not None:
-            times.append(arrival)
-        if self._plans:
-            times.append(self._plans[0][0])
-        moment = max(min(times), now)
+        network, plans, wakes = self.network, self._plans, self._wakes
+        moment = min([wake for wake in wakes.values() if wake is not None], default=FAR_NS)
+        arrival = network.next_arrival_ns
+        if arrival is not None and arrival < moment:
+            moment = arrival
+        if plans and plans[0][0] < moment:
+            moment = plans[0][0]
         self.clock.advance_to(moment)
-        due = dict.fromkeys(self.network.deliver_due())
-        while self._plans and self._plans[0][0] <= moment:
-            heapq.heappop(self._plans)[2]()
-        for address, wake in list(self._wakes.items()):
+        moment = self.clock.monotonic_ns()
+        due = dict.fromkeys(network.deliver_due()) if arrival is not None and arrival <= moment else {}
+        while plans and plans[0][0] <= moment:
+            self.turns += 1
+            heapq.heappop(plans)[2]()
+        for address, wake in wakes.items():
             if wake is not None and wake <= moment:
                 due[address] = None
         for address in due:
@@ -311,6 +389,7 @@ class World:
         member = self._members.get(address)
         if member is None:
             return
+        self.turns += 1
         member.poll()
         self._after(address)
 
@@ -326,23 +405,25 @@ class World:
         # A member that is due for ever would stop the clock.
         self._wakes[address] = None if wake is None else max(wake, now + 1)
         if isinstance(member, Machine):
-            self._plan_syncs(member)
-            if member.node is not None:
-                self._note(address, member.node)
-                for checker in self.checkers:
+            if member.disk.pending_syncs:
+                self._plan_syncs(member)
+            node = member.node
+            if node is not None and self._note(address, member, node):
+                for checker in self._node_checkers:
                     checker.node_turn(self, member)
         elif isinstance(member, SimProducer):
             for attempt in member.settled:
-                for checker in self.checkers:
+                for checker in self._settle_checkers:
                     checker.settled(self, attempt)
             member.settled = []
         elif isinstance(member, SimConsumer):
             for record in member.fresh:
-                for checker in self.checkers:
+                for checker in self._read_checkers:
                     checker.read(self, member, record)
             member.fresh = []
-        elif self.endpoint is not None:
-            for checker in self.checkers:
+        elif self.endpoint is not None and self.image.offset != self._controller_seen:
+            self._controller_seen = self.image.offset
+            for checker in self._controller_checkers:
                 checker.controller_turn(self, self.image)
 
     def _plan_syncs(self, machine: Machine) -> None:
@@ -367,10 +448,27 @@ class World:
             disk.complete(token)
             self._turn(machine.address)
 
-    def _note(self, address: Address, node: Node) -> None:
-        """Take the turn into the digest of the run."""
-        ends = [(hosted.log.end_offset, hosted.log.high_watermark, hosted.replica.leader_epoch) for hosted in node.hosted.values()]
-        self._digest = zlib.crc32(f"{self.clock.monotonic_ns()} {address} {ends}".encode(), self._digest)
+    def _note(self, address: Address, machine: Machine, node: Node) -> bool:
+        """Take the turn into the digest of the run. Whether anything changed that a checker looks at."""
+        shape: list[object] = [len(node.broken_rules), node.offline is None, node.failure is None]
+        for hosted in node.hosted.values():
+            log, replica = hosted.log, hosted.replica
+            shape += (
+                log.end_offset,
+                log.high_watermark,
+                log.start_offset,
+                log.generation,
+                replica.leader_epoch,
+                replica.partition_epoch,
+                replica.maximal_isr,
+            )
+        now = tuple(shape)
+        if now == machine.shape:
+            self._digest = zlib.crc32(b"%d" % self.clock.monotonic_ns(), self._digest)
+            return False
+        machine.shape = now
+        self._digest = zlib.crc32(f"{self.clock.monotonic_ns()} {address} {now}".encode(), self._digest)
+        return True
 
     @property
     def digest(self) -> int:
@@ -397,7 +495,9 @@ class World:
 
     def broken(self, rule: str, about: str) -> None:
         """Raise :class:`InvariantBroken`."""
-        raise InvariantBroken(rule, about, self.seed, self.clock.monotonic_ns(), self.events)
+        kind = INVARIANTS.get(rule)
+        says = "" if kind is None else kind.says
+        raise InvariantBroken(rule, about, self.seed, self.clock.monotonic_ns(), self.events, self.replay, says)
 
     # ------------------------------------------------------------------------------------------------------------------- looking at it
 
@@ -419,6 +519,21 @@ class World:
         hosted = self.hosted(node_id, key)
         return None if hosted is None else hosted.log
 
+    def is_registered(self, node_id: int) -> bool:
+        """Whether a machine is up and its incarnation is the one that the controller knows."""
+        root = self.machines[node_id].root
+        broker = self.image.brokers.get(node_id)
+        return root is not None and broker is not None and broker.incarnation_id == root.incarnation_id
+
+    def machine_at(self, address: Address) -> Machine | None:
+        """The machine that listens there, if it is one."""
+        member = self._members.get(address)
+        return member if isinstance(member, Machine) else None
+
+    def promises(self, attempt: Attempt) -> bool:
+        """Whether the acknowledgement table promises anything for good: acks=1 promises nothing once somebody else leads."""
+        return attempt.acks == -1 or self.topic_options(attempt.topic_partition.topic).replication_factor == 1
+
     def topic_options(self, name: str) -> TopicOptions:
         """As drawn."""
         return next(one for one in self.options.topics if one.name == name)
@@ -428,29 +543,30 @@ class World:
     def kill(self, node_id: int, *, tell: bool = True, silent: bool = False) -> None:
         """A node's process dies."""
         self.machines[node_id].kill(silent=silent)
-        self._gone(node_id, tell=tell)
+        self.gone(node_id, tell=tell)
 
     def lose_power(self, node_id: int, *, tell: bool = True) -> None:
         """A node's machine loses power. REQUIRES :meth:`may_lose_power` where the table is to hold."""
-        for topic_partition, options in self._copies(node_id):
+        for topic_partition, options in self.copies(node_id):
             if options.durability == "os":
-                self.lost.setdefault(topic_partition, {})[node_id] = None
+                self.lose_copy(topic_partition, node_id)
         self.machines[node_id].lose_power()
-        self._gone(node_id, tell=tell)
+        self.gone(node_id, tell=tell)
 
     def wipe(self, node_id: int, *, tell: bool = True) -> None:
         """A node's disk is replaced by an empty one."""
-        for topic_partition, _ in self._copies(node_id):
-            self.lost.setdefault(topic_partition, {})[node_id] = None
+        for topic_partition, _ in self.copies(node_id):
+            self.lose_copy(topic_partition, node_id)
         self.machines[node_id].wipe()
-        self._gone(node_id, tell=tell)
+        self.gone(node_id, tell=tell)
 
     def stop(self, node_id: int) -> None:
         """A clean shutdown."""
         self.machines[node_id].stop()
-        self._gone(node_id, tell=True)
+        self.gone(node_id, tell=True)
 
-    def _gone(self, node_id: int, *, tell: bool) -> None:
+    def gone(self, node_id: int, *, tell: bool) -> None:
+        """A machine's node is down; the controller hears of it at once where ``tell``."""
         address = self.machines[node_id].address
         self._wakes[address] = None
         self._syncs.pop(node_id, None)
@@ -468,20 +584,28 @@ class World:
                 self.broken("start", f"node {node_id} cannot start: {error}")
             self._after(machine.address)
 
-    def _copies(self, node_id: int) -> list[tuple[TopicPartition, TopicOptions]]:
+    def copies(self, node_id: int) -> list[tuple[TopicPartition, TopicOptions]]:
+        """What a machine has copies of."""
         return [(name, self.topic_options(name.topic)) for name, _, partition in self.partitions() if node_id in partition.replicas]
+
+    def lose_copy(self, topic_partition: TopicPartition, node_id: int, *, rotten: bool = False) -> None:
+        """From now on that copy counts as one that may lack something, until it is in sync again. ``rotten``: it may not even know."""
+        self.lost.setdefault(topic_partition, {})[node_id] = None
+        if rotten:
+            self.rotten[topic_partition, node_id] = None
 
     def _forget_losses(self) -> None:
         """Who is in sync again, as the incarnation that runs now, and knows it, has everything again."""
         for name, key, partition in self.partitions():
             lost = self.lost.get(name, {})
+            if partition.leader < 0:
+                continue  # then being in sync says only what was so before the restart
             for node_id in list(lost):
-                root = self.machines[node_id].root
-                broker = self.image.brokers.get(node_id)
-                same = root is not None and broker is not None and broker.incarnation_id == root.incarnation_id
                 log = self.log_of(node_id, key)
-                if same and node_id in partition.isr and log is not None and not log.incomplete:
+                whole = log is not None and not log.incomplete and not self.machines[node_id].disk_failed
+                if whole and node_id in partition.isr and self.is_registered(node_id):
                     del lost[node_id]
+                    self.rotten.pop((name, node_id), None)
 
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition at most
@@ -510,41 +634,25 @@ class World:
         self.run_for(self.options.safety_ms)
         nemesis.stop()
         for producer in self.producers:
-            producer.sending = False
+            producer.begin_again()
             self._after(producer.address)
+        self.healed_ns = self.clock.monotonic_ns()
         self.say("everything is healed")
         if not self.run_until(self._quiet, self.options.liveness_ms):
-            self.broken("liveness", self._unrest())
+            self.broken(*self._unrest())
         for checker in self.checkers:
             checker.final(self)
 
     def _quiet(self) -> bool:
-        return self._unrest() == ""
+        return not self._unrest()[1]
 
-    def _unrest(self) -> str:
-        """What keeps the cluster from being quiet and whole; empty when nothing does."""
-        for producer in self.producers:
-            if not producer.is_idle:
-                return f"{producer.address} waits for outcomes"
-        for name, key, partition in self.partitions():
-            if partition.leader < 0:
-                return f"{name} has no leader: {partition}"
-            if len(partition.isr) != len(partition.replicas):
-                return f"{name} is not all in sync: {partition}"
-            leader = self.log_of(partition.leader, key)
-            if leader is None:
-                return f"{name}: node {partition.leader} leads and does not host it"
-            if leader.high_watermark != leader.end_offset:
-                return f"{name}: high watermark {leader.high_watermark} of {leader.end_offset}"
-            for node_id in partition.replicas:
-                log = self.log_of(node_id, key)
-                if log is None or log.end_offset != leader.end_offset or log.high_watermark != leader.high_watermark:
-                    return f"{name}: node {node_id} has not caught up with node {partition.leader}"
-            for consumer in self.consumers:
-                read = consumer.read.get(name)
-                if (read[-1][0] + 1 if read else 0) != leader.end_offset:
-                    return f"{name}: {consumer.address} has not read everything"
-        return ""
+    def _unrest(self) -> tuple[str, str]:
+        """What keeps the cluster from being quiet and whole: which invariant, and why. Empty when nothing does."""
+        for checker in self._unrest_checkers:
+            about = checker.unrest(self)
+            if about:
+                return checker.numbers[0], about
+        return "", ""
 
     def about(self) -> str:
         """The options, for people."""

@@ -1,0 +1,252 @@
+"""What each log must look like, alone and beside the others: S3, S4, S6, S8, S9, S11, S24.
+
+Ghost state (what was ever committed, which batch stood where) is kept here, outside of what is checked.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyreplog.log import Log
+from pyreplog.quorum import PartitionKey
+from pyreplog.testing.checkers.base import Checker, Committed, batches_of, summary
+from pyreplog.values import TopicPartition
+
+if TYPE_CHECKING:
+    from pyreplog.testing.world import Machine, World
+
+__all__ = ["CommittedIdentical", "CrashConsistent", "EpochsWellFormed", "LogsMatch", "NoBrokenRule", "WatermarkMonotonic"]
+
+
+class CommittedIdentical(Checker):
+    """What was below a leader's high watermark once is the same for ever, on every replica, byte for byte; offsets are dense and never
+    used twice."""
+
+    numbers = ("S3",)
+    says = "what was committed never changes, on any replica"
+
+    def __init__(self) -> None:
+        self.committed: dict[PartitionKey, list[Committed]] = {}
+        self._ends: dict[PartitionKey, int] = {}
+
+    def end(self, key: PartitionKey) -> int:
+        """One past the last offset that was ever committed."""
+        return self._ends.get(key, 0)
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """Take in what this node's leaders committed."""
+        assert machine.node is not None
+        ends = self._ends
+        for key, hosted in machine.node.hosted.items():
+            log = hosted.log
+            end = ends.get(key, 0)
+            if log.high_watermark <= end or not hosted.replica.is_leader:
+                continue
+            known = self.committed.setdefault(key, [])
+            for batch in batches_of(log, end, log.high_watermark):
+                one = summary(batch)
+                if one.base_offset != end:
+                    world.broken("S3", f"{hosted.topic_partition} on node {machine.node_id}: {one} after offset {end}")
+                known.append(one)
+                end = one.next_offset
+            ends[key] = end
+
+    def compare(self, world: World, node_id: int, key: PartitionKey, log: Log, rule: str) -> None:
+        """REQUIRES that ``log`` has all that is committed; compares it with what is known."""
+        end = self.end(key)
+        if log.end_offset < end:
+            world.broken(rule, f"{log.topic_partition} on node {node_id} ends at {log.end_offset}, but {end} was committed")
+        known = self.committed.get(key, [])
+        if log.start_offset:
+            known = [one for one in known if one.next_offset > log.start_offset]
+        found = [summary(batch) for batch in batches_of(log, log.start_offset, end)]
+        for theirs, ours in zip(known, found, strict=False):
+            if theirs != ours:
+                world.broken(rule, f"{log.topic_partition} on node {node_id} has {ours} where {theirs} was committed")
+        if len(found) != len(known):
+            world.broken(rule, f"{log.topic_partition} on node {node_id} has {len(found)} of {len(known)} committed batches")
+
+    def final(self, world: World) -> None:
+        """Every replica has all of it."""
+        for name, key, partition in world.partitions():
+            for node_id in partition.replicas:
+                log = world.log_of(node_id, key)
+                if log is None:
+                    world.broken("S3", f"{name} is not on node {node_id}")
+                    continue
+                self.compare(world, node_id, key, log, "S3")
+
+
+class LogsMatch(Checker):
+    """A batch at one offset of one leader epoch is the same batch on every replica, committed or not, and what lies before it is the same
+    too: the batch before it is part of what is compared, so the prefixes agree by induction."""
+
+    numbers = ("S4",)
+    says = "the same offset and epoch mean the same batch and the same prefix"
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[PartitionKey, int, int], tuple[int, int, int]] = {}
+        self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int]] = {}
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """New batches of this node's logs."""
+        assert machine.node is not None
+        for key, hosted in machine.node.hosted.items():
+            log = hosted.log
+            place = (machine.node_id, machine.starts, key)
+            generation, looked = self._seen.get(place, (log.generation, log.start_offset))
+            end = log.end_offset
+            if end == looked and generation == log.generation:
+                continue
+            self._seen[place] = (log.generation, end)
+            # Also the batch before the new ones, for the chain.
+            begin = log.start_offset if generation != log.generation or looked > end else max(looked - 1, log.start_offset)
+            before = (-1, -1)
+            for batch in batches_of(log, begin, end):
+                base, epoch = batch.base_offset, batch.leader_epoch
+                if before[0] >= 0:
+                    here = (batch.crc, *before)
+                    known = self._batches.setdefault((key, base, epoch), here)
+                    if known != here:
+                        about = f"offset {base} of epoch {epoch} is {here} on node {machine.node_id}, was {known} (checksum, batch before)"
+                        world.broken("S4", f"{hosted.topic_partition}: {about}")
+                before = (base, epoch)
+
+
+class EpochsWellFormed(Checker):
+    """The epoch history rises strictly in epochs and offsets, begins no later than the log, and says of every batch the epoch it has."""
+
+    numbers = ("S6",)
+    says = "epoch histories are well formed and match the batches"
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int, PartitionKey], tuple[int, int, int, int]] = {}
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """Histories that changed."""
+        assert machine.node is not None
+        for key, hosted in machine.node.hosted.items():
+            log = hosted.log
+            place = (machine.node_id, machine.starts, key)
+            now = (log.generation, log.epochs.latest, len(log.epochs), log.end_offset)
+            before = self._seen.get(place)
+            if before == now:
+                continue
+            self._seen[place] = now
+            self.look(world, machine.node_id, log, log.start_offset if before is None or before[:3] != now[:3] else before[3])
+
+    def look(self, world: World, node_id: int, log: Log, begin: int) -> None:
+        """The history, and the batches from ``begin`` on."""
+        entries = log.epochs.entries
+        about = f"{log.topic_partition} on node {node_id}: {[tuple(one) for one in entries]}, log {log.start_offset} to {log.end_offset}"
+        for one, other in pairwise(entries):
+            if one.epoch >= other.epoch or one.start_offset >= other.start_offset:
+                world.broken("S6", f"{about}: does not rise")
+        if log.end_offset > log.start_offset and (not entries or entries[0].start_offset > log.start_offset):
+            world.broken("S6", f"{about}: does not cover the log")
+        if entries and entries[-1].start_offset > log.end_offset:
+            world.broken("S6", f"{about}: begins an epoch behind the end")
+        for batch in batches_of(log, max(begin, log.start_offset), log.end_offset):
+            known = log.epochs.epoch_for_offset(batch.base_offset)
+            if known != batch.leader_epoch:
+                world.broken("S6", f"{about}: the batch at {batch.base_offset} is of epoch {batch.leader_epoch}")
+
+
+class WatermarkMonotonic(Checker):
+    """A leader's high watermark never falls within its reign, and never passes the end (that counts) of a running member of the
+    controller's in-sync set while that leader's epoch is the newest; start <= high watermark <= end everywhere."""
+
+    numbers = ("S8", "S9")
+    says = "a leader's high watermark never falls and never passes a member of the in-sync set"
+
+    def __init__(self) -> None:
+        self._reigns: dict[tuple[PartitionKey, int, int], int] = {}
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """Where do they stand?"""
+        assert machine.node is not None
+        for key, hosted in machine.node.hosted.items():
+            log = hosted.log
+            high_watermark = log.high_watermark
+            if not log.start_offset <= high_watermark <= log.end_offset:
+                about = f"{hosted.topic_partition} on node {machine.node_id}: {log.start_offset}, {high_watermark}, {log.end_offset}"
+                world.broken("S9", about)
+            if hosted.replica.is_leader:
+                reign = (key, hosted.replica.leader_epoch, machine.node_id)
+                before = self._reigns.get(reign, -1)
+                if high_watermark < before:
+                    world.broken("S8", f"{hosted.topic_partition}: the high watermark fell from {before} to {high_watermark}")
+                if high_watermark > before:
+                    self._reigns[reign] = high_watermark
+                    self._members(world, key, hosted.topic_partition, hosted.replica.leader_epoch, high_watermark)
+
+    def _members(self, world: World, key: PartitionKey, name: TopicPartition, leader_epoch: int, high_watermark: int) -> None:
+        partition = world.image.partition(key)
+        if partition is None or partition.leader_epoch != leader_epoch:
+            return
+        for member in partition.isr:
+            log = world.log_of(member, key)
+            if log is not None and world.is_registered(member) and log.counted_end < high_watermark:
+                world.broken("S8", f"{name}: high watermark {high_watermark}, but node {member} is in sync and has {log.counted_end}")
+
+
+class NoBrokenRule(Checker):
+    """No replica reported that one of its own safety rules did not hold (T2: no truncation below the own high watermark); nobody goes
+    offline whose disk was not made to fail; everybody may join."""
+
+    numbers = ("S11",)
+    says = "no replica truncates below its high watermark, or reports another broken rule"
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """Ask the node."""
+        node = machine.node
+        assert node is not None
+        for broken in node.broken_rules:
+            world.broken("S11", f"rule {broken.rule}: {broken.about}")
+        if node.offline is not None and not machine.disk_failed:
+            world.broken("S11", f"node {machine.node_id} went offline: {node.offline}")
+        if node.failure is not None:
+            world.broken("S11", f"node {machine.node_id} may not join: {node.failure}")
+
+
+class CrashConsistent(Checker):
+    """A node that comes back finds each log as a prefix of what it was, and no shorter than promised: whole after a process kill, up to the
+    flushed end after power loss. (Every single write and sync as a crash point: :func:`pyreplog.testing.crash_points`.)"""
+
+    numbers = ("S24",)
+    says = "what a crash leaves is a prefix, and no shorter than promised"
+
+    def __init__(self) -> None:
+        self._left: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
+
+    def stopped(self, world: World, machine: Machine, how: str) -> None:
+        """Remember what must be there."""
+        for place in [place for place in self._left if place[0] == machine.node_id]:
+            if how in ("wipe", "power loss") or (machine.root is not None and place[1] in machine.root.logs):
+                del self._left[place]
+        if machine.root is None or how == "wipe" or machine.disk_failed:
+            return
+        for topic_partition, log in machine.root.logs.items():
+            promised = log.flushed_offset if how == "power loss" else log.end_offset
+            self._left[machine.node_id, topic_partition] = (promised, log.end_offset)
+
+    def started(self, world: World, machine: Machine) -> None:
+        """Compare."""
+        assert machine.root is not None
+        if machine.rotten:
+            for place in [place for place in self._left if place[0] == machine.node_id]:
+                del self._left[place]
+        for topic_partition, error in machine.root.damaged.items():
+            if not machine.rotten:
+                world.broken("S24", f"{topic_partition} on node {machine.node_id} cannot be opened: {error}")
+        for (node_id, topic_partition), (promised, end) in list(self._left.items()):
+            if node_id != machine.node_id:
+                continue
+            del self._left[node_id, topic_partition]
+            log = machine.root.logs.get(topic_partition)
+            if log is None:
+                world.broken("S24", f"{topic_partition} on node {node_id} is gone")
+            elif not promised <= log.end_offset <= end:
+                about = f"{topic_partition} on node {node_id} had {promised} to {end} and came back with {log.end_offset}"
+                world.broken("S24", about)

@@ -1,0 +1,65 @@
+"""Counting what a set of runs should meet together: else the checkers saw only fair weather."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyreplog.quorum import MetadataImage, PartitionImage, PartitionKey
+from pyreplog.testing.checkers.base import Checker
+from pyreplog.testing.workload import Attempt
+
+if TYPE_CHECKING:
+    from pyreplog.testing.world import Machine, World
+
+__all__ = ["Sightings"]
+
+
+class Sightings(Checker):
+    """Checks nothing, but counts in ``world.seen`` what a set of runs should reach together: else the others saw only fair weather."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[PartitionKey, PartitionImage] = {}
+        self._logs: dict[tuple[int, int, PartitionKey], tuple[int, bool]] = {}
+
+    def controller_turn(self, world: World, image: MetadataImage) -> None:
+        """Elections and in-sync sets."""
+        for _, key, now in world.partitions():
+            before = self._partitions.get(key)
+            if before is now:
+                continue
+            self._partitions[key] = now
+            if before is None:
+                continue
+            if now.leader >= 0 and now.leader != before.leader:
+                self._count(world, "a leader of the elr" if now.leader in before.elr else "a leader of the isr")
+            if now.leader < 0 <= before.leader:
+                self._count(world, "no leader")
+            if now.elr and not before.elr:
+                self._count(world, "below the minimum")
+            if now.leader == before.leader and len(now.isr) < len(before.isr):
+                self._count(world, "a shrink")
+            if now.leader == before.leader and len(now.isr) > len(before.isr):
+                self._count(world, "a join")
+
+    def node_turn(self, world: World, machine: Machine) -> None:
+        """What happened to logs."""
+        assert machine.node is not None
+        for key, hosted in machine.node.hosted.items():
+            log = hosted.log
+            before = self._logs.get((machine.node_id, machine.starts, key))
+            if before is None:
+                self._count(world, "a torn tail", log.recovery.torn_size > 0)
+                self._count(world, "an incomplete copy", log.incomplete)
+                self._count(world, "an unclean complete copy", not log.recovery.clean and not log.incomplete)
+            else:
+                self._count(world, "a divergent tail", log.generation > before[0])
+                self._count(world, "complete again", before[1] and not log.incomplete)
+            self._logs[machine.node_id, machine.starts, key] = (log.generation, log.incomplete)
+
+    def settled(self, world: World, attempt: Attempt) -> None:
+        """Outcomes."""
+        self._count(world, f"an append that is {attempt.outcome}")
+
+    def _count(self, world: World, what: str, happened: bool = True) -> None:
+        if happened:
+            world.seen[what] = world.seen.get(what, 0) + 1

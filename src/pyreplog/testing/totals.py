@@ -1,0 +1,48 @@
+"""What a set of simulated runs amounted to, for the line at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyreplog.testing.world import World
+
+__all__ = ["Totals"]
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over runs. ``faults`` are the nemesis's, by kind; ``message_faults`` are messages lost, doubled and overtaken."""
+
+    seeds: int = 0
+    events: int = 0
+    message_faults: int = 0
+    appends: int = 0
+    simulated_ns: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def add(self, world: World) -> None:
+        """Count a finished run."""
+        self.seeds += 1
+        self.events += world.turns
+        self.message_faults += world.network.lost + world.network.doubled + world.network.reordered
+        self.appends += sum(len(producer.attempts) for producer in world.producers)
+        self.simulated_ns += world.clock.monotonic_ns()
+        for counts, found in ((self.faults, world.faults), (self.seen, world.seen)):
+            for what, times in found.items():
+                counts[what] = counts.get(what, 0) + times
+
+    @property
+    def fault_count(self) -> int:
+        """Faults of both kinds."""
+        return sum(self.faults.values()) + self.message_faults
+
+    def text(self, seconds: float) -> str:
+        """One line; ``seconds`` of processor time were spent."""
+        rate = f", {self.events / seconds:,.0f} events/s" if seconds > 0 else ""
+        return (
+            f"{self.seeds:,} seeds, {self.events:,} events{rate}, {sum(self.faults.values()):,} faults and {self.message_faults:,} of "
+            f"messages, {self.appends:,} appends, {self.simulated_ns / 1e9:,.0f} s of simulated time: no invariant broke"
+        )
