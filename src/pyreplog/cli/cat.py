@@ -14,7 +14,7 @@ from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_se
 from pyreplog.cli.output import Progress, json_line, printable, record_fields
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
-from pyreplog.log import LogReader
+from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED, LogReader
 from pyreplog.record import Record, records_of
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -37,6 +37,12 @@ def add_arguments(parser: Parser) -> None:
         "--start-timestamp", metavar="TIME", type=timestamp, help="only records at or after TIME: ms since 1970, or ISO 8601 with its zone"
     )
     parser.add_argument("--end-timestamp", metavar="TIME", type=timestamp, help="only records before TIME")
+    parser.add_argument(
+        "--isolation",
+        choices=ISOLATIONS,
+        default=READ_UNCOMMITTED,
+        help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
+    )
     parser.add_argument("-n", "--count", metavar="N", type=offset, help="stop after N records in all")
     parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
     add_progress(parser)
@@ -69,16 +75,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Record]]:
     """The records of one partition that the arguments select, batch by batch. Indexes only skip: each record is checked."""
-    start, end = max(arguments.start, reader.start_offset), min(arguments.end, reader.end_offset)
+    source = reader.isolated(arguments.isolation)
+    start, end = max(arguments.start, reader.start_offset), min(arguments.end, source.end_offset)
     since, until = arguments.start_timestamp, arguments.end_timestamp
     if since is not None:
-        first = reader.find_timestamp(since)
+        first = source.find_timestamp(since)
         if first is None:
             return
         start = max(start, first[0])
     if start >= end:
         return
-    for batch in reader.batches(start, end):
+    for batch in source.batches(start, end):
         records = records_of(batch, reader.topic, reader.partition, start, end)
         if since is not None or until is not None:
             low, high = 0 if since is None else since, INT64_MAX if until is None else until

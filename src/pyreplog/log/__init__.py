@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
+from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Appended, Log, SyncPlan
@@ -16,10 +17,16 @@ from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.slice import LogSlice
 from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
+from pyreplog.log.transaction_index import AbortedTransaction
 
 __all__ = [
+    "ISOLATIONS",
     "METADATA_TOPIC",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "AbortedTransaction",
     "Appended",
+    "CommittedSource",
     "EpochCache",
     "Finder",
     "Log",
@@ -28,6 +35,7 @@ __all__ = [
     "LogSlice",
     "RecoveryReport",
     "SyncPlan",
+    "check_isolation",
     "check_topic",
     "decode_uuid",
     "directory_name",

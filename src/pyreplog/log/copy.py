@@ -21,6 +21,8 @@ from pyreplog.log.identity import read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, SWAP_SUFFIX, join, parent_of
 from pyreplog.log.mark import MarkState, read_mark
+from pyreplog.log.producer_state import newest_table, producer_batches
+from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
@@ -58,6 +60,7 @@ class PartitionCopy:
         self._mark: MarkState | None = None
         self._closed = False
         self._chain: Chain | None = None
+        self._producers: ProducerTable | None = None
         self._load()
 
     # -- state --
@@ -118,6 +121,7 @@ class PartitionCopy:
                 self.topic_id = ""
         if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
             self.epochs = self._find_epochs(mark)
+            self._producers = None  # it may have been cut
         self._chain = Chain(self.epochs) if mark is not None and not mark.adopted else None
         if mark is not None:
             self.start_offset = max(mark.start_offset, first)
@@ -214,6 +218,24 @@ class PartitionCopy:
     def valid_end(self) -> int:
         """Where this copy's whole and undamaged batches end, beyond the high watermark too."""
         return max(self._valid_end(INT64_MAX), self.start_offset)
+
+    def last_stable_offset(self, end_offset: int) -> int:
+        """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset`` where none is.
+
+        The first time, the batches behind the newest producer snapshot are looked through, later those that came since.
+        """
+        segments = self._open_segments
+        if segments is None:
+            return end_offset
+        table = self._producers
+        if table is None or table.end_offset > end_offset:
+            table = newest_table(self.disk, self.directory, list(segments), end_offset)
+        if table.end_offset < end_offset:
+            for batch in producer_batches(segments, table.end_offset, end_offset):
+                table.note(batch, batch.base_offset)
+            table.end_offset = end_offset
+        self._producers = table
+        return min(max(min(table.open_transactions.values(), default=end_offset), self.start_offset), end_offset)
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
         """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one."""

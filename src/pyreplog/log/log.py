@@ -28,6 +28,7 @@ from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.segment import OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
 from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
+from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
 
@@ -473,6 +474,12 @@ class Log:
         if self._failure is not None:
             end_offset = min(end_offset, self.flushed_offset)
         return self._segments.find_timestamp(timestamp, self.start_offset, min(end_offset, self.end_offset), self._chain)
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """What a reader of committed records must leave out of the half-open range: the aborted transactions that reach into it, by the
+        offset of their markers. REQUIRES ``end_offset`` not above :attr:`last_stable_offset`."""
+        self._check_open()
+        return self.producers.aborted(list(self._segments), start_offset, end_offset)
 
     # -- what counts --
 

@@ -6,16 +6,17 @@ then the batches behind it. So nothing is synced for its own sake, and a snapsho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyreplog._core import RecordBatch, find_producers
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log.layout import SCAN_CHUNK_SIZE
+from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
 from pyreplog.log.producers import CompletedTransaction, ProducerTable, SentBatch
 from pyreplog.log.segment import UNKNOWN_POSITION, Segment
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Disk
+from pyreplog.record import end_of
 
 
 class ProducerState:
@@ -63,6 +64,24 @@ class ProducerState:
             for at in find_producers(part)[0]:
                 batch = RecordBatch(part, at)
                 self.note(batch, batch.base_offset, segment)
+
+    def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """The aborted transactions of which a record may lie in the half-open range: Kafka's ``collectAbortedTransactions``."""
+        found: list[AbortedTransaction] = []
+        for slot, segment in enumerate(segments):
+            if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
+                continue
+            try:
+                entries = segment.transactions.entries
+            except CorruptError:
+                self.recover_index(segments, slot)
+                entries = segment.transactions.entries
+            for entry in entries:
+                if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                    found.append(entry)
+                if entry.last_stable_offset >= end_offset:
+                    return found
+        return found
 
     # -- snapshots --
 
@@ -140,21 +159,12 @@ class ProducerState:
     def recover_index(self, segments: Sequence[Segment], slot: int) -> None:
         """Make the transaction index of one segment anew, from the batches of it and of those before it that say what was open."""
         base = segments[slot].base_offset
-        table = ProducerTable(segments[0].base_offset)
-        for offset in reversed([offset for offset in snapshot_offsets(self._disk.list(self._directory)) if offset <= base]):
-            entries = read_snapshot(self._disk, self._directory, offset)
-            if entries is not None:
-                table = ProducerTable(offset, entries)
-                break
+        table = newest_table(self._disk, self._directory, segments, base)
         aborted: list[AbortedTransaction] = []
-        begin = table.end_offset
-        for index, segment in enumerate(segments[: slot + 1]):
-            if index < slot and segments[index + 1].base_offset <= begin:
-                continue
-            for batch in producer_batches(segment, begin):
-                completed = table.note(batch, batch.base_offset)
-                if completed is not None and completed.aborted and index == slot:
-                    aborted.append(_entry(completed))
+        for batch in producer_batches(segments[: slot + 1], table.end_offset, INT64_MAX):
+            completed = table.note(batch, batch.base_offset)
+            if completed is not None and completed.aborted and completed.last_offset >= base:
+                aborted.append(_entry(completed))
         segments[slot].transactions.replace(aborted)
 
     def _load_snapshot(self, offsets: Sequence[int], stray: list[int]) -> int:
@@ -183,7 +193,7 @@ class ProducerState:
             except CorruptError:
                 raise _IndexLost from None
         noted = False
-        for batch in producer_batches(segment, start_offset):
+        for batch in producer_batches((segment,), start_offset, INT64_MAX):
             noted = True
             completed = self.table.note(batch, batch.base_offset)
             if completed is not None and completed.aborted:
@@ -196,18 +206,37 @@ class _IndexLost(Exception):
     """A transaction index cannot be right."""
 
 
-def producer_batches(segment: Segment, start_offset: int) -> Iterator[RecordBatch]:
-    """The batches of ``segment`` that bear a producer id, from the one that holds ``start_offset`` on."""
-    position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
-    if position is None or segment.first_producer == -1:
-        return
-    position = max(position, segment.first_producer)
-    while position < segment.size:
-        data = segment.read_at(position, SCAN_CHUNK_SIZE)
-        found, walked = find_producers(data)
-        for at in found:
-            yield RecordBatch(data, at)
-        position += walked
+def newest_table(disk: Disk, directory: str, segments: Sequence[Segment], end_offset: int) -> ProducerTable:
+    """The producers as the newest believable snapshot has them that is not beyond ``end_offset``; none, from the first segment on,
+    where there is no such."""
+    first = segments[0].base_offset
+    for offset in reversed(snapshot_offsets(disk.list(directory))):
+        if first <= offset <= end_offset and (entries := read_snapshot(disk, directory, offset)) is not None:
+            return ProducerTable(offset, entries)
+    return ProducerTable(min(first, end_offset))
+
+
+def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
+    """The batches that bear a producer id, from the one that holds ``start_offset`` on, below ``end_offset``."""
+    segments = list(segments)
+    for slot, segment in enumerate(segments):
+        if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
+            continue
+        position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
+        if position is None or segment.first_producer == -1:
+            continue
+        position = max(position, segment.first_producer)
+        while position < segment.size and segment.base_offset < end_offset:
+            data = segment.read_at(position, SCAN_CHUNK_SIZE)
+            found, walked = find_producers(data)
+            for at in found:
+                batch = RecordBatch(data, at)
+                if batch.last_offset >= end_offset:
+                    return
+                yield batch
+            position += walked
+            if end_offset != INT64_MAX and end_of(data) >= end_offset:
+                return  # what lies behind may not even be batches
 
 
 def _entry(completed: CompletedTransaction) -> AbortedTransaction:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pyreplog._core import RecordBatch
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log.copy import PartitionCopy
+from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join
 from pyreplog.values import EpochEntry, TopicPartition
 
@@ -41,6 +42,16 @@ class LogReader:
     def start_offset(self) -> int:
         """The first offset that is there."""
         return self._chosen.start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the oldest transaction begins that is open below the high watermark; :attr:`end_offset` where none is."""
+        return self._chosen.last_stable_offset(self.end_offset)
+
+    def isolated(self, isolation: str) -> LogReader | CommittedSource:
+        """What to read from: this reader for ``"read_uncommitted"``, and for ``"read_committed"`` a view of it that ends at the last
+        stable offset and leaves out what was aborted. Raises :class:`ConfigError` for anything else."""
+        return CommittedSource(self) if check_isolation(isolation) == READ_COMMITTED else self
 
     @property
     def leader_epoch(self) -> int:

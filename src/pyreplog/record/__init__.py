@@ -9,6 +9,7 @@ from __future__ import annotations
 from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, murmur2, stamp
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
+    end_of,
     payload_of,
     recompress,
     records_of,
@@ -41,6 +42,7 @@ __all__ = [
     "crc32c",
     "decompress",
     "end_marker",
+    "end_of",
     "murmur2",
     "partition_for_key",
     "payload_of",

@@ -10,7 +10,7 @@ from typing import Final
 
 from typing_extensions import Buffer
 
-from pyreplog._core import HEADER_SIZE, Record, RecordBatch, crc32c
+from pyreplog._core import HEADER_SIZE, Record, RecordBatch, SegmentScanner, crc32c
 from pyreplog.errors import CorruptError, InvalidRequestError
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
 
@@ -55,6 +55,14 @@ def split(data: Buffer) -> list[RecordBatch]:
         batches.append(batch)
         position += batch.size
     return batches
+
+
+def end_of(data: Buffer) -> int:
+    """The offset behind the whole batches that ``data`` is. REQUIRES at least one. Costs a look at each header."""
+    view = memoryview(data)
+    scan = SegmentScanner(RecordBatch(view).base_offset, index_interval=view.nbytes, check_crc=False)
+    scan.feed(view)
+    return scan.next_offset
 
 
 def validate_from_client(batch: RecordBatch) -> None:

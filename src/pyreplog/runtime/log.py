@@ -21,13 +21,14 @@ from pyreplog.arrow import Scan, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
+from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.opening import open_for_reading, open_for_writing
 from pyreplog.runtime.owner import SpoolOwner, WriterAppender
-from pyreplog.runtime.views import LogView, ReaderView, WriterView, record_lists, records
+from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
 from pyreplog.spool import Spool
 from pyreplog.system import SystemClock, SystemDisk
@@ -50,6 +51,7 @@ def open_log(
     config: Mapping[str, object] | None = None,
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
@@ -61,24 +63,29 @@ def open_log(
     ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
     ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
     BufferExhaustedError.
+    ``isolation``: ``"read_committed"`` reads as Kafka's consumers of that setting do: up to the last stable offset, without the records of
+    aborted transactions (which only a broker's folder has: nothing here writes any).
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError where settings contradict what is stored, StorageError
     where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError where acknowledged records can no longer be read.
     """
     folder = _folder(path)
+    committed = check_isolation(isolation) == READ_COMMITTED
     takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
     disk = SystemDisk() if disk is None else disk
     clock = SystemClock() if clock is None else clock
     if mode == "r":
         if durability is not None or config is not None or buffer_memory is not None or max_block_ms is not None:
             raise ConfigError("durability, config, buffer_memory and max_block_ms belong to mode='a': a reader takes the log as it is")
-        return Log(folder, ReaderView(open_for_reading(disk, folder, topic, partition), disk), None)
+        reading = ReaderView(open_for_reading(disk, folder, topic, partition), disk)
+        return Log(folder, CommittedView(reading) if committed else reading, None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     writer = open_for_writing(disk, clock, folder, topic, partition, durability, config, buffer_memory, max_block_ms)
     owner = SpoolOwner(Spool(disk, folder), lambda: WriterAppender(writer), clock) if takes_spool else None
-    return Log(folder, WriterView(writer), writer, owner)
+    writing = WriterView(writer)
+    return Log(folder, CommittedView(writing) if committed else writing, writer, owner)
 
 
 def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
@@ -410,10 +417,18 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``."""
+        """Readers see what is below: the flushed end under durability ``sync``, the written end under ``os``; with isolation
+        ``"read_committed"`` the last stable offset."""
         self._check()
         self._view.refresh()
         return self._view.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where the oldest transaction begins that is open; the high watermark where none is."""
+        self._check()
+        self._view.refresh()
+        return self._view.last_stable_offset
 
     @property
     def durability(self) -> str:

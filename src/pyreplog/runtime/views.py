@@ -9,14 +9,14 @@ from itertools import chain
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
-from pyreplog.log import LogReader
+from pyreplog.log import CommittedSource, LogReader
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
 from pyreplog.runtime.follow import DiskNews, News
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
-__all__ = ["LogView", "ReaderView", "WriterView", "record_lists", "records"]
+__all__ = ["CommittedView", "LogView", "ReaderView", "WriterView", "record_lists", "records"]
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
@@ -36,6 +36,11 @@ class LogView(Protocol):
     @property
     def end_offset(self) -> int:
         """The high watermark: where what readers may see ends."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where readers of committed records end."""
         ...
 
     @property
@@ -98,6 +103,11 @@ class WriterView:
     def end_offset(self) -> int:
         """The high watermark."""
         return self._writer.log.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Of the log."""
+        return self._writer.log.last_stable_offset
 
     @property
     def log_end_offset(self) -> int:
@@ -169,6 +179,12 @@ class ReaderView:
         return self._reader.end_offset
 
     @property
+    def last_stable_offset(self) -> int:
+        """As of the last :meth:`refresh`."""
+        with self._lock:
+            return self._reader.last_stable_offset
+
+    @property
     def log_end_offset(self) -> int:
         """The same: a reader cannot tell what lies beyond."""
         return self._reader.end_offset
@@ -220,6 +236,72 @@ class ReaderView:
             waiting = list(self._news)
         for news in waiting:
             news.wake()
+
+
+class CommittedView:
+    """``view`` without what was aborted, up to its last stable offset."""
+
+    def __init__(self, view: WriterView | ReaderView) -> None:
+        self._view = view
+        self._source = CommittedSource(view)
+        self.topic, self.partition = view.topic, view.partition
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is there."""
+        return self._view.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The last stable offset."""
+        return self._view.last_stable_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The same."""
+        return self._view.last_stable_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """Of the view."""
+        return self._view.log_end_offset
+
+    def refresh(self) -> None:
+        """Take notice of what was appended since."""
+        self._view.refresh()
+
+    def read(self, offset: int, size_max: int) -> Buffer:
+        """Whole batches that were not aborted, from the one that holds ``offset`` or the next on; empty at the end."""
+        return self._source.read(offset, size_max)
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after ``timestamp`` (ms), which may be an aborted one."""
+        return self._source.find_timestamp(timestamp)
+
+    def stats(self) -> LogStats:
+        """Of the view."""
+        return self._view.stats()
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._view.closed
+
+    def look(self) -> None:
+        """Of the view."""
+        self._view.look()
+
+    def records(self, start: int, end: int) -> Iterator[Record]:
+        """The records of the half-open range."""
+        return records(self, start, end)
+
+    def news(self) -> News:
+        """Of the view: some of it may concern only what is not committed yet."""
+        return self._view.news()
+
+    def close(self) -> None:
+        """Close the view."""
+        self._view.close()
 
 
 def records(view: LogView, start: int, end: int) -> Iterator[Record]:

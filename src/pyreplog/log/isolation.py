@@ -1,0 +1,173 @@
+"""Reading committed records alone: up to the last stable offset, without what was aborted.
+
+Whether a transaction was aborted, its marker says, and the first marker of a producer behind a batch is that of the batch's
+transaction. So a chunk that holds transactional batches is looked up in the markers behind it, as far as it takes, and the others cost
+nothing. Nothing is taken from a transaction index, which has no checksum.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+from pyreplog._core import RecordBatch, find_producers, whole_batches
+from pyreplog.config import suggestion
+from pyreplog.errors import ConfigError
+from pyreplog.ports import Buffer
+from pyreplog.record import ABORT, end_marker, end_of, split
+
+READ_UNCOMMITTED: Final = "read_uncommitted"
+READ_COMMITTED: Final = "read_committed"
+ISOLATIONS: Final = (READ_UNCOMMITTED, READ_COMMITTED)
+_WALK_SIZE: Final = 4 << 20
+
+
+def check_isolation(isolation: object) -> str:
+    """``isolation``, where it is one of the two; :class:`ConfigError` otherwise."""
+    if isolation not in ISOLATIONS:
+        raise ConfigError(f"isolation is {isolation!r}{suggestion(str(isolation), ISOLATIONS)}")
+    return str(isolation)
+
+
+class StableSource(Protocol):
+    """What can be read committed: batches below a high watermark, and where they are stable."""
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is there."""
+        ...
+
+    @property
+    def last_stable_offset(self) -> int:
+        """No transaction that is open begins below; not above the high watermark."""
+        ...
+
+    def refresh(self) -> None:
+        """Take notice of what was appended since."""
+        ...
+
+    def read(self, offset: int, size_max: int) -> Buffer:
+        """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
+        ...
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``."""
+        ...
+
+
+class CommittedSource:
+    """``source`` as a reader of committed records sees it. As thread-safe as ``source``."""
+
+    def __init__(self, source: StableSource) -> None:
+        self._source = source
+        # What is known of markers; whoever reads takes one, so that threads do not share it.
+        self._pool: list[_Fates] = []
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset that is there."""
+        return self._source.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The last stable offset."""
+        return self._source.last_stable_offset
+
+    def refresh(self) -> None:
+        """Take notice of what was appended since."""
+        self._source.refresh()
+
+    def read(self, offset: int, size_max: int) -> memoryview:
+        """Whole batches from the one that holds ``offset`` on, or the next that was not aborted, below the last stable offset; empty
+        where there are none. Raises what ``source`` raises."""
+        end = self.end_offset
+        fates = self._pool.pop() if self._pool else _Fates()
+        try:
+            while offset < end:
+                data = memoryview(self._source.read(offset, size_max))
+                data = data[: whole_batches(data, end, data.nbytes)]
+                if not data.nbytes:
+                    break
+                kept, offset = fates.keep(self._source, data)
+                if kept:
+                    return kept[0] if len(kept) == 1 else memoryview(b"".join(kept))
+        finally:
+            self._pool.append(fates)
+        return memoryview(b"")
+
+    def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
+        """The batches that hold an offset in the half-open range. The first may begin below ``start``, the last end above ``end``."""
+        end = min(end, self.end_offset)
+        while start < end:
+            found = split(self.read(start, _WALK_SIZE))
+            for batch in found:
+                if batch.base_offset >= end:
+                    return
+                yield batch
+                start = batch.next_offset
+            if not found:
+                return
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record below the last stable offset whose timestamp is at least ``timestamp``. As in Kafka,
+        it may be an aborted one or a marker."""
+        found = self._source.find_timestamp(timestamp)
+        return found if found is not None and found[0] < self.end_offset else None
+
+
+class _Fates:
+    """The markers of [start, end) of one log: producer id -> (offsets, whether each aborts)."""
+
+    __slots__ = ("_markers", "end", "start")
+
+    def __init__(self) -> None:
+        self.start = self.end = 0
+        self._markers: dict[int, tuple[list[int], list[bool]]] = {}
+
+    def keep(self, source: StableSource, data: memoryview) -> tuple[list[memoryview], int]:
+        """The parts of ``data`` (whole batches) that were not aborted, and where to go on where there are none."""
+        found = find_producers(data, True)[0]
+        if not found:
+            return [data], 0
+        batches = [RecordBatch(data, position) for position in found]
+        self._begin(RecordBatch(data).base_offset)
+        parts: list[memoryview] = []
+        begin = 0
+        for position, batch in zip(found, batches, strict=True):
+            if not batch.is_control and self._aborted(source, batch):
+                if position > begin:
+                    parts.append(data[begin:position])
+                begin = position + batch.size
+        if begin < data.nbytes:
+            parts.append(data[begin:])
+        return parts, 0 if parts else end_of(data)
+
+    def _begin(self, offset: int) -> None:
+        """Nothing below ``offset`` is asked for again, unless somebody goes back."""
+        if not self.start <= offset <= self.end:
+            self._markers = {}
+            self.end = offset
+        elif self.start < offset:
+            for producer_id in [known for known, (offsets, _) in self._markers.items() if offsets[-1] < offset]:
+                del self._markers[producer_id]
+        self.start = offset
+
+    def _aborted(self, source: StableSource, batch: RecordBatch) -> bool:
+        offset, producer_id = batch.base_offset, batch.producer_id
+        while True:
+            known = self._markers.get(producer_id)
+            if known is not None and (slot := bisect_right(known[0], offset)) < len(known[0]):
+                return known[1][slot]
+            data = source.read(self.end, _WALK_SIZE)
+            positions, size = find_producers(data, True)
+            if not size:
+                return False  # no marker is left: compaction keeps those of aborted batches as long as these
+            for position in positions:
+                marker = RecordBatch(data, position)
+                if marker.is_control and (record := end_marker(marker)) is not None:
+                    offsets, aborts = self._markers.setdefault(marker.producer_id, ([], []))
+                    if not offsets or offsets[-1] < marker.base_offset:
+                        offsets.append(marker.base_offset)
+                        aborts.append(record.type == ABORT)
+            self.end = end_of(memoryview(data)[:size])

@@ -1,0 +1,511 @@
+"""Transactions as followers and readers see them: stable offsets, aborted ranges, both isolations, on Kafka's folders and on ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pyreplog
+from pyreplog.cli.main import main
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError
+from pyreplog.log import Log, LogReader, LogRoot, open_readers
+from pyreplog.log.isolation import CommittedSource
+from pyreplog.log.layout import LOG_SUFFIX, SNAPSHOT_SUFFIX, TRANSACTION_INDEX_SUFFIX, parse_base_offset, segment_name
+from pyreplog.log.producer_snapshot import format_producers, parse_producers
+from pyreplog.log.producer_state import producer_batches
+from pyreplog.log.producers import ProducerTable
+from pyreplog.log.segment import Segment
+from pyreplog.log.transaction_index import AbortedTransaction, TransactionIndex, format_aborted, parse_aborted
+from pyreplog.record import BatchBuilder, Record, records_of
+from pyreplog.system.clock import SystemClock
+from pyreplog.system.disk import SystemDisk
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+from tests.golden.units import UNITS, copy_of, hash_of, is_transactional, manifest, unit
+from tests.log.conftest import Place
+from tests.log.support import batch, create, reopen, sync
+from tests.log.test_producers import marker, produced
+
+DISK = SystemDisk()
+KILLED = ("crash-4.1.0/killed", "crash-4.1.0/torn", "cluster-4.1.0/n1-diverged")
+
+
+def readers_of(name: str) -> dict[TopicPartition, LogReader]:
+    """A reader for each partition of a unit."""
+    return open_readers(DISK, str(unit(name) / "data"))
+
+
+def read(source: LogReader | CommittedSource, start: int, end: int) -> Iterator[Record]:
+    """The records of a range, through either isolation."""
+    for one in source.batches(start, end):
+        yield from records_of(one, "", 0, start, end)
+
+
+def listed(name: str, partition: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The listing of a partition's records; None where there is none."""
+    if not partition.get("recordsFile"):
+        return None
+    return [json.loads(line) for line in (unit(name) / partition["recordsFile"]).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_both_isolations_of_every_partition(name: str) -> None:
+    """Every partition of every unit reads as its manifest lists in both isolations, and is stable up to where the broker said."""
+    readers = readers_of(name)
+    seen = 0
+    for partition in manifest(name)["partitions"]:
+        reader = readers[TopicPartition(partition["topic"], partition["partition"])]
+        committed = reader.isolated("read_committed")
+        assert reader.isolated("read_uncommitted") is reader
+        if "highWatermark" in partition:
+            assert (reader.start_offset, reader.end_offset) == (partition["logStartOffset"], partition["highWatermark"])
+            assert reader.last_stable_offset == committed.end_offset == partition["lastStableOffset"], partition["dir"]
+        if partition.get("recordsSha256") is None or name in KILLED:
+            continue
+        start = reader.start_offset
+        assert hash_of(read(reader, start, reader.end_offset)) == (partition["records"], partition["recordsSha256"])
+        found = list(read(committed, start, committed.end_offset))
+        assert len(found) == partition["committedRecords"], partition["dir"]
+        lines = listed(name, partition)
+        if lines is not None:
+            assert [record.offset for record in found] == [line["offset"] for line in lines if line.get("committed", True)]
+        if is_transactional(partition):
+            seen += 1
+            for begin in range(start, committed.end_offset, 7):  # from anywhere, and in pieces
+                expected = [record.offset for record in found if begin <= record.offset < begin + 9]
+                assert [record.offset for record in read(committed, begin, min(begin + 9, committed.end_offset))] == expected
+    assert seen or not any(is_transactional(partition) for partition in manifest(name)["partitions"]) or name in KILLED
+    for reader in readers.values():
+        reader.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("crash-4.1.0/killed", "crash-4.1.0/recovered"), ("crash-4.1.0/torn", "crash-4.1.0/torn-recovered")]
+)
+def test_a_killed_folder_is_as_stable_as_its_survivor(name: str, other: str) -> None:
+    """Below its checkpointed high watermark a killed log reads, in both isolations, as what Kafka made of it."""
+    left, right = readers_of(name), readers_of(other)
+    for key, reader in left.items():
+        if key.topic.startswith("__"):
+            continue
+        start = max(reader.start_offset, right[key].start_offset)
+        end = reader.last_stable_offset
+        assert end <= right[key].last_stable_offset
+        for isolation in ("read_uncommitted", "read_committed"):
+            mine = [record.offset for record in read(reader.isolated(isolation), start, end)]
+            assert mine == [record.offset for record in read(right[key].isolated(isolation), start, end)]
+    for reader in (*left.values(), *right.values()):
+        reader.close()
+
+
+@pytest.mark.parametrize("name", ["crash-4.1.0/killed", "crash-4.1.0/torn"])
+def test_recovered_as_stable_as_in_kafkas_hands(name: str, tmp_path: Path) -> None:
+    """Opened as the sole replica, ``killed`` and ``torn`` end up as stable as a broker found them, and again from their snapshots."""
+    folder = copy_of(name, tmp_path / "data")
+    for attempt in range(2):
+        root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(attempt))
+        for directory, expected in manifest(name)["afterRecovery"].items():
+            topic, _, number = directory.rpartition("-")
+            log = root.logs[TopicPartition(topic, int(number))]
+            log.set_high_watermark(log.end_offset)
+            if expected["lastStableOffset"] is not None:  # of internal topics nobody asked
+                assert log.last_stable_offset == expected["lastStableOffset"], directory
+        root.close()
+
+
+def segments_of(folder: Path) -> list[Segment]:
+    """The segments of a partition folder, for reading."""
+    bases = sorted(base for path in folder.iterdir() if (base := parse_base_offset(path.name)) is not None)
+    return [
+        Segment(DISK, str(folder), base, size=(folder / segment_name(base, LOG_SUFFIX)).stat().st_size, index_interval=4096, writable=False)
+        for base in bases
+    ]
+
+
+@pytest.mark.parametrize("name", [name for name in UNITS if name not in KILLED])
+def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None:
+    """Transaction indexes and producer snapshots computed from the batches are those that Kafka wrote, compacted topics excepted."""
+    checked = 0
+    for partition in manifest(name)["partitions"]:
+        folder = unit(name) / "data" / partition["dir"]
+        if partition.get("topicConfig", {}).get("cleanup.policy", "").startswith("compact") or partition["topic"].startswith("__"):
+            continue
+        snapshots = sorted(base for path in folder.iterdir() if (base := parse_base_offset(path.name, SNAPSHOT_SUFFIX)) is not None)
+        if partition.get("logStartOffset") or not snapshots:
+            continue  # what was before the first batch is gone
+        segments = segments_of(folder)
+        table = ProducerTable()
+        aborted: dict[int, list[AbortedTransaction]] = {segment.base_offset: [] for segment in segments}
+        due = list(snapshots)
+
+        def check(offset: int, due: list[int] = due, table: ProducerTable = table, folder: Path = folder) -> None:
+            while due and due[0] <= offset:
+                path = folder / segment_name(due.pop(0), SNAPSHOT_SUFFIX)
+                written = {entry.producer_id: entry for entry in parse_producers(path.read_bytes(), str(path))}
+                for entry in table:
+                    if entry.producer_id not in written:
+                        assert (folder.parent.parent.name, path.name) == ("n1", f"{37:020d}.snapshot")  # expired: see the README
+                        continue
+                    assert format_producers([entry]) == format_producers([written[entry.producer_id]]), path
+                assert written.keys() <= {entry.producer_id for entry in table}
+
+        for segment in segments:
+            for one in producer_batches((segment,), segment.base_offset, 2**63 - 1):
+                check(one.base_offset)
+                done = table.note(one, one.base_offset)
+                if done is not None and done.aborted:
+                    entry = AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, done.last_stable_offset)
+                    aborted[segment.base_offset].append(entry)
+        check(2**63 - 1)
+        for segment in segments:
+            path = folder / segment_name(segment.base_offset, TRANSACTION_INDEX_SUFFIX)
+            assert format_aborted(aborted[segment.base_offset]) == (path.read_bytes() if path.exists() else b""), path
+            checked += len(aborted[segment.base_offset])
+            segment.release()
+    assert checked or "txn" not in str(manifest(name)["partitions"])
+
+
+# -- our own logs --
+
+
+class Play:
+    """Writes transactions to a log as a follower's leader would have, and remembers what became of each record."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.sequences: dict[int, int] = {}
+        self.open: dict[int, list[int]] = {}
+        self.plain: list[int] = []
+        self.aborted: list[int] = []
+        self.committed: list[int] = []
+
+    def data(self, producer: int, count: int = 2) -> None:
+        """A batch within the producer's transaction."""
+        base = self.log.end_offset
+        sequence = self.sequences.get(producer, 0)
+        self.log.append_as_follower([produced(sequence, count, producer=producer, base=base, leader=0, transactional=True)])
+        self.sequences[producer] = sequence + count
+        self.open.setdefault(producer, []).extend(range(base, base + count))
+
+    def end(self, producer: int, *, commit: bool) -> None:
+        """Its end."""
+        self.log.append_as_follower([marker(commit=commit, producer=producer, base=self.log.end_offset)])
+        (self.committed if commit else self.aborted).extend(self.open.pop(producer, []))
+
+    def other(self) -> None:
+        """A record without a producer."""
+        self.plain.append(self.log.end_offset)
+        self.log.append_as_follower([batch(base_offset=self.log.end_offset, leader_epoch=0)])
+
+    @property
+    def stable(self) -> int:
+        """Where the oldest open transaction begins."""
+        return min((offsets[0] for offsets in self.open.values()), default=self.log.end_offset)
+
+    def visible(self, end: int) -> list[int]:
+        """The offsets that a reader of committed records sees below ``end``."""
+        return sorted(offset for offset in [*self.plain, *self.committed] if offset < end)
+
+
+class Live:
+    """A log as a source."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.start_offset = log.start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Of the log."""
+        return self._log.last_stable_offset
+
+    def refresh(self) -> None:
+        """Nothing to do."""
+
+    def read(self, offset: int, size_max: int) -> memoryview:
+        """Up to the high watermark."""
+        return memoryview(b"".join(self._log.read(offset, size_max, self._log.high_watermark).parts()))
+
+    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Of the log."""
+        return self._log.find_timestamp(timestamp, self._log.high_watermark)
+
+
+def offsets_of(source: CommittedSource, size_max: int = 1 << 20) -> list[int]:
+    """Every offset that a source gives, read in pieces of ``size_max`` bytes."""
+    found: list[int] = []
+    offset = source.start_offset
+    while offset < source.end_offset:
+        data = source.read(offset, size_max)
+        if not data.nbytes:
+            break
+        from pyreplog.record import split  # noqa: PLC0415  (only here)
+
+        for one in split(data):
+            found += [record.offset for record in records_of(one, "", 0, offset)]
+            offset = one.next_offset
+    return found
+
+
+ACTIONS = st.lists(st.tuples(st.sampled_from("dddcao"), st.integers(1, 3)), max_size=50)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS, st.integers(0, 60))
+def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
+    """Whatever producers do: stable offset and committed records are those of the plain rules; from the log, from its files, after a
+    restart; and the index names exactly the aborted transactions."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0", LogConfig(segment_bytes=1024))
+    play = Play(log)
+    for action, producer in actions:
+        if action == "d":
+            play.data(producer)
+        elif action in "ca":
+            play.end(producer, commit=action == "c")
+        else:
+            play.other()
+    log.set_high_watermark(log.end_offset)
+    assert log.last_stable_offset == play.stable
+    source = CommittedSource(Live(log))
+    assert offsets_of(source) == offsets_of(source, 100) == play.visible(play.stable)
+    listed_aborted = log.aborted_transactions(0, play.stable)
+    everything = [entry for segment in log._segments for entry in segment.transactions.entries]
+    assert listed_aborted == [entry for entry in everything if entry.first_offset < play.stable]
+    assert log.aborted_transactions(low, play.stable) == [entry for entry in listed_aborted if entry.last_offset >= low]
+    index = {segment.base_offset: format_aborted(segment.transactions.entries) for segment in log._segments}
+    table = format_producers(log.producers.table)
+    sync(disk, log)
+    log.write_mark()
+    ((_, reader),) = open_readers(disk, "data/t-0").items()
+    assert reader.last_stable_offset == play.stable
+    assert offsets_of(CommittedSource(reader), 200) == play.visible(play.stable)
+    reader.close()
+    log.close(clean=False)
+    for name in disk.list("data/t-0"):  # recovery makes the indexes anew
+        if name.endswith((TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)):
+            disk.remove(f"data/t-0/{name}")
+    log = reopen(disk, "data/t-0")
+    assert {segment.base_offset: format_aborted(segment.transactions.entries) for segment in log._segments} == index
+    assert format_producers(log.producers.table) == table
+    assert log.last_stable_offset == play.stable
+    log.close(clean=True)
+
+
+def test_stability_waits_for_the_high_watermark(place: Place) -> None:
+    """Edge 89: the stable offset stops at the first open transaction, goes on only once the marker is below the high watermark, and is
+    not below the log's start."""
+    log = create(place.disk, place.of("t-0"))
+    play = Play(log)
+    play.other()
+    play.data(1)
+    play.other()
+    log.set_high_watermark(log.end_offset)
+    assert log.last_stable_offset == 1
+    play.end(1, commit=True)  # at 4
+    assert log.last_stable_offset == 1
+    log.set_high_watermark(4)
+    assert log.last_stable_offset == 1
+    log.set_high_watermark(5)
+    assert log.last_stable_offset == 5
+    play.data(2)
+    play.other()
+    log.set_high_watermark(log.end_offset)
+    assert log.last_stable_offset == 5
+    log.increment_start_offset(7)
+    assert log.last_stable_offset == 7
+    log.close(clean=True)
+
+
+def test_an_aborted_transaction_across_segments(place: Place) -> None:
+    """Edge 90: an aborted transaction that spans segments is found from any of them; its entry lies where its marker is."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
+    play = Play(log)
+    for _ in range(12):
+        play.data(1, 5)
+        play.other()
+    play.end(1, commit=False)
+    last = log.end_offset - 1
+    play.other()
+    log.set_high_watermark(log.end_offset)
+    segments = list(log._segments)
+    assert len(segments) > 2
+    assert [bool(segment.transactions.entries) for segment in segments] == [False] * (len(segments) - 1) + [True]
+    for segment in segments:
+        assert log.aborted_transactions(segment.base_offset, last + 1) == [AbortedTransaction(1, 0, last, last + 1)]
+    assert log.aborted_transactions(last + 1, last + 2) == []
+    assert offsets_of(CommittedSource(Live(log)), 300) == play.plain
+    log.close(clean=True)
+
+
+def test_truncation_takes_back_the_end_of_a_transaction(place: Place) -> None:
+    """What was ended above a cut is open again below it: table, index, stable offset; and it may end differently then."""
+    log = create(place.disk, place.of("t-0"))
+    play = Play(log)
+    play.data(1)
+    play.end(1, commit=False)
+    play.data(2)
+    log.set_high_watermark(log.end_offset)
+    log.truncate_to(2)
+    assert log._segments.last.transactions.entries == []
+    assert log.producers.table.open_transactions == {1: 0}
+    assert log.last_stable_offset == 0
+    log.append_as_follower([marker(commit=True, producer=1, base=2)])
+    log.set_high_watermark(3)
+    assert log.last_stable_offset == 3
+    assert offsets_of(CommittedSource(Live(log))) == [0, 1]
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_lying_transaction_index(place: Place, clean: bool) -> None:
+    """Readers never believe the index: with every bit of it flipped in turn they give the same records; a log opened after a crash has it
+    anew."""
+    log = create(place.disk, place.of("t-0"))
+    play = Play(log)
+    play.data(1)
+    play.data(2)
+    play.end(1, commit=False)
+    play.data(2)
+    play.end(2, commit=False)
+    play.data(1)
+    play.end(1, commit=True)
+    play.other()
+    log.set_high_watermark(log.end_offset)
+    sync(place.disk, log)
+    expected = play.visible(play.stable)
+    content = format_aborted(log._segments.last.transactions.entries)
+    assert len(content) == 68
+    log.close(clean=clean)
+    name = f"t-0/{0:020d}.txnindex"
+    for bit in range(0, len(content) * 8, 1 if clean else 31):
+        lie = bytearray(content)
+        lie[bit // 8] ^= 1 << bit % 8
+        place.write(name, bytes(lie))
+        if clean:
+            ((_, reader),) = open_readers(place.disk, place.of("t-0")).items()
+            assert offsets_of(CommittedSource(reader)) == expected
+            reader.close()
+        else:
+            log = reopen(place.disk, place.of("t-0"))
+            assert format_aborted(log._segments.last.transactions.entries) == content
+            log.close(clean=False)
+
+
+def test_empty_and_unknown_control_batches(place: Place) -> None:
+    """A control batch that compaction emptied ends nothing; control records of unknown type are passed over and shown to nobody."""
+    log = create(place.disk, place.of("t-0"))
+    play = Play(log)
+    play.data(1)
+    builder = BatchBuilder()
+    assert builder.append(bytes(6), b"\x00\x00\x00\x63", (), 1)
+    log.append_as_follower(
+        [builder.finish(base_offset=2, leader_epoch=0, producer_id=1, producer_epoch=0, base_sequence=-1, transactional=True, control=True)]
+    )
+    log.set_high_watermark(3)
+    assert log.last_stable_offset == 0
+    play.end(1, commit=True)
+    log.set_high_watermark(4)
+    assert offsets_of(CommittedSource(Live(log))) == [0, 1]
+    log.close(clean=True)
+
+
+# -- the file --
+
+
+def test_index_entries_are_kafkas() -> None:
+    """Golden vector A8, both ways."""
+    entry = AbortedTransaction(77, 100, 201, 202)
+    content = bytes.fromhex("0000000000000000004d000000000000006400000000000000c900000000000000ca")
+    assert format_aborted([entry]) == content
+    assert parse_aborted(content, 100, "x") == [entry]
+    assert parse_aborted(content + content[:33], 100, "x") == [entry]  # a fragment at the end is no entry
+
+
+def test_index_file(place: Place) -> None:
+    """Edges 48, 49, 51, 52, 53: made with its first entry; last offsets rise, also after it is opened again; cut and gone on with;
+    absent is fine; an entry below its segment is corrupt."""
+    index = TransactionIndex(place.disk, place.path, 100)
+    index.write()
+    index.truncate(0)
+    index.close()
+    assert index.files() == []
+    assert place.disk.stat(index.path) is None
+    for last in (110, 120, 130):
+        index.append(AbortedTransaction(1, 101, last, last + 1))
+    index.write()
+    index.close()
+    index = TransactionIndex(place.disk, place.path, 100)
+    with pytest.raises(ValueError, match="after 130"):
+        index.append(AbortedTransaction(1, 101, 130, 131))
+    index.truncate(120)
+    index.append(AbortedTransaction(2, 111, 125, 126))
+    index.write()
+    index.close()
+    assert [entry.last_offset for entry in TransactionIndex(place.disk, place.path, 100).entries] == [110, 125]
+    with pytest.raises(ValueError):
+        parse_aborted(format_aborted([AbortedTransaction(1, 90, 99, 100)]), 100, "x")
+    with pytest.raises(ValueError):
+        parse_aborted(b"\x00\x01" + bytes(32), 0, "x")
+
+
+def test_an_unknown_isolation_is_named(place: Place) -> None:
+    """Only the two of Kafka."""
+    log = create(place.disk, place.of("t-0"))
+    ((_, reader),) = open_readers(place.disk, place.of("t-0")).items()
+    with pytest.raises(ConfigError, match="read_committed"):
+        reader.isolated("read_comitted")
+    reader.close()
+    log.close(clean=True)
+
+
+# -- the faces --
+
+
+@pytest.mark.parametrize("name", ["clean-4.1.0", "clean-3.9.1", "clean-4.3.1"])
+@pytest.mark.parametrize(("topic", "partition"), [("txn", 0), ("txn", 1), ("txn-lz4", 0)])
+def test_open_log_and_scan_read_committed(name: str, topic: str, partition: int) -> None:
+    """``open_log(isolation="read_committed")`` iterates, reads, follows and scans to Arrow what a read_committed consumer got, and stops
+    where that one stopped; the default gives everything."""
+    one = next(p for p in manifest(name)["partitions"] if (p["topic"], p["partition"]) == (topic, partition))
+    lines = listed(name, one)
+    assert lines is not None
+    expected = [line["offset"] for line in lines if line.get("committed", True)]
+    assert expected != [line["offset"] for line in lines]
+    with pyreplog.open_log(unit(name) / "data", "r", topic=topic, partition=partition, isolation="read_committed") as log:
+        assert log.last_stable_offset == log.high_watermark == one["lastStableOffset"]
+        assert [record.offset for record in log] == expected
+        assert log.position == one["lastStableOffset"]
+        assert [record.offset for record in log.read(start=expected[3], end=expected[-3])] == expected[3:-3]
+        assert [record.offset for record in log.follow(timeout=0)] == expected
+        assert pyarrow.table(log.scan(["offset"])).column("offset").to_pylist() == expected
+        some = pyarrow.table(log.scan(start=expected[3], end=expected[-3]))
+        assert some.column("offset").to_pylist() == expected[3:-3]
+    with pyreplog.open_log(unit(name) / "data", "r", topic=topic, partition=partition) as log:
+        assert log.last_stable_offset == one["lastStableOffset"]
+        assert [record.offset for record in log] == [line["offset"] for line in lines]
+        assert pyarrow.table(log.scan(["offset"])).column("offset").to_pylist() == [line["offset"] for line in lines]
+    with pytest.raises(ConfigError, match="isolation"):
+        pyreplog.open_log(unit(name) / "data", "r", topic=topic, isolation="committed")  # type: ignore[arg-type]
+
+
+def test_cat_isolation(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    """``replog cat --isolation read_committed`` prints what a read_committed consumer got, without it everything."""
+    one = next(p for p in manifest("clean-4.1.0")["partitions"] if p["dir"] == "txn-0")
+    lines = listed("clean-4.1.0", one)
+    assert lines is not None
+    for isolation in ("read_committed", "read_uncommitted"):
+        arguments = ["cat", str(unit("clean-4.1.0") / "data"), "--topic", "txn", "--partition", "0", "--isolation", isolation]
+        assert main(arguments) == 0
+        found = [json.loads(line)["offset"] for line in capsysbinary.readouterr().out.splitlines()]
+        assert found == [line["offset"] for line in lines if isolation == "read_uncommitted" or line["committed"]]
