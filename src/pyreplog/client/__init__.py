@@ -10,6 +10,7 @@ from pyreplog.client.admin import Admin, Answer
 from pyreplog.client.consumer import Consumer, ConsumerConfig, OffsetAnswer
 from pyreplog.client.outcome import Outcome, Owner, Pending
 from pyreplog.client.producer import ACKS, Producer, ProducerConfig
+from pyreplog.client.relay import Relay
 
 __all__ = [
     "ACKS",
@@ -24,4 +25,5 @@ __all__ = [
     "Pending",
     "Producer",
     "ProducerConfig",
+    "Relay",
 ]

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Literal
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
-from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig
+from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
@@ -29,7 +29,10 @@ from pyreplog.runtime.consumer import Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import forget, remember
 from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.relay import ClusterAppender
+from pyreplog.spool import Spool
 from pyreplog.system import SystemClock, SystemDisk
 
 __all__ = ["Cluster"]
@@ -92,6 +95,7 @@ class Cluster:
             self._end(clean=False)
             raise
         self._driver.start()
+        self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
         remember(self)
 
     # ----------------------------------------------------------------------------------------------------------------------- start
@@ -160,6 +164,23 @@ class Cluster:
             transport, self._clock, self._random, address=self._address("admin"), controller=CONTROLLER_ADDRESS, owner=self._driver
         )
         return machine, self._driver.add(machine, transport, lambda error: self._admin.interrupted(error))
+
+    def _own_spool(self) -> SpoolOwner:
+        """Take what other processes stage for this cluster, from now on."""
+
+        def make(broken: Callable[[Exception | None], None]) -> tuple[Relay, Seat]:
+            with self._driver.exclusive():
+                transport = self._driver.network.endpoint()
+                machine = Relay(transport, self._clock, self._random, self._bootstrap(), address=self._address("relay"), owner=self._driver)
+                return machine, self._driver.add(machine, transport, broken)
+
+        owner = SpoolOwner(
+            Spool(self._controller_disk, self._path),
+            lambda: ClusterAppender(self._admin, self._driver, make, lambda: owner.stopping),
+            self._clock,
+        )
+        owner.start()
+        return owner
 
     def _settle(self, topic: str) -> None:
         """Until every node that serves knows the topic, with leaders."""
@@ -359,6 +380,8 @@ class Cluster:
         if self._closed:
             return
         self._closed = True
+        if self._owner is not None:
+            self._owner.stop()
         try:
             for producer in list(self._producers):
                 try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import closing
 from random import SystemRandom
 from typing import Final
 
@@ -58,6 +59,9 @@ class WriterAppender:
         self._resumer.finish()
         self._writer.settle()
 
+    def close(self) -> None:
+        """See :class:`Appender`."""
+
 
 class RootAppender:
     """Appends to any partition of a root that nobody else has: leads each in a new epoch. One thread."""
@@ -105,6 +109,9 @@ class RootAppender:
             log.advance_high_watermark(log.counted_end)
             log.write_mark()
 
+    def close(self) -> None:
+        """See :class:`Appender`."""
+
 
 def _size_max(config: LogConfig) -> int:
     return min(config.max_message_bytes, config.segment_bytes)
@@ -116,7 +123,8 @@ def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
     failure: PyreplogError | None = None
     for waiting in spool.waiting():
         try:
-            done += apply(spool, waiting, make_appender())
+            with closing(make_appender()) as appender:
+                done += apply(spool, waiting, appender)
         except PyreplogError as error:
             _log.error("%s stays in the spool of %s: %s", waiting.batch_id, spool.folder, error)
             failure = error
@@ -160,6 +168,8 @@ class SpoolOwner:
         self._busy_until_s = 0.0
         self._sweep_s = 0.0
         self._said = ""
+        #: Whether :meth:`stop` was called.
+        self.stopping = False
         self._background = Background(f"pyreplog spool of {spool.folder}", self._work)
 
     def start(self) -> None:
@@ -167,7 +177,8 @@ class SpoolOwner:
         self._background.start()
 
     def stop(self) -> None:
-        """Look no more. A batch being appended is finished first."""
+        """Look no more. A batch being appended is finished first, unless its appender looks at :attr:`stopping`."""
+        self.stopping = True
         self._background.stop()
 
     def _work(self) -> float | None:
@@ -177,8 +188,8 @@ class SpoolOwner:
                 self._sweep_s = now + SWEEP_INTERVAL_S
                 self._spool.sweep(self._clock.wall_ms())
             if self._spool.waiting():
-                apply_waiting(self._spool, self._make_appender)
                 self._busy_until_s = time.monotonic() + BUSY_FOR_S
+                apply_waiting(self._spool, self._make_appender)
             self._said = ""
         except ClosedError:
             return None

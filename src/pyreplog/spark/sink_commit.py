@@ -65,7 +65,11 @@ def commit_batch(
         time.sleep(min(pause, deadline - now))
         pause = min(pause * 2, PAUSE_MAX_S)
     if once:
-        spool.forget(batch_id.query)
+        # The owner may still be clearing up. Where it was stopped at that, the next one does it, and sweeps what is kept here.
+        while spool.stands(batch_id) and time.monotonic() < deadline:
+            time.sleep(PAUSE_MIN_S)
+        if not spool.stands(batch_id):
+            spool.forget(batch_id.query)
 
 
 def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, deadline: float) -> None:

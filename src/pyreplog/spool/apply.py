@@ -40,6 +40,10 @@ class Appender(Protocol):
         """Return when everything appended counts, as durable as the log promises; raises what keeps that from being so."""
         ...
 
+    def close(self) -> None:
+        """After the batch, however it ended."""
+        ...
+
 
 def apply(spool: Spool, waiting: Waiting, appender: Appender) -> bool:
     """Append one batch of the spool: whether it is in the log now. False: it was refused, or taken back.

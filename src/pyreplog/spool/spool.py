@@ -84,7 +84,7 @@ class Spool:
         disk = self._disk
         lock = disk.lock(self._path(query_name(batch_id.query, LOCK)), f"the driver of query {batch_id.query}")
         try:
-            known = self.applied(batch_id.query) >= batch_id.batch or self._stands(batch_id)
+            known = self.applied(batch_id.query) >= batch_id.batch or self.stands(batch_id)
             if not known:
                 # Refused before anything was appended: the new attempt takes the place of the old one.
                 self._remove([batch_name(batch_id, REFUSED)])
@@ -110,7 +110,7 @@ class Spool:
             return False
         withdrawn = batch_name(batch_id, WITHDRAWN)
         if not self._rename(batch_name(batch_id, MANIFEST), withdrawn):
-            return not self._stands(batch_id) and self.applied(batch_id.query) < batch_id.batch
+            return not self.stands(batch_id) and self.applied(batch_id.query) < batch_id.batch
         self._disk.sync_directory(self._folder)
         manifest = self._manifest(withdrawn)
         self._remove([*(file.name for file in manifest.files), withdrawn])
@@ -123,7 +123,7 @@ class Spool:
     def abandon(self, batch_id: BatchId, files: Sequence[StagedFile], *, once: bool) -> None:
         """A write failed: remove its staged files, unless they were published. ``once``: also those that nobody told of, as no other
         attempt will."""
-        if self._stands(batch_id) or self.applied(batch_id.query) >= batch_id.batch:
+        if self.stands(batch_id) or self.applied(batch_id.query) >= batch_id.batch:
             return
         doomed = {file.name for file in files}
         if once:
@@ -131,10 +131,11 @@ class Spool:
         self._remove(sorted(doomed))
 
     def forget(self, query: str) -> None:
-        """Remove what is kept of a query whose batches are applied and which nobody runs again."""
+        """Remove what is kept of a query whose batches are applied and which nobody runs again. REQUIRES that none :meth:`stands`: an
+        owner that finds one applies it, and could not know that it did before."""
         self._remove([query_name(query, APPLIED), query_name(query, LOCK)])
 
-    def _stands(self, batch_id: BatchId) -> bool:
+    def stands(self, batch_id: BatchId) -> bool:
         """Whether the batch has a manifest that counts."""
         # In this order: one becomes the other. Gone between the looks is applied, and the owner knows a batch that is applied.
         return any(self._disk.stat(self._path(batch_name(batch_id, kind))) is not None for kind in (MANIFEST, BEGUN))
@@ -217,7 +218,7 @@ class Spool:
             elif found.kind in (STAGED, REFUSED, WITHDRAWN):
                 if (found.query, found.batch) not in standing:
                     doomed.append(name)
-            elif found.kind == APPLIED and (self._read(self._path(name)) or {}).get("once") == "true":
+            elif found.kind == APPLIED and (found.query, 0) not in standing and (self._read(self._path(name)) or {}).get("once") == "true":
                 doomed += [name, query_name(found.query, LOCK)]
         self._remove([name for name in doomed if name in parsed])
         return len(doomed)

@@ -1,0 +1,87 @@
+"""ClusterAppender: how a cluster takes what other processes staged for it, through its leaders like any client's batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog.client import Relay
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, PyreplogError, UnknownTopicError
+from pyreplog.runtime.admin import Admin
+from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.values import TopicPartition
+
+__all__ = ["ClusterAppender"]
+
+WINDOW_SIZE: Final = 16 << 20
+"""Bytes on their way before the next batch is read."""
+LOOK_S: Final = 0.2
+"""How often who waits looks whether it is to end."""
+
+
+class ClusterAppender:
+    """Appends one spooled batch. One thread; :meth:`close` it."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        driver: Driver,
+        make: Callable[[Callable[[Exception | None], None]], tuple[Relay, Seat]],
+        stopping: Callable[[], bool],
+    ) -> None:
+        """``make`` gives the machine and its seat, told what to call if the machine breaks. ``stopping``: whether to give up."""
+        self._admin = admin
+        self._driver = driver
+        self._stopping = stopping
+        self._config: dict[str, tuple[int, int]] = {}
+        self._relay, self._seat = make(self._broken)
+
+    def _broken(self, error: Exception | None) -> None:
+        self._relay.close(ClosedError(f"the relay was interrupted ({error})"))
+
+    def batch_size_max(self, key: TopicPartition) -> int:
+        """See :class:`pyreplog.spool.Appender`."""
+        known = self._config.get(key.topic)
+        if known is None:
+            description = self._admin.describe(key.topic)
+            config = LogConfig.from_mapping(dict(description.config))
+            known = self._config[key.topic] = (len(description.partitions), min(config.max_message_bytes, config.segment_bytes))
+        if key.partition >= known[0]:
+            raise UnknownTopicError(f"{key}: the topic has partitions 0 to {known[0] - 1}")
+        return known[1]
+
+    def append(self, key: TopicPartition, data: memoryview) -> None:
+        """See :class:`pyreplog.spool.Appender`."""
+        with self._seat.lock:
+            self._relay.send(key, bytes(data))
+        self._driver.enter(self._seat)
+        if self._relay.size > WINDOW_SIZE:
+            self._wait(WINDOW_SIZE // 2)
+
+    def finish(self) -> None:
+        """See :class:`pyreplog.spool.Appender`."""
+        self._wait(0)
+
+    def _wait(self, size: int) -> None:
+        with self._seat.lock:
+            pending = self._relay.below(size)
+        self._driver.enter(self._seat)
+        while not pending.settled:
+            if self._stopping():
+                raise ClosedError("the cluster is being closed; the batch is appended when it is opened again")
+            try:
+                self._driver.wait_for(pending, LOOK_S)
+            except TimeoutError:
+                pass
+        if pending.error is not None:
+            raise pending.error
+
+    def close(self) -> None:
+        """See :class:`pyreplog.spool.Appender`."""
+        try:
+            with self._driver.exclusive():
+                self._driver.remove(self._seat)
+                self._relay.close()
+        except PyreplogError:  # in the child of a fork
+            pass
