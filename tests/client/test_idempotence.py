@@ -159,6 +159,24 @@ def test_what_was_appended_and_not_answered_is_recognised() -> None:
     assert acks[0].result(0).offset == 2
 
 
+def test_nobody_runs_ahead_of_an_answer_that_was_lost() -> None:
+    """A leader remembers five batches. The first is appended and its answer lost, while others go on: never so far that the leader has
+    forgotten the first when it comes again, for then it would be appended twice."""
+    keeper = Keeper()
+    acks = keeper.send(*(b"%d" % number for number in range(5)))
+    keeper.append()
+    del keeper.requests[0]  # its answer never comes
+    while keeper.requests:
+        keeper.answer(keeper.append())
+    acks += keeper.send(*(b"%d" % number for number in range(5, 12)))
+    while keeper.requests:
+        keeper.answer(keeper.append())
+    keeper.advance(TIMEOUT_MS)
+    keeper.serve()
+    assert keeper.log == [b"%d" % number for number in range(12)]
+    assert [ack.result(0).offset for ack in acks] == list(range(12))
+
+
 def test_order_is_kept_whatever_is_lost() -> None:
     """Five are on their way; the first never arrives, so that the others are refused for their numbers; all come again, in order."""
     keeper = Keeper()

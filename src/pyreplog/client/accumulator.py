@@ -339,13 +339,16 @@ class PartitionQueue:
         return batch
 
     def may_send(self) -> bool:
-        """Whether the next batch may go: an idempotent producer has at most :data:`FLYING_MAX` on their way, and begins a new epoch only
+        """Whether the next batch may go: an idempotent producer is at most :data:`FLYING_MAX` ahead of an answer, and begins a new epoch only
         when none is. REQUIRES a producer id."""
         sequencer = self.sequencer
         if sequencer is None:
             return True
-        if len(self.flying) >= FLYING_MAX:
-            return False
+        if self.flying:
+            # Counted from the oldest that is not answered: what is behind it must not make the leader forget it.
+            place = self.ready[0].sequence if self.ready else self._sequence + 1
+            if place - min(self.flying) >= FLYING_MAX:
+                return False
         if sequencer.broken and (not self.ready or not self.ready[0].unsure):
             if self.flying:
                 return False
