@@ -339,7 +339,7 @@ class PartitionQueue:
         return batch
 
     def may_send(self) -> bool:
-        """Whether the next batch may go: an idempotent producer is at most :data:`FLYING_MAX` ahead of an answer, and begins a new epoch only
+        """Whether the next batch may go: an idempotent producer is at most :data:`FLYING_MAX` ahead of an answer, and begins a new epoch
         when none is. REQUIRES a producer id."""
         sequencer = self.sequencer
         if sequencer is None:
