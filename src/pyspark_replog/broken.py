@@ -24,3 +24,15 @@ class BrokenSource(DataSource):
     def reader(self, schema: object) -> NoReturn:
         """Raise the reason."""
         self.schema()
+
+    def streamReader(self, schema: object) -> NoReturn:
+        """Raise the reason."""
+        self.schema()
+
+    def writer(self, schema: object, overwrite: bool) -> NoReturn:
+        """Raise the reason."""
+        self.schema()
+
+    def streamWriter(self, schema: object, overwrite: bool) -> NoReturn:
+        """Raise the reason."""
+        self.schema()
