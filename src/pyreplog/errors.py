@@ -317,14 +317,14 @@ class InvalidRequestError(ClusterError, ValueError):
 
 
 class OutOfOrderSequenceError(ClusterError):
-    """A batch's sequence does not follow the last one of its producer: a batch before it is missing, or older than those remembered."""
+    """A batch's sequence does not follow the last one of its producer: a batch before it is missing."""
 
     code = 45
     about = "out of order sequence number"
 
 
-class DuplicateSequenceError(ClusterError):
-    """A batch older than those remembered for its producer was sent again."""
+class DuplicateSequenceError(OutOfOrderSequenceError):
+    """A batch older than those remembered for its producer was sent again: it is in the log, and nobody knows where."""
 
     code = 46
     about = "duplicate sequence number"
@@ -376,7 +376,10 @@ class IneligibleReplicaError(ClusterError):
 
 
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
-    kind.code: kind for kind in ClusterError.__subclasses__() if kind.code != ClusterError.code
+    kind.code: kind
+    for parent in (ClusterError, OutOfOrderSequenceError)
+    for kind in parent.__subclasses__()
+    if kind.code != ClusterError.code
 }
 
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from pyreplog._core import RecordBatch
 from pyreplog.errors import (
     CorruptError,
+    DuplicateSequenceError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
@@ -137,8 +138,8 @@ class ProducerTable:
     def check(self, batch: RecordBatch) -> SentBatch | None:
         """Whether a client's ``batch`` (REQUIRES: it bears a producer id) may be appended: None, or the batch that it repeats.
 
-        Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError`, :class:`UnknownProducerIdError`,
-        :class:`InvalidTransactionStateError`. Changes nothing.
+        Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError` (:class:`DuplicateSequenceError` where the batch must be
+        in the log, because a later one is), :class:`UnknownProducerIdError`, :class:`InvalidTransactionStateError`. Changes nothing.
         """
         entry = self._entries.get(batch.producer_id)
         first = batch.base_sequence
@@ -153,6 +154,11 @@ class ProducerTable:
                 if sent.last_sequence == last and sent.first_sequence == first:
                     return sent
             if first != next_sequence(entry.last_sequence):
+                oldest = entry.batches[0].first_sequence if entry.batches else 0
+                if entry.batches and 0 < (oldest - last) % (INT32_MAX + 1) <= INT32_MAX // 2:
+                    raise DuplicateSequenceError(
+                        f"producer {entry.producer_id} sends sequence {first} in epoch {epoch} again, after {entry.last_sequence}"
+                    )
                 raise OutOfOrderSequenceError(
                     f"producer {entry.producer_id} sends sequence {first} in epoch {epoch}, whose last one is {entry.last_sequence}"
                 )
