@@ -58,6 +58,10 @@ class Acks(Sequence[Ack]):
         """Whether every record is acknowledged or refused."""
         return all(outcome.settled for outcome, _, _ in self._runs)
 
+    def last_of_each(self) -> list[Ack]:
+        """One Ack of every batch: when these are acknowledged, all are."""
+        return [Ack(outcome, start + count - 1) for outcome, start, count in self._runs]
+
     def wait(self, timeout: float | None = None) -> None:
         """Return when all are acknowledged; raises the first error, TimeoutError when one batch takes longer than ``timeout`` seconds."""
         for outcome, _, _ in self._runs:

@@ -19,7 +19,7 @@ from pyreplog.ports import Disk, Watch
 from pyreplog.record import Record
 from pyreplog.runtime.background import release
 
-__all__ = ["PAUSE_MAX_S", "PAUSE_MIN_S", "WATCHED_PAUSE_S", "DiskNews", "News", "WriterNews", "follow"]
+__all__ = ["PAUSE_MAX_S", "PAUSE_MIN_S", "WATCHED_PAUSE_S", "DiskNews", "Followed", "News", "WriterNews", "follow"]
 
 PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
@@ -30,6 +30,9 @@ WATCHED_PAUSE_S: Final = 0.25
 
 class News(Protocol):
     """Says when there may be more to read. Belongs to one follower."""
+
+    told: Callable[[], None] | None
+    """Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread."""
 
     def wait(self, timeout: float | None) -> None:
         """Return when something changed since the last call, or ``wake`` was called; after ``timeout`` seconds, or earlier, in any case."""
@@ -78,11 +81,13 @@ class Followed(Protocol):
 class WriterNews:
     """Of the log that this process writes: the writer calls ``wake`` itself. A binary semaphore, held while there is none."""
 
-    __slots__ = ("_forget", "_signal")
+    __slots__ = ("_forget", "_signal", "told")
 
     def __init__(self, forget: Callable[[WriterNews], None]) -> None:
         """``forget`` ends it at the writer."""
         self._forget = forget
+        #: Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread.
+        self.told: Callable[[], None] | None = None
         self._signal = threading.Lock()
         self._signal.acquire()
 
@@ -93,6 +98,8 @@ class WriterNews:
     def wake(self) -> None:
         """See :class:`News`."""
         release(self._signal)
+        if self.told is not None:
+            self.told()
 
     def close(self) -> None:
         """The writer wakes it no more."""
@@ -102,7 +109,7 @@ class WriterNews:
 class DiskNews:
     """Of files that another process may write."""
 
-    __slots__ = ("__weakref__", "_guard", "_pause", "_signal", "_wake", "_watch")
+    __slots__ = ("__weakref__", "_guard", "_pause", "_signal", "_wake", "_watch", "told")
 
     def __init__(self, disk: Disk, paths: list[str]) -> None:
         """Have news of ``paths`` from now on."""
@@ -118,6 +125,8 @@ class DiskNews:
         self._signal = threading.Lock()
         self._signal.acquire()
         self._pause = PAUSE_MIN_S
+        #: Called with each ``wake``, for who waits elsewhere than in ``wait``. Any thread.
+        self.told: Callable[[], None] | None = None
 
     @property
     def watch(self) -> Watch | None:
@@ -157,6 +166,8 @@ class DiskNews:
         with self._guard:
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
+        if self.told is not None:
+            self.told()
 
     def close(self) -> None:
         """Release the descriptors. REQUIRES that nobody waits."""

@@ -313,6 +313,10 @@ class Log:
         there is no inotify it looks every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
         Raises OffsetOutOfRangeError at once where ``start`` is not in the log, and ClosedError once a failed sync has poisoned it.
         """
+        return follow(self._view, self._follow_from(start, timeout), timeout)
+
+    def _follow_from(self, start: int | None, timeout: float | None) -> int:
+        """Where to begin; the errors of :meth:`follow`."""
         self._check()
         if timeout is not None and not timeout >= 0:
             raise ConfigError(f"timeout is {timeout!r}; it must be seconds from 0, or None for ever")
@@ -321,7 +325,7 @@ class Log:
         start = first if start is None else start
         if not first <= start <= last:
             raise OffsetOutOfRangeError(start, first, last, log=str(self))
-        return follow(self._view, start, timeout)
+        return start
 
     def scan(
         self,

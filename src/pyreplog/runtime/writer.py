@@ -108,7 +108,7 @@ class LogWriter:
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
         config = log.config
-        self._size_max = config.max_message_bytes
+        self._size_max = min(config.max_message_bytes, config.segment_bytes)
         self._sync_each = config.durability == "sync"
         self._flushes = not self._sync_each and (config.flush_messages != INT64_MAX or config.flush_ms != INT64_MAX)
         self._flush_ns = config.flush_ms * 1_000_000
@@ -313,6 +313,22 @@ class LogWriter:
                 if self._has_room():
                     return self._gather_anew(value, key, headers, timestamp)
 
+    def offer(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack | None:
+        """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the long way."""
+        ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
+        if ack is not None:
+            return ack
+        held: list[bool] = []
+        try:
+            held.extend(map(self.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
+            if not held[0] or self._busy or self._gathering is not None or not self._has_room():
+                return None
+            self._begin_gathering()
+            return self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
+        finally:
+            if held and held[0]:
+                self.lock.release()
+
     def _begin_gathering(self) -> Outcome:
         self._check()
         topic, partition = self.log.topic_partition
@@ -371,7 +387,7 @@ class LogWriter:
     def _too_large(self, index: int) -> MessageTooLargeError:
         return MessageTooLargeError(
             f"record {index} does not fit a batch of {self._size_max} bytes; nothing was appended. "
-            "Send less at once, or raise the topic's max.message.bytes"
+            "Send less at once, or raise the topic's max.message.bytes (and segment.bytes)"
         )
 
     def _write_gathered(self) -> None:

@@ -1,0 +1,112 @@
+"""Following a log in an event loop: the news that wake a thread elsewhere set an event here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import islice
+from typing import Final
+
+from pyreplog.aio.calls import Calls
+from pyreplog.errors import ClosedError
+from pyreplog.record import Record
+from pyreplog.runtime import DiskNews, Followed, News
+
+__all__ = ["follow", "in_chunks"]
+
+CHUNK_COUNT: Final = 100
+"""Records that a thread hands over at once. A switch costs about as much as decoding them."""
+
+
+async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncIterator[Record]:
+    """The same records, read in a thread."""
+    while chunk := await calls.read(_take, records):
+        for record in chunk:
+            yield record
+
+
+def _take(records: Iterator[Record]) -> list[Record]:
+    return list(islice(records, CHUNK_COUNT))
+
+
+class _LoopNews:
+    """``news`` for one coroutine of the running loop."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+        self._fd = -1
+        news.told = self._tell
+        if isinstance(news, DiskNews) and news.watch is not None:
+            self._fd = news.watch.fileno()
+            self._loop.add_reader(self._fd, self._ready)
+
+    def _tell(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._event.set)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+
+    def _ready(self) -> None:
+        if isinstance(self._news, DiskNews) and self._news.watch is not None:
+            self._news.watch.clear()
+        self._event.set()
+
+    def clear(self) -> None:
+        """Forget the news so far: before looking, not after."""
+        self._event.clear()
+
+    async def wait(self, timeout: float | None) -> None:
+        """Return when there is news, or, in any case, after ``timeout`` seconds or earlier."""
+        if isinstance(self._news, DiskNews):
+            pause = self._news.pause()
+            timeout = pause if timeout is None else min(timeout, pause)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._event.wait()
+        except TimeoutError:
+            pass
+
+    def close(self) -> None:
+        """No more of it."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+        self._news.told = None
+        self._news.close()
+
+
+async def follow(calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]) -> AsyncIterator[Record]:
+    """What :meth:`pyreplog.Log.follow` gives, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
+    loop = asyncio.get_running_loop()
+    plain = await calls.read(view.news)
+    news = _LoopNews(plain)
+    try:
+        end = await calls.read(_end_of, view)
+        while True:
+            async for record in in_chunks(calls, view.records(start, end)):
+                start = record.offset + 1
+                yield record
+            start = max(start, end)
+            deadline = None if timeout is None else loop.time() + timeout
+            while True:
+                news.clear()
+                end = await calls.read(_end_of, view)
+                if end > start:
+                    break
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    return
+                await news.wait(left)
+            if isinstance(plain, DiskNews):
+                plain.came()
+    except ClosedError:
+        if not is_closed():
+            raise
+    finally:
+        news.close()
+
+
+def _end_of(view: Followed) -> int:
+    view.look()
+    return view.end_offset

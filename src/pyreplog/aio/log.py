@@ -1,0 +1,383 @@
+"""open_log for asyncio, and ``Log``, its face: the same names, awaited. Works on any event loop of asyncio's kind (uvloop too).
+
+Nothing here blocks the loop. An append goes into the batch being gathered without a lock, a disk or a thread, and its Ack is awaited; the
+background thread writes and syncs. Whatever may wait for the disk or a lock runs in threads of the log's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, overload
+
+from pyreplog import runtime
+from pyreplog.aio.calls import Calls
+from pyreplog.aio.follow import follow, in_chunks
+from pyreplog.arrow import Scan
+from pyreplog.client import Acks
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError
+from pyreplog.ports import Buffer, Clock, Disk
+from pyreplog.record import Ack, Record
+from pyreplog.values import LogStats
+
+__all__ = ["Log", "open_log"]
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Opening:
+    """What :func:`open_log` returns: ``await`` it for the log, or enter it, ``async with``, for one that is closed at the end."""
+
+    def __init__(self, name: str, open_it: Callable[[], runtime.Log]) -> None:
+        self._name = name
+        self._open = open_it
+        self._log: Log | None = None
+
+    def __await__(self) -> Generator[Any, None, Log]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Log:
+        self._log = await self._opened()
+        return self._log
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+    async def _opened(self) -> Log:
+        calls = Calls(self._name)
+        future = calls.begin(self._open)
+        try:
+            return Log(await asyncio.shield(future), calls)
+        except asyncio.CancelledError:
+            future.add_done_callback(partial(_close_unwanted, calls))
+            raise
+        except BaseException:
+            calls.stop()
+            raise
+
+
+def _close_unwanted(calls: Calls, future: asyncio.Future[runtime.Log]) -> None:
+    """Nobody waits any more for the log that is open now."""
+    if not future.cancelled() and future.exception() is None:
+        calls.begin(future.result().close)
+    calls.stop()
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    mode: Literal["a", "r"] = "a",
+    *,
+    topic: str | None = None,
+    partition: int = 0,
+    durability: Literal["sync", "os"] | None = None,
+    config: Mapping[str, object] | None = None,
+    buffer_memory: int | None = None,
+    max_block_ms: float | None = None,
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+) -> Opening:
+    """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``."""
+    return Opening(
+        os.path.basename(os.fspath(path)),
+        partial(
+            runtime.open_log,
+            path,
+            mode,
+            topic=topic,
+            partition=partition,
+            durability=durability,
+            config=config,
+            buffer_memory=buffer_memory,
+            max_block_ms=max_block_ms,
+            isolation=isolation,
+            disk=disk,
+            clock=clock,
+        ),
+    )
+
+
+class Log:
+    """One partition, opened by :func:`open_log`, for coroutines of one event loop. Names and errors are those of :class:`pyreplog.Log`.
+
+    What reads the disk there is awaited here, properties too (``await log.end_offset``). Cancelling a coroutine that waits for an append
+    stops the waiting, not the append: the record is appended once, and may still be acknowledged.
+    """
+
+    def __init__(self, log: runtime.Log, calls: Calls) -> None:
+        """Made by :func:`open_log`."""
+        self._log = log
+        self._calls = calls
+        self._writer = log._writer
+        self._position = log.position
+        self._closing: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------------------------------------------------------------ appending
+
+    @overload
+    async def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        wait: Literal[True] = True,
+    ) -> int: ...
+    @overload
+    async def append(
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None, wait: Literal[False]
+    ) -> Ack: ...
+    async def append(
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        wait: bool = True,
+    ) -> int | Ack:
+        """Append one record and return its offset, once it is as safe as the log's durability says. Coroutines that wait share syncs.
+
+        ``wait=False``: its :class:`Ack`, once it has its place in the log. See :meth:`pyreplog.Log.append`.
+        """
+        ack = await self.append_nowait(value, key=key, headers=headers, timestamp=timestamp)
+        return (await ack).offset if wait else ack
+
+    async def append_nowait(
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None
+    ) -> Ack:
+        """Append one record soon and return its :class:`Ack`: ``await ack``. Waits only where very much is waiting for the disk."""
+        writer = self._writing()
+        # Behind those that take the long way, so that appends keep the order in which they were begun.
+        ack = None if self._calls.waiting_count else writer.offer(value, key, headers, timestamp)
+        if ack is not None:
+            return ack
+        return await self._calls.write(writer.append_nowait, value, key=key, headers=headers, timestamp=timestamp)
+
+    @overload
+    async def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+        wait: Literal[True] = True,
+    ) -> range: ...
+    @overload
+    async def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+        wait: Literal[False],
+    ) -> Acks: ...
+    async def append_many(
+        self,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+        wait: bool = True,
+    ) -> range | Acks:
+        """Append many records and return the range of their offsets, or with ``wait=False`` their :class:`Acks`.
+
+        ``values`` and what goes with them stay as they are until this returns. See :meth:`pyreplog.Log.append_many`.
+        """
+        self._writing()
+        acks = await self._calls.write(self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False)
+        return await self._range_of(acks) if wait else acks
+
+    @overload
+    async def append_arrow(self, table: object, *, wait: Literal[True] = True) -> range: ...
+    @overload
+    async def append_arrow(self, table: object, *, wait: Literal[False]) -> Acks: ...
+    async def append_arrow(self, table: object, *, wait: bool = True) -> range | Acks:
+        """Append the rows of an Arrow table. See :meth:`pyreplog.Log.append_arrow`."""
+        self._writing()
+        acks = await self._calls.write(self._log.append_arrow, table, wait=False)
+        return await self._range_of(acks) if wait else acks
+
+    async def _range_of(self, acks: Acks) -> range:
+        """Their offsets, which are in a row."""
+        if not len(acks):
+            end = await self._calls.read(lambda: self._log.end_offset)
+            return range(end, end)
+        first = await acks[0]
+        for ack in acks.last_of_each():
+            await ack
+        return range(first.offset, first.offset + len(acks))
+
+    async def flush(self) -> None:
+        """Make everything appended so far durable, under durability ``"os"`` too."""
+        self._writing()
+        await self._calls.write(self._log.flush)
+
+    async def delete_records(self, before: int | None = None) -> int:
+        """Delete every record below ``before``, and return the first one left. See :meth:`pyreplog.Log.delete_records`."""
+        return await self._calls.write(self._log.delete_records, before)
+
+    async def apply_retention(self) -> int:
+        """Remove now what retention allows; how many segments went. See :meth:`pyreplog.Log.apply_retention`."""
+        return await self._calls.write(self._log.apply_retention)
+
+    # -------------------------------------------------------------------------------------------------------------------- reading
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """The records from ``position`` to the end as it is when the loop begins; ``position`` moves along."""
+        self._check()
+        end = await self.high_watermark
+        records = await self._calls.read(self._log.read, min(self._position, end), end)
+        async for record in in_chunks(self._calls, records):
+            self._position = record.offset + 1
+            yield record
+        self._position = max(self._position, end)
+
+    async def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> AsyncIterator[Record]:
+        """The records of a range of offsets and timestamps. See :meth:`pyreplog.Log.read`; its errors come when the loop begins."""
+        self._check()
+        records = await self._calls.read(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
+        async for record in in_chunks(self._calls, records):
+            yield record
+
+    async def follow(self, start: int | None = None, *, timeout: float | None = None) -> AsyncIterator[Record]:
+        """The records from ``start`` on, and then each new one as soon as it may be read. See :meth:`pyreplog.Log.follow`."""
+        self._check()
+        begin = await self._calls.read(self._log._follow_from, start, timeout)
+        async for record in follow(self._calls, self._log._view, begin, timeout, lambda: self.closed):
+            yield record
+
+    async def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> Scan:
+        """The same ranges as Arrow columns. Who imports it reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``."""
+        return await self._calls.read(
+            self._log.scan, columns, start=start, end=end, start_timestamp=start_timestamp, end_timestamp=end_timestamp
+        )
+
+    async def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
+        """Move ``position`` to ``offset``, or to the first record at or after ``timestamp``; returns it."""
+        self._check()
+        self._position = await self._calls.read(self._log.seek, offset, timestamp=timestamp)
+        return self._position
+
+    # ---------------------------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._log.path
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._log.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self._log.partition
+
+    @property
+    def mode(self) -> Literal["a", "r"]:
+        """``"a"`` or ``"r"``."""
+        return self._log.mode
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closing is not None
+
+    @property
+    def position(self) -> int:
+        """The offset at which iterating goes on."""
+        return self._position
+
+    @property
+    def durability(self) -> str:
+        """``"sync"`` or ``"os"``."""
+        return self._log.durability
+
+    @property
+    def config(self) -> LogConfig:
+        """The log's settings."""
+        return self._log.config
+
+    @property
+    async def start_offset(self) -> int:
+        """``await log.start_offset``: the first offset that is there."""
+        self._check()
+        return await self._calls.read(lambda: self._log.start_offset)
+
+    @property
+    async def end_offset(self) -> int:
+        """``await log.end_offset``: the offset the next record gets. For a reader: the end of what it may see."""
+        self._check()
+        return await self._calls.read(lambda: self._log.end_offset)
+
+    @property
+    async def high_watermark(self) -> int:
+        """``await log.high_watermark``: readers see what is below."""
+        self._check()
+        return await self._calls.read(lambda: self._log.high_watermark)
+
+    @property
+    async def last_stable_offset(self) -> int:
+        """``await log.last_stable_offset``: readers with isolation ``"read_committed"`` see what is below."""
+        self._check()
+        return await self._calls.read(lambda: self._log.last_stable_offset)
+
+    async def stats(self) -> LogStats:
+        """What the log holds and did since it was opened."""
+        self._check()
+        return await self._calls.read(self._log.stats)
+
+    # -------------------------------------------------------------------------------------------------------------------- the end
+
+    async def close(self) -> None:
+        """Write and sync everything and release the folder. Twice is harmless. Raises what failed, having closed all the same."""
+        if self._closing is None:
+            self._closing = self._calls.begin(self._log.close)
+            self._calls.stop()
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Log:
+        self._check()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.aio.Log {self.path!r} topic {self.topic!r} mode {self.mode!r}{' closed' if self.closed else ''}>"
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ClosedError(f"the log {self.path!r} is closed")
+
+    def _writing(self) -> runtime.LogWriter:
+        self._check()
+        return self._log._writing()

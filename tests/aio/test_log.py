@@ -1,0 +1,375 @@
+"""``pyreplog.aio.open_log``: the same log for coroutines, which nothing of it holds up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog import aio
+from pyreplog.testing import SimDisk
+from tests.runtime.slow import FOREVER, SlowDisk
+
+try:
+    import uvloop
+except ImportError:  # tested with asyncio's own alone
+    uvloop = None  # type: ignore[assignment]
+
+Main = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Main], None]:
+    """Runs a coroutine function in an event loop of either kind, and fails when it takes for ever."""
+    if request.param == "uvloop" and uvloop is None:
+        pytest.skip("SKIPPED: uvloop is not installed")
+
+    def run(main: Main) -> None:
+        async def limited() -> None:
+            async with asyncio.timeout(FOREVER):
+                await main()
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop if request.param == "uvloop" else None) as runner:
+            runner.run(limited())
+
+    return run
+
+
+@pytest.fixture
+def disk() -> Iterator[SlowDisk]:
+    """A disk that stands still as long as a test wants, whatever is asked of it."""
+    disk = SlowDisk("sync", "write", "read")
+    yield disk
+    disk.gate.set()
+
+
+async def listed(records: Any) -> list[Any]:
+    """All values."""
+    return [record.value async for record in records]
+
+
+def test_the_same_names(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """Everything that the blocking log does is there under its name, and gives the same."""
+
+    async def main() -> None:
+        pa = pytest.importorskip("pyarrow")
+        async with aio.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 5000}) as log:
+            assert await log.append(b"zero", key=b"k", headers=[("h", b"1")], timestamp=5) == 0
+            ack = await log.append(b"one", timestamp=6, wait=False)
+            assert (await ack).offset == 1
+            assert (await (await log.append_nowait(b"two", timestamp=7))).timestamp == 7
+            assert await log.append_many([b"three", b"four"]) == range(3, 5)
+            acks = await log.append_many([b"five"], wait=False)
+            assert [place.offset for place in await acks] == [5]
+            assert await log.append_many([]) == range(6, 6)
+            assert await log.append_arrow(pa.table({"value": [b"six", b"seven"]})) == range(6, 8)
+            await log.flush()
+            words = [b"zero", b"one", b"two", b"three", b"four", b"five", b"six", b"seven"]
+            assert await listed(log.read()) == words
+            assert await listed(log.read(1, 3)) == words[1:3]
+            assert await listed(log.read(start_timestamp=6, end_timestamp=8)) == words[1:3]
+            assert await listed(log) == words
+            assert log.position == 8
+            assert await log.seek(timestamp=7) == 2
+            async for record in log:
+                assert record.offset == 2
+                break
+            assert log.position == 3
+            assert await listed(log.follow(6, timeout=0)) == words[6:]
+            assert (await asyncio.to_thread(pa.table, await log.scan(["value"])))["value"].to_pylist() == words
+            assert (await log.start_offset, await log.end_offset, await log.high_watermark, await log.last_stable_offset) == (0, 8, 8, 8)
+            assert (await log.stats()).records_appended == 8
+            assert (log.topic, log.partition, log.mode, log.durability, log.closed) == ("log", 0, "a", "os", False)
+            assert await log.delete_records(2) == 2
+            assert await log.apply_retention() == 0
+            with pytest.raises(pyreplog.OffsetOutOfRangeError):
+                await listed(log.read(0))
+        assert log.closed
+        for use in (log.append(b"x"), log.append_many([b"x"]), log.flush(), log.stats(), log.seek(0), listed(log.read()), listed(log)):
+            with pytest.raises(pyreplog.ClosedError):
+                await use
+        await log.close()
+        reader = await aio.open_log(tmp_path / "log", "r")
+        assert await listed(reader) == words[2:]
+        with pytest.raises(pyreplog.ClosedError):
+            await reader.append(b"x")
+        await reader.close()
+
+    run(main)
+
+
+def test_a_crowd(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """Appends begun together keep their order, and share syncs."""
+
+    async def main() -> None:
+        async with aio.open_log(tmp_path / "log") as log:
+            before = (await log.stats()).syncs
+            offsets = await asyncio.gather(*(log.append(b"%d" % number) for number in range(500)))
+            assert offsets == list(range(500))
+            assert await listed(log.read()) == [b"%d" % number for number in range(500)]
+            assert (await log.stats()).syncs - before < 250
+
+    run(main)
+
+
+def test_a_slow_disk_never_blocks_the_loop(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
+    """While the disk stands still in a write, a sync or a read, whatever is awaited waits, and everything else in the loop goes on; no
+    call ever reaches the disk from the loop's own thread."""
+
+    async def main() -> None:
+        loop_thread = threading.get_ident()
+        async with aio.open_log(tmp_path / "log", disk=disk, config={"segment.bytes": 3000}, buffer_memory=20_000) as log:
+            await log.append_many([b"%d" % number * 100 for number in range(50)])
+            disk.gate.clear()
+            tasks: list[asyncio.Task[Any]] = [
+                asyncio.create_task(coroutine)
+                for coroutine in (
+                    log.append(b"a"),
+                    log.append_many([b"b"]),
+                    listed(log.read(0, 10)),
+                    listed(log),
+                    listed(log.follow(10, timeout=0)),
+                    log.append(bytes(2000)),
+                    log.flush(),
+                    log.seek(timestamp=1),
+                    log.stats(),
+                    *(log.append(bytes(900)) for _ in range(100)),
+                )
+            ]
+            # The loop turns: a thousand times, and its timers come, while the disk does not move.
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            await asyncio.get_running_loop().run_in_executor(None, disk.entered.wait, FOREVER)
+            await asyncio.sleep(0.01)
+            assert not any(task.done() for task in tasks[:2])
+            assert disk.entered.is_set()
+            disk.gate.set()
+            results = await asyncio.gather(*tasks)
+            assert results[2] == [b"%d" % number * 100 for number in range(10)]
+            assert loop_thread not in disk.threads
+            assert len(await listed(log.read())) == 50 + 2 + 1 + 100
+
+    run(main)
+
+
+def test_nothing_asks_the_disk_from_the_loop(tmp_path: Path) -> None:
+    """Every call of the Disk port, from opening to closing, is made by another thread than the loop's."""
+    loop_thread = threading.get_ident()
+    asked: list[str] = []
+
+    class Watched(SimDisk):
+        def begin(self, kind: str, path: str, *args: Any, **kwargs: Any) -> None:
+            asked.append(kind)
+            assert threading.get_ident() != loop_thread, f"{kind} of {path} in the event loop"
+            super().begin(kind, path, *args, **kwargs)
+
+    async def main() -> None:
+        disk = Watched()
+        settings: tuple[Any, ...] = ("sync", None)
+        for durability in settings:
+            async with aio.open_log("/log", disk=disk, durability=durability) as log:
+                for _ in range(20):
+                    await asyncio.gather(log.append(b"x"), log.append(b"y"), log.append_many([b"z"] * 100))
+                await log.flush()
+                await listed(log)
+                await listed(log.follow(timeout=0))
+                await log.end_offset
+        async with aio.open_log("/log", "r", disk=disk) as reader:
+            await listed(reader)
+            await listed(reader.follow(timeout=0))
+
+    asyncio.run(main())
+    assert len(asked) > 100
+
+
+def test_cancelling(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """An append that is cancelled while it waits is there once: neither lost nor repeated. The log goes on."""
+
+    async def main() -> None:
+        disk = SlowDisk()
+        async with aio.open_log(tmp_path / "log", disk=disk) as log:
+            disk.gate.clear()
+            tasks: list[asyncio.Task[Any]] = []
+            for number in range(40):
+                if number % 4:
+                    tasks.append(asyncio.create_task(log.append(b"%d" % number)))
+                else:
+                    tasks.append(asyncio.create_task(log.append_many([b"%d" % number])))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(disk.entered.wait, FOREVER)
+            for task in tasks[::2]:
+                task.cancel()
+            disk.gate.set()
+            results: list[Any] = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in results[::2])
+            last = await log.append(b"last")
+            values = await listed(log.read())
+            assert sorted(values[:-1], key=int) == [b"%d" % number for number in range(40)]
+            assert values[last] == b"last"
+            kept = [result if isinstance(result, int) else result[0] for result in results[1::2]]
+            assert [values[offset] for offset in kept] == [b"%d" % number for number in range(1, 40, 2)]
+
+    run(main)
+
+
+def test_cancelling_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """A follower that is cancelled releases what it held; another one goes on where it was."""
+
+    async def main() -> None:
+        async with aio.open_log(tmp_path / "log", durability="os") as log, aio.open_log(tmp_path / "log", "r") as reader:
+            await log.append(b"x")
+            before = len(os.listdir("/proc/self/fd"))
+            for followed in (log, reader):
+                for _ in range(5):
+                    task = asyncio.create_task(listed(followed.follow()))
+                    await asyncio.sleep(0.005)
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+            assert len(os.listdir("/proc/self/fd")) <= before
+            assert log._writer is not None
+            assert not log._writer._followers
+
+    run(main)
+
+
+@pytest.mark.parametrize("who", ["writer", "reader", "blind"])
+def test_following(tmp_path: Path, run: Callable[[Main], None], who: str) -> None:
+    """``async for`` over ``follow`` gives what is there, then what comes, and ends when the log is closed."""
+
+    async def main() -> None:
+        async with aio.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 2000}) as log:
+            await log.append(b"0")
+            if who == "writer":
+                followed = log
+            elif who == "reader":
+                followed = await aio.open_log(tmp_path / "log", "r")
+            else:
+                blind = SlowDisk()
+                blind.watch = lambda paths: None  # type: ignore[method-assign]
+                followed = await aio.open_log(tmp_path / "log", "r", disk=blind)
+            came: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+            async def follow() -> None:
+                async for record in followed.follow():
+                    await came.put(record.value)
+
+            task = asyncio.create_task(follow())
+            assert await came.get() == b"0"
+            for number in range(1, 40):
+                value = b"%d" % number * 50
+                await log.append(value)
+                assert await came.get() == value
+            await followed.close()
+            await task
+
+    run(main)
+
+
+def test_the_bound(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
+    """Back-pressure reaches the coroutine: BufferExhaustedError, while the loop goes on, and room again later."""
+
+    async def main() -> None:
+        disk.calls = ("sync",)
+        async with aio.open_log(tmp_path / "log", disk=disk, buffer_memory=20_000, max_block_ms=0) as log:
+            disk.gate.clear()
+            acks: list[pyreplog.Ack] = []
+            with pytest.raises(pyreplog.BufferExhaustedError):
+                while len(acks) < 100:
+                    acks.append(await log.append(bytes(1000), wait=False))
+            disk.gate.set()
+            for ack in acks:
+                await ack
+            assert await log.append(b"room") == len(acks)
+
+    run(main)
+
+
+def test_errors_come_out() -> None:
+    """What the disk refuses is raised by the ``await``, in its type; opening what cannot be opened, too."""
+
+    async def main() -> None:
+        disk = SimDisk()
+        async with aio.open_log("/log", disk=disk) as log:
+            with pytest.raises(pyreplog.LockedError):
+                await aio.open_log("/log", disk=disk)
+            with pytest.raises(TypeError):
+                await log.append("text")  # type: ignore[call-overload]
+            with pytest.raises(pyreplog.MessageTooLargeError):
+                await log.append(bytes(2 << 20))
+            disk.fail("sync", "*.log", times=None)
+            with pytest.raises(pyreplog.StorageError):
+                await log.append(b"x")
+            disk.clear_faults()
+            with pytest.raises(pyreplog.ClosedError):
+                await log.append(b"y")
+            with pytest.raises(pyreplog.ClosedError):
+                await listed(log.follow())
+        with pytest.raises(pyreplog.StorageError):
+            await aio.open_log("/nothing", "r", disk=disk)
+
+    asyncio.run(main())
+
+
+def test_cancelling_an_opening(tmp_path: Path) -> None:
+    """A log whose opening was cancelled is not left open: it can be opened again."""
+
+    async def main() -> None:
+        for turn in range(5):
+
+            async def opening() -> None:
+                await aio.open_log(tmp_path / "log")
+
+            task = asyncio.create_task(opening())
+            for _ in range(turn):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            while True:
+                try:
+                    async with aio.open_log(tmp_path / "log") as log:
+                        await log.append(b"x")
+                    break
+                except pyreplog.LockedError:  # the cancelled one is being closed
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+def test_a_forked_child(tmp_path: Path) -> None:
+    """In the child of a fork every use is a ForkedError at once, not a wait for threads that are not there."""
+    code = """
+import asyncio, os, sys, pyreplog
+from pyreplog import aio
+async def main():
+    log = await aio.open_log(sys.argv[1])
+    await log.append(b"parent")
+    return log
+async def child(log):
+    for use in (lambda: log.append(b"child"), lambda: log.append_many([b"child"]), lambda: log.flush(), lambda: log.stats()):
+        try:
+            await use()
+        except pyreplog.ForkedError:
+            continue
+        os._exit(1)
+with asyncio.Runner() as runner:
+    log = runner.run(main())
+    pid = os.fork()
+    if not pid:
+        asyncio.new_event_loop().run_until_complete(child(log))
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    runner.run(log.append(b"again"))
+    runner.run(log.close())
+with pyreplog.open_log(sys.argv[1], "r") as reader:
+    assert [record.value for record in reader] == [b"parent", b"again"]
+"""
+    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "log")], check=True, timeout=60)
