@@ -11,21 +11,20 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_path, add_progress
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, json_line, printable, say
-from pyreplog.cli.rows import FORMATS, Fields, Lines, Row, RowError, read_rows
+from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
 from pyreplog.cli.writing import Target, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import PyreplogError
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "report", "run"]
 
 NAME: Final = "append"
 HELP: Final = "append records from NDJSON, CSV or lines of text"
 
 _BATCH_COUNT_MAX: Final = 1000
 _BATCH_SIZE_MAX: Final = 512 << 10
-_SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -34,11 +33,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("files", metavar="FILE", nargs="*", help="what to append; - or nothing is standard input")
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
-    parser.add_argument("--value-field", metavar="NAME", help="the field that is the value; '*' is the row as a whole")
-    parser.add_argument("--key-field", metavar="NAME", help="the field that is the key")
-    parser.add_argument("--timestamp-field", metavar="NAME", help="the field with the time: ms since 1970, or ISO 8601 with its zone")
-    parser.add_argument("--headers-field", metavar="NAME", help="the field with the headers")
-    parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
+    add_mapping(parser)
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
     add_progress(parser)
@@ -58,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
             failure = error
         finally:
             progress.close()
-        _report(target, as_json=arguments.json)
+        report(target, as_json=arguments.json)
     if failure is not None:
         say(f"replog append: {failure}")
         return EXIT_FAILED
@@ -70,10 +65,10 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
     stream: Any = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115  (closed below)
     try:
         lines = Lines(stream)
-        form = arguments.format or next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), "ndjson")
-        fields = Fields(
-            arguments.value_field, arguments.key_field, arguments.timestamp_field, arguments.headers_field, arguments.partition_field
-        )
+        form = arguments.format or form_of(name)
+        if form == PARQUET:
+            raise RowError(f"{name} is Parquet: `replog import` takes it")
+        fields = fields_of(arguments)
         batch: list[Row] = []
         size = 0
         rows = read_rows(lines, form, fields)
@@ -98,7 +93,8 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
             stream.close()
 
 
-def _report(target: Target, *, as_json: bool) -> None:
+def report(target: Target, *, as_json: bool) -> None:
+    """Print how many records went where."""
     if as_json:
         ranges = [{"partition": partition, "start": start, "end": end} for partition, (start, end) in sorted(target.ranges.items())]
         print(json_line({"topic": target.topic, "count": target.count, "ranges": ranges}))

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection, offset, timestamp
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, offset
 from pyreplog.cli.output import Progress, json_line, printable, record_fields
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
-from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED, LogReader
+from pyreplog.log import LogReader
 from pyreplog.record import Record, records_of
 
-__all__ = ["HELP", "NAME", "add_arguments", "run"]
+__all__ = ["HELP", "NAME", "add_arguments", "chosen", "run", "write_records"]
 
 NAME: Final = "cat"
 HELP: Final = "print records as NDJSON"
@@ -27,22 +27,7 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog cat``."""
     add_path(parser)
     add_selection(parser)
-    parser.add_argument(
-        "--start", metavar="OFFSET", type=offset, default=0, help="first offset in each partition (default: where it starts)"
-    )
-    parser.add_argument(
-        "--end", metavar="OFFSET", type=offset, default=INT64_MAX, help="stop before this offset (default: the high watermark)"
-    )
-    parser.add_argument(
-        "--start-timestamp", metavar="TIME", type=timestamp, help="only records at or after TIME: ms since 1970, or ISO 8601 with its zone"
-    )
-    parser.add_argument("--end-timestamp", metavar="TIME", type=timestamp, help="only records before TIME")
-    parser.add_argument(
-        "--isolation",
-        choices=ISOLATIONS,
-        default=READ_UNCOMMITTED,
-        help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
-    )
+    add_range(parser)
     parser.add_argument("-n", "--count", metavar="N", type=offset, help="stop after N records in all")
     parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
     add_progress(parser)
@@ -64,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
                         return EXIT_OK
                     records = records[:left]  # noqa: PLW2901
                     left -= len(records)
-                    _print(records, values=arguments.values)
+                    write_records(records, values=arguments.values)
                     if progress is not None:
                         progress.add(len(records))
         finally:
@@ -94,7 +79,8 @@ def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Re
             yield records
 
 
-def _print(records: list[Record], *, values: bool) -> None:
+def write_records(records: list[Record], *, values: bool) -> None:
+    """As one JSON object each, or as the values alone, on standard output."""
     if not values:
         text = "".join([json_line(record_fields(record)) + "\n" for record in records])
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from pyreplog.cli.output import printable
 from pyreplog.config import INT64_MAX, suggestion
+from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED
 
 __all__ = [
     "EXIT_DAMAGED",
@@ -17,10 +19,13 @@ __all__ = [
     "EXIT_USAGE",
     "EXIT_WARNED",
     "Parser",
+    "add_mapping",
     "add_path",
     "add_progress",
+    "add_range",
     "add_selection",
     "offset",
+    "seconds",
     "timestamp",
     "timestamp_of",
 ]
@@ -40,6 +45,9 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is, on standard error; exit code 2."""
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from ([^)]*)\)", message)
+        if choice is not None:
+            message += suggestion(choice[1], tuple(word.strip("' ") for word in choice[2].split(",")))
         self.exit(EXIT_USAGE, f"{self.prog}: {printable(message)}\nTry '{self.prog} --help'.\n")
 
     def refuse_unknown(self, words: Sequence[str]) -> None:
@@ -59,6 +67,17 @@ def offset(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not an offset (a whole number from 0)") from None
     if not 0 <= value <= INT64_MAX:
         raise argparse.ArgumentTypeError(f"{text} is not an offset (a whole number from 0)")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A span of time: a number from 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0")
     return value
 
 
@@ -102,6 +121,35 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     """``--topic`` and ``--partition``."""
     parser.add_argument("--topic", metavar="NAME", help="only this topic (default: all)")
     parser.add_argument("--partition", metavar="N", type=offset, help="only this partition (default: all)")
+
+
+def add_range(parser: argparse.ArgumentParser) -> None:
+    """``--start``, ``--end``, their times, and ``--isolation``."""
+    parser.add_argument(
+        "--start", metavar="OFFSET", type=offset, default=0, help="first offset in each partition (default: where it starts)"
+    )
+    parser.add_argument(
+        "--end", metavar="OFFSET", type=offset, default=INT64_MAX, help="stop before this offset (default: the high watermark)"
+    )
+    parser.add_argument(
+        "--start-timestamp", metavar="TIME", type=timestamp, help="only records at or after TIME: ms since 1970, or ISO 8601 with its zone"
+    )
+    parser.add_argument("--end-timestamp", metavar="TIME", type=timestamp, help="only records before TIME")
+    parser.add_argument(
+        "--isolation",
+        choices=ISOLATIONS,
+        default=READ_UNCOMMITTED,
+        help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
+    )
+
+
+def add_mapping(parser: argparse.ArgumentParser) -> None:
+    """Which fields of a row are what."""
+    parser.add_argument("--value-field", metavar="NAME", help="the field that is the value; '*' is the row as a whole")
+    parser.add_argument("--key-field", metavar="NAME", help="the field that is the key")
+    parser.add_argument("--timestamp-field", metavar="NAME", help="the field with the time: ms since 1970, or ISO 8601 with its zone")
+    parser.add_argument("--headers-field", metavar="NAME", help="the field with the headers")
+    parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
 
 
 def add_progress(parser: argparse.ArgumentParser) -> None:

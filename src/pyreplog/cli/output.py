@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 from pyreplog.record import Record
 
-__all__ = ["Progress", "amount", "counted", "json_line", "printable", "record_fields", "say"]
+__all__ = ["Progress", "amount", "counted", "json_line", "printable", "put_bytes", "record_fields", "say"]
 
 # Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text around.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -45,15 +45,16 @@ def record_fields(record: Record) -> dict[str, Any]:
         "offset": record.offset,
         "timestamp": record.timestamp,
     }
-    _put(fields, "key", record.key)
-    _put(fields, "value", record.value)
+    put_bytes(fields, "key", record.key)
+    put_bytes(fields, "value", record.value)
     headers = record.headers
     if headers:
-        fields["headers"] = [_put({"key": key}, "value", value) for key, value in headers]
+        fields["headers"] = [put_bytes({"key": key}, "value", value) for key, value in headers]
     return fields
 
 
-def _put(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str, Any]:
+def put_bytes(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str, Any]:
+    """``data`` as ``fields[name]``, or under ``NAME_base64`` where it is not UTF-8; ``fields``."""
     if data is None:
         fields[name] = None
         return fields

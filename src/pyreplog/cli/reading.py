@@ -2,37 +2,86 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 from pyreplog.cli.output import printable
 from pyreplog.config import suggestion
-from pyreplog.errors import UnknownTopicError
+from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.log import LogReader, open_readers
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["readers"]
+__all__ = ["check_path", "readers", "reading_disk"]
+
+META_PROPERTIES: Final = "meta.properties"
+_NAMED_MAX: Final = 5
 
 
 @contextmanager
 def readers(path: str, *, topic: str | None = None, partition: int | None = None) -> Iterator[dict[TopicPartition, LogReader]]:
     """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed.
 
-    Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read.
+    Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read or
+    holds no log, with what to do next.
     """
+    with reading_disk(path, topic=topic, partition=partition) as (_, chosen):
+        yield chosen
+
+
+@contextmanager
+def reading_disk(
+    path: str, *, topic: str | None = None, partition: int | None = None
+) -> Iterator[tuple[SystemDisk, dict[TopicPartition, LogReader]]]:
+    """As :func:`readers`, with the disk that they read from."""
     disk = SystemDisk()
-    found = open_readers(disk, path)
+    found: dict[TopicPartition, LogReader] = {}
     try:
+        check_path(path)
+        found = open_readers(disk, path)
+        if not found and not _is_root(path):
+            raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
         chosen = dict(sorted(_chosen(found, path, topic, partition).items()))
         for reader in chosen.values():
             _tell_of_damage(reader)
-        yield chosen
+        yield disk, chosen
     finally:
         for reader in found.values():
             reader.close()
         disk.close()
+
+
+def check_path(path: str) -> None:
+    """Raises :class:`StorageError` where ``path`` is no folder: with the nearest name there, or with what is there instead."""
+    if os.path.isdir(path):
+        return
+    if os.path.exists(path):
+        text = "this is a file: name the folder of the log it is in; `replog dump` shows single files"
+        raise StorageError(errno.ENOTDIR, text, path)
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent):
+        raise StorageError(errno.ENOENT, f"there is no such folder, nor {parent}: check the path, or make a log with `replog append`", path)
+    names = tuple(sorted(entry.name for entry in os.scandir(parent) if entry.is_dir()))
+    hint = suggestion(os.path.basename(os.path.abspath(path)), names) if names else ""
+    raise StorageError(errno.ENOENT, f"there is no such folder{hint or _logs_below(parent)}", path)
+
+
+def _is_root(path: str) -> bool:
+    return os.path.exists(os.path.join(path, META_PROPERTIES)) or any(Path(path).glob(f"node-*/{META_PROPERTIES}"))
+
+
+def _logs_below(path: str) -> str:
+    """Which folders in ``path`` are logs, as the end of a sentence that says what to do next."""
+    found = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and _is_root(entry.path))
+    if found:
+        more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
+        return f"; {path} holds the logs {', '.join(found[:_NAMED_MAX])}{more}: name one of them"
+    return "; `replog append` makes one"
 
 
 def _tell_of_damage(reader: LogReader) -> None:

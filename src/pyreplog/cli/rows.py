@@ -6,24 +6,30 @@ whole. The first row decides for all of them; ``--value-field`` decides beforeha
 
 from __future__ import annotations
 
+import argparse
 import base64
 import binascii
 import csv
+import datetime
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyreplog.cli.options import timestamp_of
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import excerpt
 
-__all__ = ["FORMATS", "WHOLE_ROW", "Fields", "Lines", "Row", "RowError", "read_rows"]
+__all__ = ["FORMATS", "PARQUET", "WHOLE_ROW", "Fields", "Lines", "Row", "RowError", "fields_of", "form_of", "read_parquet", "read_rows"]
 
 FORMATS: Final = ("ndjson", "csv", "lines")
+PARQUET: Final = "parquet"
+_SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet": PARQUET, ".pq": PARQUET}
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
 LINE_SIZE_MAX: Final = 64 << 20
 _CHUNK_SIZE: Final = 1 << 20
+_PARQUET_ROWS: Final = 4096
 
 
 class RowError(ValueError):
@@ -57,8 +63,10 @@ class _Readable(Protocol):
 class Lines:
     """The lines of a stream, as they arrive; ``waiting`` says that the next one has yet to be read."""
 
-    def __init__(self, stream: _Readable) -> None:
+    def __init__(self, stream: _Readable, tell: Callable[[int], None] | None = None) -> None:
+        """``tell`` is told of each piece of bytes that was read."""
         self._stream = stream
+        self._tell = tell
         self._lines: list[bytes] = []
         self._next = 0
         self._rest = b""
@@ -80,6 +88,8 @@ class Lines:
             chunk = self._stream.read1(_CHUNK_SIZE)
             if not chunk:
                 break
+            if self._tell is not None:
+                self._tell(len(chunk))
             self._lines = (self._rest + chunk).split(b"\n")
             self._rest = self._lines.pop()
             self._next = 0
@@ -89,6 +99,47 @@ class Lines:
             rest, self._rest = self._rest, b""
             self.number += 1
             yield rest
+
+
+def form_of(name: str) -> str:
+    """How the file ``name`` is written, by its suffix; ndjson where that does not say."""
+    return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), "ndjson")
+
+
+def fields_of(arguments: argparse.Namespace) -> Fields:
+    """Which field is what, as the options say."""
+    return Fields(arguments.value_field, arguments.key_field, arguments.timestamp_field, arguments.headers_field, arguments.partition_field)
+
+
+def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None = None) -> Iterator[Row]:
+    """Records of a Parquet file, by the rules of :func:`read_rows`. Raises :class:`RowError` naming the row."""
+    try:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
+    except ImportError:
+        raise RowError("Parquet needs pyarrow: pip install pyarrow") from None
+    place = _Place()
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows = file.metadata.num_rows
+            size = os.path.getsize(path)
+
+            def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
+                for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
+                    for row in batch.to_pylist():
+                        place.number += 1
+                        yield row, None
+                    if tell is not None and rows:
+                        tell(size * batch.num_rows // rows)
+
+            yield from _rows(place, objects(), fields, "row")
+    except ArrowException as error:
+        raise RowError(f"not Parquet, or damaged: {error}") from None
+
+
+class _Place:
+    """Which row of a file is being read, from 1."""
+
+    number = 0
 
 
 def read_rows(lines: Lines, form: str, fields: Fields) -> Iterator[Row]:
@@ -152,7 +203,9 @@ def _text(line: bytes, number: int) -> str:
         raise RowError(f"line {number} is not UTF-8: {excerpt(line)}") from None
 
 
-def _rows(lines: Lines, objects: Iterator[tuple[dict[str, Any], bytes]], fields: Fields) -> Iterator[Row]:
+def _rows(
+    lines: Lines | _Place, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
+) -> Iterator[Row]:
     whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
     for row, line in objects:
         try:
@@ -162,10 +215,12 @@ def _rows(lines: Lines, objects: Iterator[tuple[dict[str, Any], bytes]], fields:
                     fields = Fields(*(given or name for given, name in zip(fields, Fields._fields, strict=True)))
             yield _row(row, line, fields, whole=whole)
         except ValueError as error:
-            raise RowError(f"line {lines.number}: {error}") from None
+            raise RowError(f"{word} {lines.number}: {error}") from None
 
 
-def _row(row: dict[str, Any], line: bytes, fields: Fields, *, whole: bool) -> Row:
+def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool) -> Row:
+    if whole and line is None:
+        line = _json(row)
     value = line if whole else _bytes(row, fields.value or "value", needed=True)
     key = None if fields.key is None else _bytes(row, fields.key, needed=fields.key != "key")
     timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
@@ -180,9 +235,9 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
         field = row[name]
         if field is None:
             return None
-        if isinstance(field, str):
-            return field.encode()
-        return json.dumps(field, ensure_ascii=False, separators=(",", ":")).encode()
+        if isinstance(field, bytes):
+            return field
+        return field.encode() if isinstance(field, str) else _json(field)
     encoded = row.get(f"{name}_base64")
     if encoded is None:
         if needed:
@@ -194,10 +249,28 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
         raise ValueError(f"field '{name}_base64' is not Base64: {excerpt(str(encoded))}") from None
 
 
+def _json(field: object) -> bytes:
+    return json.dumps(field, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: object) -> object:
+    """What JSON has no type for: bytes as text, or in Base64 where they are none; times in ISO 8601; numbers in full."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
+
+
 def _timestamp(row: dict[str, Any], name: str) -> int | None:
     field = row.get(name)
     if field is None or field == "":
         return None
+    if isinstance(field, datetime.datetime):
+        # Parquet's times without a zone are in UTC.
+        zoned = field if field.tzinfo is not None else field.replace(tzinfo=datetime.UTC)
+        return timestamp_of(zoned.isoformat())
     if type(field) is int and 0 <= field <= INT64_MAX:
         return field
     if isinstance(field, bool) or not isinstance(field, int | str):
@@ -211,6 +284,8 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
         return ()
     if isinstance(field, str):
         field = json.loads(field)
+    if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
+        field = dict(field)
     if isinstance(field, dict):
         return tuple((key, _bytes(field, key, needed=True)) for key in field)
     if isinstance(field, list) and all(isinstance(pair, dict) and isinstance(pair.get("key"), str) for pair in field):

@@ -31,7 +31,7 @@ class LogTarget:
     """A log in one folder: partition 0."""
 
     def __init__(self, log: Log) -> None:
-        self._log = log
+        self._log = self.log = log
         self.topic = log.topic
         self.count = 0
         self.ranges: dict[int, tuple[int, int]] = {}

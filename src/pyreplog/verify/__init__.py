@@ -15,6 +15,7 @@ from pyreplog.verify.partition import Facts, Look, check_partition, read_file, s
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
 from pyreplog.verify.records import Malformed, PlainRecord, old_records_of, records_of
 from pyreplog.verify.root import check_root, total_size, verify
+from pyreplog.verify.show import small_file
 from pyreplog.verify.states import partition_of
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "records_of",
     "resume",
     "segment_bases",
+    "small_file",
     "total_size",
     "verify",
     "walk",

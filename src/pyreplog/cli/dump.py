@@ -1,0 +1,218 @@
+"""Show what is in the files of a log, byte by byte where asked for: segments, indexes, checkpoints, marks, ids, settings, snapshots.
+
+PATH is a file, or a folder whose files are shown one after another. What cannot be read is said with its place, and the rest is shown. The
+decoders are those of `replog verify`; nothing is changed. Of a broker's files it shows what Kafka's DumpLogSegments does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress
+from pyreplog.cli.output import Progress, json_line, printable, put_bytes
+from pyreplog.cli.picture import picture_of_batch, picture_of_mark
+from pyreplog.cli.reading import check_path
+from pyreplog.system import SystemDisk
+from pyreplog.verify import (
+    CODEC_NAMES,
+    CONTROL_NAMES,
+    Batch,
+    Broken,
+    Malformed,
+    PlainRecord,
+    Unavailable,
+    Undecodable,
+    Window,
+    batch_at,
+    control_type,
+    decompress,
+    old_records_of,
+    records_of,
+    resume,
+    small_file,
+    total_size,
+)
+
+__all__ = ["HELP", "NAME", "add_arguments", "rows_of_file", "run"]
+
+NAME: Final = "dump"
+HELP: Final = "show the bytes of segments, indexes, checkpoints and marks, decoded"
+
+Row = dict[str, Any]
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog dump``."""
+    parser.add_argument("path", metavar="PATH", help="a file of a log, or a folder: a partition's, a root, a cluster's, a broker's")
+    parser.add_argument("--records", action="store_true", help="show each record of each batch too")
+    parser.add_argument("--picture", action="store_true", help="draw each batch header and mark slot: its bytes, and what each field says")
+    parser.add_argument("--json", action="store_true", help="one JSON object per batch, record, entry or damage")
+    add_progress(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print every file; exit code 3 where something in them could not be read."""
+    path = arguments.path.rstrip("/") or "/"
+    if not os.path.isfile(path):
+        check_path(path)
+    disk = SystemDisk()
+    damaged = False
+    total = os.path.getsize(path) if os.path.isfile(path) else total_size(disk, path)
+    # The output itself shows on a terminal that it goes on.
+    progress = Progress("dumped", total=total, forced=arguments.progress, sized=True) if arguments.progress else None
+    try:
+        for file in _files(disk, path):
+            if not arguments.json:
+                print(printable(file))
+            for row in rows_of_file(
+                disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add if progress else None
+            ):
+                damaged = damaged or "damage" in row
+                if arguments.json:
+                    row.pop("picture", None)
+                    print(json_line({"file": file, **row}))
+                else:
+                    for line in _lines(row):
+                        print(printable("  " + line))
+    finally:
+        if progress is not None:
+            progress.close()
+        disk.close()
+    return EXIT_DAMAGED if damaged else EXIT_OK
+
+
+def _files(disk: SystemDisk, path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        yield path
+        return
+    for name in disk.list(path):
+        inner = f"{path}/{name}"
+        if os.path.isdir(inner) and not os.path.islink(inner):
+            yield from _files(disk, inner)
+        elif os.path.isfile(inner) and name not in {".lock", "replog.controller.lock"}:
+            yield inner
+
+
+def rows_of_file(disk: SystemDisk, path: str, *, records: bool = False, picture: bool = False, tell: Any = None) -> Iterator[Row]:
+    """What the file at ``path`` holds, one row after another; a row with ``damage`` says what cannot be read, and where."""
+    name = os.path.basename(path)
+    if name.endswith((".log", ".checkpoint")) or name.partition("-")[0] == "replog.torn":
+        yield from _segment(disk, path, records=records, picture=picture, tell=tell)
+        return
+    file = disk.open(path)
+    try:
+        data = bytes(file.read_at(0, file.size()))
+    finally:
+        file.close()
+    if tell is not None:
+        tell(len(data))
+    for row in small_file(name, data):
+        if picture and "slot" in row and "damage" not in row:
+            row["picture"] = picture_of_mark(data, int(row["position"]))
+        yield row
+
+
+def _segment(disk: SystemDisk, path: str, *, records: bool, picture: bool, tell: Any) -> Iterator[Row]:
+    file = disk.open(path)
+    try:
+        window = Window(file, file.size(), tell)
+        position, expected = 0, 0
+        while True:
+            try:
+                batch = batch_at(window, position)
+                if batch is None:
+                    return
+            except Broken as broken:
+                after = resume(window, position, expected, broken.size)
+                end = after.position if after is not None else window.size
+                yield {"position": position, "size": end - position, "damage": broken.reason, "expected_offset": expected}
+                if after is None:
+                    return
+                position = after.position
+                continue
+            row = _batch(batch)
+            if picture and batch.magic == 2:
+                row["picture"] = picture_of_batch(batch.data, position)
+            yield row
+            if records and "damage" not in row:
+                yield from _records(batch)
+            expected, position = batch.last_offset + 1, position + batch.size
+    finally:
+        file.close()
+
+
+def _batch(batch: Batch) -> Row:
+    row: Row = {
+        "position": batch.position,
+        "size": batch.size,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "count": batch.record_count,
+        "leader_epoch": batch.leader_epoch,
+        "magic": batch.magic,
+        "codec": CODEC_NAMES[batch.codec] if batch.codec < len(CODEC_NAMES) else batch.codec,
+        "timestamp_type": "LogAppendTime" if batch.is_log_append_time else "CreateTime",
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp,
+        "crc": batch.crc,
+    }
+    if batch.producer_id >= 0 or batch.base_sequence >= 0:
+        row |= {
+            "producer_id": batch.producer_id,
+            "producer_epoch": batch.producer_epoch,
+            "base_sequence": batch.base_sequence,
+            "last_sequence": batch.last_sequence,
+        }
+    if batch.is_transactional:
+        row["transactional"] = True
+    if batch.is_control:
+        row["control"] = True
+    if batch.magic == 2 and batch.attributes & 64:
+        row["delete_horizon_ms"] = batch.base_timestamp
+    if batch.checksum() != batch.crc:
+        row["damage"] = f"checksum mismatch: the bytes give {batch.checksum()}"
+    return row
+
+
+def _records(batch: Batch) -> Iterator[Row]:
+    try:
+        if batch.magic < 2:
+            found = old_records_of(batch.data)
+        else:
+            payload = decompress(batch.codec, batch.data[61:])
+            found = list(records_of(payload, batch.record_count, batch.base_offset, batch.base_timestamp))
+    except (Malformed, Undecodable, Unavailable) as error:
+        yield {"position": batch.position, "damage": f"the records of this batch: {error}"}
+        return
+    for record in found:
+        yield _record(batch, record)
+
+
+def _record(batch: Batch, record: PlainRecord) -> Row:
+    row: Row = {"offset": record.offset, "timestamp": batch.max_timestamp if batch.is_log_append_time else record.timestamp}
+    if batch.is_control:
+        kind = control_type(record)
+        row["control_type"] = CONTROL_NAMES[kind] if 0 <= kind < len(CONTROL_NAMES) else f"unknown ({kind})"
+        return row
+    put_bytes(row, "key", record.key)
+    put_bytes(row, "value", record.value)
+    if record.headers:
+        row["headers"] = [put_bytes({"key": key}, "value", value) for key, value in record.headers]
+    return row
+
+
+def _lines(row: Row) -> list[str]:
+    """A row for people."""
+    row = dict(row)
+    picture: list[str] = row.pop("picture", [])
+    damage = row.pop("damage", None)
+    if "offset" in row and ("value" in row or "value_base64" in row or "control_type" in row) and "base_offset" not in row:
+        line = "    " + ", ".join(f"{name} {value!r}" if isinstance(value, str) else f"{name} {value}" for name, value in row.items())
+    else:
+        line = ", ".join(f"{name} {value}" for name, value in row.items())
+    lines = [line] if row else []
+    if damage is not None:
+        lines.append(f"DAMAGED: {damage}")
+    return [*lines, *("  " + text for text in picture)]

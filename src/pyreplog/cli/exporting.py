@@ -1,0 +1,118 @@
+"""Write records to a file: NDJSON as `replog cat` prints it, or Parquet. The file appears when it is whole.
+
+`replog import` takes both back, with keys, headers and timestamps. Parquet needs pyarrow (`pip install pyarrow`), and has a column for
+each field: topic, partition, offset, timestamp, timestamp_type, key, value, headers, leader_epoch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any, Final, cast
+
+from pyreplog.arrow import BatchSource, Scan
+from pyreplog.cli.cat import chosen
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection
+from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields
+from pyreplog.cli.reading import readers
+from pyreplog.config import INT64_MAX
+from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.log import LogReader
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME: Final = "export"
+HELP: Final = "write records to NDJSON or Parquet"
+
+_FORMATS: Final = ("ndjson", "parquet")
+_COLUMNS: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog export``."""
+    add_path(parser)
+    parser.add_argument("file", metavar="FILE", help="the file to make; - is standard output (NDJSON only)")
+    parser.add_argument("--format", choices=_FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
+    parser.add_argument("--force", action="store_true", help="replace FILE where it is there already")
+    add_selection(parser)
+    add_range(parser)
+    parser.add_argument("--json", action="store_true", help="print what was written as one JSON object")
+    add_progress(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the chosen records under another name, then give the file its own."""
+    form = arguments.format or ("parquet" if arguments.file.endswith((".parquet", ".pq")) else "ndjson")
+    target: str = arguments.file
+    if target == "-" and form == "parquet":
+        raise ConfigError("Parquet cannot be written to standard output: name a file")
+    if target != "-" and os.path.exists(target) and not arguments.force:
+        raise ConfigError(f"{target} is there already: name another file, or say --force to replace it")
+    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
+        total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
+        progress = Progress("exported", total=total, forced=arguments.progress)
+        part = f"{target}.part"
+        try:
+            if target == "-":
+                _ndjson(sys.stdout.buffer, found.values(), arguments, progress)
+            else:
+                try:
+                    if form == "parquet":
+                        _parquet(part, list(found.values()), arguments, progress)
+                    else:
+                        with open(part, "wb") as file:
+                            _ndjson(file, found.values(), arguments, progress)
+                            file.flush()
+                            os.fsync(file.fileno())
+                    os.replace(part, target)
+                except BaseException:
+                    if os.path.exists(part):
+                        os.remove(part)
+                    raise
+        finally:
+            progress.close()
+    if arguments.json:
+        text = json_line({"file": target, "format": form, "records": progress.count, "partitions": len(found)})
+    else:
+        text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
+    print(text, file=sys.stderr if target == "-" else sys.stdout)
+    return EXIT_OK
+
+
+def _ndjson(file: Any, found: Any, arguments: argparse.Namespace, progress: Progress) -> None:
+    for reader in found:
+        for records in chosen(reader, arguments):
+            text = "".join([json_line(record_fields(record)) + "\n" for record in records])
+            file.write(text.encode("utf-8", "backslashreplace"))
+            progress.add(len(records))
+
+
+def _parquet(path: str, found: list[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
+    try:
+        import pyarrow as pa  # noqa: PLC0415  (optional)
+        from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from None
+    if not found:
+        raise UnknownTopicError(f"{arguments.path} holds no partition to export")
+    schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for reader in found:
+            source = reader.isolated(arguments.isolation)
+            end = min(arguments.end, source.end_offset)
+            if end < max(arguments.start, reader.start_offset):
+                continue
+            scan = Scan(
+                [(reader.partition, cast("BatchSource", source))],
+                name=str(reader.topic_partition),
+                columns=_COLUMNS,
+                checked=True,
+                start=max(arguments.start, reader.start_offset),
+                end=None if arguments.end == INT64_MAX else end,
+                start_timestamp=arguments.start_timestamp,
+                end_timestamp=arguments.end_timestamp,
+            )
+            for batch in pa.RecordBatchReader.from_stream(scan):
+                topics = pa.array([reader.topic] * batch.num_rows, pa.string())
+                writer.write_batch(pa.record_batch([topics, *batch.columns], schema=schema))
+                progress.add(batch.num_rows)

@@ -1,0 +1,130 @@
+"""Append every row of files: NDJSON, CSV, Parquet, or lines of text. With --resume it can be stopped at any moment and begun again.
+
+Rows are mapped as by `replog append`: a row with a field "value" is a record as `replog cat` and `replog export` write it, any other row
+becomes the value as a whole, as JSON. --key-field, --timestamp-field, --headers-field, --partition-field name what else is taken from it.
+
+--resume keeps a small file in the log's folder, with how many rows of which file are in it. What was appended after it was written is
+known by its content, so that no row is imported twice or left out, whatever ended the import, as long as nobody else appends meanwhile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyreplog.cli.append import report
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
+from pyreplog.cli.output import Progress, counted, say
+from pyreplog.cli.resuming import Resume
+from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_parquet, read_rows
+from pyreplog.cli.writing import Target, open_target
+from pyreplog.config import DURABILITIES
+from pyreplog.errors import ConfigError, PyreplogError
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME: Final = "import"
+HELP: Final = "append every row of NDJSON, CSV or Parquet files, and go on where it was stopped"
+
+_BATCH_COUNT: Final = 1000
+_BATCH_SIZE: Final = 512 << 10
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog import``."""
+    add_path(parser)
+    parser.add_argument("files", metavar="FILE", nargs="+", help="what to import, in this order; - is standard input")
+    parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
+    parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")
+    add_mapping(parser)
+    parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier import of the same files was stopped")
+    parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
+    add_progress(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
+    failure: Exception | None = None
+    sizes = [os.path.getsize(name) for name in arguments.files if name != "-"]
+    progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
+    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
+        resume = _resume(arguments, target)
+        skipped = 0
+        try:
+            for name in arguments.files:
+                rows = _rows(name, arguments, progress)
+                if resume is not None:
+                    skipped += resume.begin(name, rows)
+                _append(rows, target, resume)
+        except (PyreplogError, RowError, OSError) as error:
+            failure = error
+        finally:
+            progress.close()
+        if skipped:
+            say(f"replog import: {counted(skipped, 'row')} were in the log already")
+        report(target, as_json=arguments.json)
+        if failure is None and resume is not None:
+            resume.finish()
+    if failure is not None:
+        say(f"replog import: {failure}")
+        return EXIT_FAILED
+    return EXIT_OK
+
+
+def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
+    if not arguments.resume:
+        return None
+    if "-" in arguments.files:
+        raise ConfigError("--resume needs files: what came on standard input cannot be read again")
+    log = getattr(target, "log", None)
+    if log is None:
+        raise ConfigError("--resume is for a log in one folder; rows of a cluster's topic are spread over partitions")
+    return Resume(log, [os.path.abspath(name) for name in arguments.files])
+
+
+def _append(rows: Iterator[Row], target: Target, resume: Resume | None) -> None:
+    batch: list[Row] = []
+    size = 0
+    try:
+        for row in rows:
+            batch.append(row)
+            size += len(row.value or b"") + len(row.key or b"")
+            if len(batch) >= _BATCH_COUNT or size >= _BATCH_SIZE:
+                full, batch, size = batch, [], 0
+                _write(full, target, resume)
+    except RowError:
+        if batch:
+            _write(batch, target, resume)  # the rows before one that cannot be read
+        raise
+    if batch:
+        _write(batch, target, resume)
+
+
+def _write(batch: list[Row], target: Target, resume: Resume | None) -> None:
+    target.append(batch)
+    if resume is not None:
+        resume.note(len(batch))
+
+
+def _rows(name: str, arguments: argparse.Namespace, progress: Progress) -> Iterator[Row]:
+    """The rows of one file. Raises :class:`RowError` that names the file."""
+    form = arguments.format or form_of(name)
+    fields = fields_of(arguments)
+    shown = "standard input" if name == "-" else name
+    try:
+        if form == PARQUET:
+            if name == "-":
+                raise RowError("Parquet is read from a file, not from standard input")
+            yield from read_parquet(name, fields, progress.add)
+            return
+        stream: Any = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115  (closed below)
+        try:
+            yield from read_rows(Lines(stream, progress.add), form, fields)
+        finally:
+            if name != "-":
+                stream.close()
+    except RowError as error:
+        raise RowError(f"{shown}: {error}") from None

@@ -1,0 +1,133 @@
+"""Show what can be saved of a damaged folder; with --to and --yes, save it into a new one. Nothing is ever repaired in place.
+
+Batches that are whole are kept at their offsets. Header fields that no checksum covers are mended where only one value fits. In a
+cluster's folder, what one replica lost is taken from another. What is left over is lost, and named with its offsets; the repaired log has
+a gap there.
+The new folder is a log like any other: open it, read it, or verify it. The old one is left as it is.
+
+Exit code 0: nothing is lost; 3: something is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from random import SystemRandom
+from typing import Any, Final
+
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_path, add_progress
+from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say
+from pyreplog.cli.reading import check_path
+from pyreplog.cli.verify import lines_of, summary
+from pyreplog.repair import PartitionPlan, Range, check_target, save, survey
+from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.verify import Level, total_size, verify
+
+__all__ = ["HELP", "NAME", "add_arguments", "run"]
+
+NAME: Final = "repair"
+HELP: Final = "show what can be saved of a damaged folder, and save it into a new one"
+
+_LISTED_MAX: Final = 20
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog repair``."""
+    add_path(parser)
+    parser.add_argument("--to", metavar="NEW", help="the folder to make; without --yes it is only shown what would be in it")
+    parser.add_argument("--yes", action="store_true", help="write it (default: only show)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per partition")
+    add_progress(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the plan, carry it out where that is asked for, and verify the result."""
+    source = os.path.abspath(arguments.path)
+    target = None if arguments.to is None else os.path.abspath(arguments.to)
+    if arguments.yes and target is None:
+        say("replog repair: --yes needs --to NEW: name the folder to make")
+        return 2
+    check_path(source)
+    disk = SystemDisk()
+    try:
+        if target is not None:
+            check_target(disk, source, target)
+        progress = Progress("read", total=total_size(disk, source), forced=arguments.progress, sized=True)
+        try:
+            plans = survey(disk, source, progress.add)
+        finally:
+            progress.close()
+        for plan in plans:
+            if arguments.json:
+                print(json_line(fields_of(plan)))
+            else:
+                for line in describe(plan):
+                    print(printable(line))
+        lost = sum(len(plan.lost) + bool(plan.refused) for plan in plans)
+        if target is not None and arguments.yes:
+            progress = Progress(
+                "saved", total=sum(piece.size for plan in plans for piece in plan.pieces), forced=arguments.progress, sized=True
+            )
+            try:
+                save(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
+            finally:
+                progress.close()
+            book = verify(disk, target)
+            if not arguments.json:
+                print(printable(f"saved to {arguments.to}; verified: {summary(book)}"))
+            if book.worst is Level.DAMAGE:
+                for finding in book.findings:
+                    for line in lines_of(finding):
+                        say(line)
+                return 1
+        elif not arguments.json:
+            where = f"--to {arguments.to}" if target is not None else "--to NEW"
+            print(printable(f"nothing was written; `replog repair {arguments.path} {where} --yes` saves what is kept"))
+    finally:
+        disk.close()
+    return EXIT_DAMAGED if lost else EXIT_OK
+
+
+def describe(plan: PartitionPlan) -> list[str]:
+    """A plan for people."""
+    lines = [f"{plan.topic}-{plan.partition} ({plan.source})"]
+    if plan.refused:
+        return [*lines, f"  not saved  {plan.refused}"]
+    kept = plan.kept()
+    size = sum(piece.size for piece in plan.pieces)
+    lines += _listed("keep", kept, f"{counted(sum(one.end - one.start for one in kept), 'offset')}, {amount(size)}")
+    for word, ranges in (("mend", plan.mended), ("from a replica", plan.borrowed), ("LOST", plan.lost), ("leave out", plan.dropped)):
+        if ranges:
+            lines += _listed(word, ranges, "")
+    if not plan.lost:
+        lines.append("  nothing is lost")
+    return lines
+
+
+def _listed(word: str, ranges: list[Range], total: str) -> list[str]:
+    lines = [f"  {word:14} {total}"] if total else []
+    for one in ranges[:_LISTED_MAX]:
+        span = f"offsets {one.start} to {one.end - 1}" if one.end > one.start else f"behind offset {one.start}"
+        lines.append(f"  {'' if lines else word:14} {span}{': ' + one.about if one.about else ''}")
+    if len(ranges) > _LISTED_MAX:
+        lines.append(f"  {'':14} and {len(ranges) - _LISTED_MAX:,} more ranges")
+    return lines
+
+
+def fields_of(plan: PartitionPlan) -> dict[str, Any]:
+    """A plan for JSON."""
+
+    def spans(ranges: list[Range]) -> list[dict[str, Any]]:
+        return [{"start_offset": one.start, "end_offset": one.end, **({"about": one.about} if one.about else {})} for one in ranges]
+
+    return {
+        "topic": plan.topic,
+        "partition": plan.partition,
+        "source": plan.source,
+        "kept": spans(plan.kept()),
+        "mended": spans(plan.mended),
+        "from_replicas": spans(plan.borrowed),
+        "lost": spans(plan.lost),
+        "left_out": spans(plan.dropped),
+        "not_saved": plan.refused or None,
+        "size": sum(piece.size for piece in plan.pieces),
+    }

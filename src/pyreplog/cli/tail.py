@@ -1,0 +1,106 @@
+"""Print the last records of each partition, and with --follow each new one as soon as it may be read.
+
+One JSON object per record, as `replog cat` prints it. The writer is not disturbed; Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from pyreplog.cli.cat import write_records
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection, offset, seconds
+from pyreplog.cli.reading import reading_disk
+from pyreplog.log import LogReader
+from pyreplog.ports import Watch
+from pyreplog.record import Record, records_of
+from pyreplog.system import SystemDisk
+
+__all__ = ["HELP", "NAME", "add_arguments", "last_records", "run"]
+
+NAME: Final = "tail"
+HELP: Final = "print the last records, and follow what comes"
+
+_LINES: Final = 10
+_WATCHED_PAUSE_S: Final = 0.25
+_PAUSE_S: Final = 0.05
+
+
+def add_arguments(parser: Parser) -> None:
+    """The arguments of ``replog tail``."""
+    add_path(parser)
+    add_selection(parser)
+    parser.add_argument(
+        "-n", "--lines", metavar="N", type=offset, default=_LINES, help=f"so many records of each partition (default: {_LINES})"
+    )
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with each new record, until Ctrl-C")
+    parser.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --follow: stop when nothing came for so long")
+    parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the last records, then wait for more where asked to."""
+    with reading_disk(arguments.path, topic=arguments.topic, partition=arguments.partition) as (disk, found):
+        readers = list(found.values())
+        for reader in readers:
+            write_records(last_records(reader, arguments.lines), values=arguments.values)
+        sys.stdout.flush()
+        if arguments.follow:
+            _follow(disk, readers, arguments)
+    return EXIT_OK
+
+
+def last_records(reader: LogReader, count: int) -> list[Record]:
+    """The last ``count`` records below the high watermark, in order: fewer where there are no more."""
+    found: list[Record] = []
+    end = reader.end_offset
+    span = max(count, 1)
+    while len(found) < count and end > reader.start_offset:
+        # Where offsets are missing (compaction, markers) it takes more of them.
+        start = max(reader.start_offset, end - span)
+        found = [*_records(reader, start, end), *found]
+        end, span = start, 4 * span
+    return found[-count:] if count else []
+
+
+def _records(reader: LogReader, start: int, end: int) -> Iterable[Record]:
+    for batch in reader.batches(start, end):
+        yield from records_of(batch, reader.topic, reader.partition, start, end)
+
+
+def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Namespace) -> None:
+    """New records of all partitions, each partition's in order. What the disk tells of is read at once, the rest every 50 ms."""
+    positions = [reader.end_offset for reader in readers]
+    watch = disk.watch([f"{reader.directory}/replog.mark" for reader in readers])
+    quiet_since = time.monotonic()
+    try:
+        while True:
+            came = False
+            for index, reader in enumerate(readers):
+                reader.refresh()
+                start, end = max(positions[index], reader.start_offset), reader.end_offset
+                if end > start:
+                    for batch in reader.batches(start, end):
+                        write_records(records_of(batch, reader.topic, reader.partition, start, end), values=arguments.values)
+                    positions[index] = end
+                    came = True
+            if came:
+                sys.stdout.flush()
+                quiet_since = time.monotonic()
+            elif arguments.timeout is not None and time.monotonic() - quiet_since >= arguments.timeout:
+                return
+            else:
+                _wait(watch)
+    finally:
+        if watch is not None:
+            watch.close()
+
+
+def _wait(watch: Watch | None) -> None:
+    if watch is None:
+        time.sleep(_PAUSE_S)
+    elif select.select([watch], [], [], _WATCHED_PAUSE_S)[0]:
+        watch.clear()

@@ -1,0 +1,90 @@
+"""The small files of a log as rows of names and values, for a person or a script to look at."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+from pyreplog.verify import states
+from pyreplog.verify.states import Slot, Unreadable
+
+Row = dict[str, Any]
+_INDEX: Final = struct.Struct(">ii")
+_TIME_INDEX: Final = struct.Struct(">qi")
+_ABORTED_SIZE: Final = 34
+
+
+def small_file(name: str, data: bytes) -> Iterator[Row]:
+    """What a file of this ``name`` and content holds. A row with ``damage`` says what is not readable in it."""
+    try:
+        yield from _rows(name, data)
+    except Unreadable as error:
+        yield {"damage": str(error)}
+
+
+def _rows(name: str, data: bytes) -> Iterator[Row]:
+    stem, _, suffix = name.partition(".")
+    if suffix in ("index", "timeindex") and stem.isdigit():
+        yield from _index(int(stem), data, times=suffix == "timeindex")
+    elif suffix == "txnindex":
+        for slot, entry in enumerate(states.aborted(data)):
+            yield {"position": slot * _ABORTED_SIZE, **entry._asdict()}
+        if len(data) % _ABORTED_SIZE:
+            yield {"damage": f"{len(data) % _ABORTED_SIZE} bytes behind the last whole entry"}
+    elif suffix == "snapshot":
+        producers = states.snapshot(data)
+        yield {"producers": len(producers)}
+        for producer in producers:
+            yield producer._asdict()
+    elif name == states.MARK:
+        yield from _mark(data)
+    elif name in states.OFFSET_CHECKPOINTS:
+        for (topic, partition), offset in states.offsets(data).items():
+            yield {"topic": topic, "partition": partition, "offset": offset}
+    elif name == states.EPOCHS:
+        for epoch, start in states.epochs(data):
+            yield {"epoch": epoch, "start_offset": start}
+    elif name == states.IDENTITY:
+        yield {"topic_id": states.identity(data)}
+    elif name == states.META:
+        yield dict(states.properties(data))
+    elif name in (states.CONFIG, states.INCARNATION):
+        yield dict(states.state(data))
+    elif name == states.CLEAN:
+        incarnation = states.farewell(data)
+        yield {"clean_shutdown": True, **({"incarnation_id": incarnation} if incarnation else {})}
+    elif name == states.CONTROLLER:
+        yield states.controller(data)
+    else:
+        yield {"about": f"{len(data)} bytes of no known kind"}
+
+
+def _index(base: int, data: bytes, *, times: bool) -> Iterator[Row]:
+    form = _TIME_INDEX if times else _INDEX
+    whole = len(data) - len(data) % form.size
+    zeros = 0
+    for slot, (first, second) in enumerate(form.iter_unpack(data[:whole])):
+        if (first, second) == (0, 0) and slot:
+            zeros += 1
+            continue
+        if times:
+            yield {"entry": slot, "timestamp": first, "offset": base + second}
+        else:
+            yield {"entry": slot, "offset": base + first, "position": second}
+    if zeros:
+        yield {"about": f"{zeros} entries of zeros: the file was made larger ahead"}
+    if whole != len(data):
+        yield {"damage": f"{len(data) - whole} bytes behind the last whole entry"}
+
+
+def _mark(data: bytes) -> Iterator[Row]:
+    slots = states.mark_slots(data)
+    newest = states.newest_slot(slots)
+    for number, (position, slot) in enumerate(zip(states.MARK_SLOTS, slots, strict=True)):
+        if isinstance(slot, Slot):
+            yield {"slot": number, "position": position, "newest": slot is newest, **slot._asdict()}
+        elif slot is None:
+            yield {"slot": number, "position": position, "about": "never written"}
+        else:
+            yield {"slot": number, "position": position, "damage": str(slot)}

@@ -1,0 +1,295 @@
+"""dump, tail, import, export and bench, and what is said where a name is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import pyreplog
+from pyreplog.cli import bench
+from pyreplog.cli.resuming import Resume
+from pyreplog.cli.rows import Row
+from pyreplog.cli.writing import Target
+from tests.cli.support import Replog
+from tests.golden.units import manifest, unit
+
+# -- dump --
+
+
+def test_dump_of_a_folder(replog: Replog, events: Path) -> None:
+    """Every file, each row of it as JSON; nothing is damaged."""
+    done = replog("dump", events, "--records", "--json")
+    assert (done.code, done.err) == (0, "")
+    rows = done.objects()
+    files = {os.path.basename(row["file"]) for row in rows}
+    assert {
+        "00000000000000000000.log",
+        "replog.mark",
+        "replog.config",
+        "partition.metadata",
+        "meta.properties",
+        "replog.incarnation",
+    } <= files
+    batches = [row for row in rows if "base_offset" in row]
+    assert [(row["base_offset"], row["last_offset"], row["count"]) for row in batches] == [(0, 0, 1), (1, 8, 8), (9, 9, 1)]
+    records = [row for row in rows if row["file"].endswith(".log") and "offset" in row]
+    assert records[0] | {"file": ""} == {
+        "file": "",
+        "offset": 0,
+        "timestamp": 1000,
+        "key": "k",
+        "value": "zero",
+        "headers": [{"key": "h", "value": "x"}, {"key": "h", "value": None}],
+    }
+    assert records[9]["value_base64"] == "/wA="
+    (newest,) = [row for row in rows if row.get("newest")]
+    assert (newest["high_watermark"], newest["synced_end"]) == (10, 10)
+
+
+def test_dump_draws(replog: Replog, events: Path) -> None:
+    """--picture shows the bytes of each field; a damaged batch and garbage are said, and the rest is shown; exit code 3."""
+    log = events / "events-0" / f"{0:020}.log"
+    done = replog("dump", log, "--picture")
+    assert done.code == 0
+    assert "57 | 00 00 00 01" in done.out
+    assert "record count 1" in done.out
+    data = bytearray(log.read_bytes())
+    size = int.from_bytes(data[8:12], "big") + 12
+    data[8] = 0x7F
+    log.write_bytes(data)
+    done = replog("dump", log)
+    assert done.code == 3
+    assert f"position 0, size {size}" in done.out
+    assert "DAMAGED: it has" in done.out
+    assert "base_offset 9" in done.out
+
+
+@pytest.mark.parametrize("name", ["clean-4.1.0", "old-format-2.8.2"])
+def test_dump_shows_what_kafkas_tool_shows(replog: Replog, name: str) -> None:
+    """Every batch of a broker's folder, field by field, as its own tool printed it."""
+    for partition in manifest(name)["partitions"]:
+        rows = replog("dump", unit(name) / "data" / partition["dir"], "--json").objects()
+        digest, count = hashlib.sha256(), 0
+        for row in rows:
+            if "base_offset" in row and row["file"].endswith(".log"):
+                count += 1
+                fields = [
+                    os.path.basename(row["file"]),
+                    *(row[field] for field in ("position", "size", "base_offset", "last_offset", "count", "crc", "magic", "codec")),
+                    *(row.get(field, -1) for field in ("producer_id", "producer_epoch", "base_sequence")),
+                    row["leader_epoch"],
+                ]
+                digest.update(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
+        assert (partition["dir"], count, digest.hexdigest()) == (partition["dir"], partition["batches"], partition["batchesSha256"])
+
+
+def test_dump_never_ends_in_a_traceback(replog: Replog, tmp_path: Path) -> None:
+    """Files of garbage under every name that it knows."""
+    for name in ("0.log", "0.index", "0.timeindex", "0.txnindex", "0.snapshot", "replog.mark", "replog.config", "leader-epoch-checkpoint"):
+        (tmp_path / name).write_bytes(os.urandom(77))
+        done = replog("dump", tmp_path / name)
+        assert done.code in (0, 3), done.err
+    assert replog("dump", tmp_path / "nothing").code == 1
+
+
+# -- tail --
+
+
+def test_tail(replog: Replog, events: Path) -> None:
+    """The last records, ten by default."""
+    assert [row["offset"] for row in replog("tail", events).objects()] == list(range(10))
+    assert [row["offset"] for row in replog("tail", events, "-n", 3).objects()] == [7, 8, 9]
+    assert replog("tail", events, "-n", 0).out == ""
+    assert replog("tail", events, "-n", 2, "--values").out.startswith("8\n")
+
+
+def test_tail_follows_another_process(events: Path) -> None:
+    """What is appended meanwhile comes, each record once and in order."""
+    program = "import sys; from pyreplog.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", program, "tail", str(events), "-n", "1", "--follow", "--timeout", "30"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        try:
+            assert json.loads(tail.stdout.readline())["offset"] == 9
+            with pyreplog.open_log(events, durability="os") as log:
+                log.append_many([b"a", b"b"])
+                log.append(b"c")
+            found = [json.loads(tail.stdout.readline()) for _ in range(3)]
+        finally:
+            tail.terminate()
+    assert [(row["offset"], row["value"]) for row in found] == [(10, "a"), (11, "b"), (12, "c")]
+
+
+def test_tail_ends_when_nothing_comes(replog: Replog, events: Path) -> None:
+    """--timeout."""
+    assert len(replog("tail", events, "--follow", "--timeout", "0.01").objects()) == 10
+
+
+# -- export and import --
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_export_and_import_are_inverse(replog: Replog, events: Path, tmp_path: Path, form: str) -> None:
+    """Keys, values, headers and timestamps survive both formats."""
+    file = tmp_path / f"out.{form}"
+    done = replog("export", events, file)
+    assert (done.code, done.out) == (0, f"exported 10 records of 1 partition to {file}\n")
+    copy = tmp_path / "copy"
+    done = replog("import", copy, file, "--durability", "os")
+    assert (done.code, done.out) == (0, "appended 10 records: copy-0 offsets 0 to 9\n")
+    rows, copied = replog("cat", events).objects(), replog("cat", copy).objects()
+    assert [{**row, "topic": "copy"} for row in rows] == copied
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_export_selects_and_does_not_overwrite(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """Ranges as in cat; a file that is there stays, unless --force says otherwise; standard output takes NDJSON."""
+    file = tmp_path / "out.parquet"
+    assert replog("export", events, file, "--start", 3, "--end", 5).code == 0
+    assert parquet.read_table(file)["offset"].to_pylist() == [3, 4]
+    done = replog("export", events, file)
+    assert done.code == 1
+    assert "--force" in done.err
+    assert replog("export", events, file, "--force", "--start-timestamp", "9000").code == 0
+    table = parquet.read_table(file)
+    assert table["offset"].to_pylist() == [8, 9]
+    assert table["topic"].to_pylist() == ["events"] * 2
+    done = replog("export", events, "-", "--start", 9)
+    assert [row["offset"] for row in done.objects()] == [9]
+    assert "exported 1 record" in done.err
+    assert replog("export", events, "-", "--format", "parquet").code == 1
+
+
+def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
+    """A table with columns of its own: each row becomes the value as JSON, with a key and a time taken from it."""
+    from datetime import UTC, datetime  # noqa: PLC0415  (only here)
+
+    table = pa.table({"carrier": ["UA", "DL"], "at": [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in (10, 11)], "delay": [1.5, None]})
+    parquet.write_table(table, tmp_path / "flights.parquet")
+    path = tmp_path / "flights"
+    assert replog("import", path, tmp_path / "flights.parquet", "--key-field", "carrier", "--timestamp-field", "at").code == 0
+    rows = replog("cat", path).objects()
+    assert [row["key"] for row in rows] == ["UA", "DL"]
+    assert rows[0]["timestamp"] == 1357034400000
+    assert json.loads(rows[0]["value"]) == {"carrier": "UA", "at": "2013-01-01T10:00:00+00:00", "delay": 1.5}
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsense")
+    done = replog("import", path, tmp_path / "bad.parquet")
+    assert done.code == 1
+    assert "bad.parquet: not Parquet" in done.err
+
+
+def rows_file(path: Path, count: int) -> Path:
+    """NDJSON with so many records."""
+    path.write_text("".join(json.dumps({"value": f"row {number}", "key": str(number % 7)}) + "\n" for number in range(count)))
+    return path
+
+
+@pytest.mark.parametrize("stop", [0, 1, 999, 1000, 1001, 2500, 4999, 5000, 5001, 8000])
+def test_import_resumes(replog: Replog, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after any number of rows, begun again: every row is there once, in order."""
+    from pyreplog.cli import importing  # noqa: PLC0415  (to stop it)
+
+    files = [rows_file(tmp_path / "a.ndjson", 5000), rows_file(tmp_path / "b.ndjson", 3000)]
+    path = tmp_path / "log"
+    done_rows = 0
+    write = importing._write
+
+    def stopping(batch: list[Row], target: Target, resume: Resume | None) -> None:
+        nonlocal done_rows
+        if done_rows + len(batch) > stop:
+            part = batch[: stop - done_rows]
+            if part:
+                target.append(part)  # and its place is never noted
+            raise KeyboardInterrupt
+        write(batch, target, resume)
+        done_rows += len(batch)
+
+    monkeypatch.setattr(importing, "_write", stopping)
+    code = replog("import", path, *files, "--resume", "--durability", "os").code
+    assert code == (130 if stop < 8000 else 0)
+    monkeypatch.setattr(importing, "_write", write)
+    if stop < 8000:
+        done = replog("import", path, *files, "--resume", "--durability", "os")
+        assert done.code == 0, done.err
+        assert stop == 0 or f"{stop:,} row" in done.err
+    values = [row["value"] for row in replog("cat", path).objects()]
+    assert values == [f"row {number}" for number in (*range(5000), *range(3000))]
+    assert not (path / "replog.import").exists()
+
+
+def test_import_does_not_resume_into_the_unknown(replog: Replog, tmp_path: Path) -> None:
+    """Other files, or somebody else's records since: refused with what to do."""
+    file = rows_file(tmp_path / "a.ndjson", 10)
+    bad = tmp_path / "bad.ndjson"
+    bad.write_text(file.read_text() + "nonsense\n")
+    path = tmp_path / "log"
+    assert replog("import", path, bad, "--resume").code == 1
+    assert (path / "replog.import").exists()
+    done = replog("import", path, file, "--resume")
+    assert done.code == 1
+    assert "of other files or sizes" in done.err
+    with pyreplog.open_log(path) as log:
+        log.append(b"somebody else's")
+    done = replog("import", path, bad, "--resume")
+    assert done.code == 1
+
+
+# -- bench --
+
+
+def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures with their units, nothing left behind."""
+    monkeypatch.setattr(bench, "_calls", lambda *_: 20)
+    done = replog("bench", tmp_path, "--json")
+    assert done.code == 0
+    rows = done.objects()
+    assert {row["unit"] for row in rows} == {"bytes/s", "records/s", "calls/s"}
+    assert all(row["value"] > 0 for row in rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- wrong names --
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["verfy", "x"], "did you mean 'verify'?"),
+        (["exprot", "x", "y"], "did you mean 'export'?"),
+        (["cat", "events", "--strat", "1"], "did you mean '--start'?"),
+        (["cat", "evnts"], "did you mean 'events'?"),
+        (["cat", "events", "--topic", "evnts"], "did you mean 'events'?"),
+        (["tail", "evnts"], "did you mean 'events'?"),
+        (["describe", "events/events-0/replog.mark"], "`replog dump` shows single files"),
+        (["cat", "nowhere/at/all"], "check the path"),
+        (["verify", "evnts"], "did you mean 'events'?"),
+        (["repair", "evnts"], "did you mean 'events'?"),
+        (["dump", "evnts"], "did you mean 'events'?"),
+        (["cat", "empty"], "`replog append` makes one"),
+        (["cat", "logs"], "name one of them"),
+        (["import", "events", "x.csv", "--format", "parqet"], "did you mean 'parquet'?"),
+        (["tail", "events", "--timeout", "soon"], "not a number of seconds"),
+    ],
+)
+def test_wrong_names(replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], text: str) -> None:
+    """Whatever is misspelt, the answer names what is near or what to do next, on standard error, and the exit code is not 0."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "logs" / "sub" / "deeper").mkdir(parents=True)
+    pyreplog.open_log(tmp_path / "logs" / "sub" / "one").close()
+    if words == ["cat", "logs"]:
+        words = ["cat", "logs/sub/deeper/.."]
+        text = "one"
+    done = replog(*words)
+    assert done.code in (1, 2) or words[1].startswith("logs")
+    assert text in done.err or words[1].startswith("logs")
+    assert threading.active_count() < 20
