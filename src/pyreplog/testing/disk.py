@@ -33,9 +33,10 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
-from pyreplog.ports import Clock, File, Lock, Stat, SyncDone
+from pyreplog.ports import Clock, File, Lock, Stat, Store, SyncDone
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.storage import Change, Damage, Folder, Inode, Node, Piece, put
+from pyreplog.testing.store import SimStore
 
 __all__ = ["SimDisk", "SimFile", "SimLock"]
 
@@ -465,6 +466,10 @@ class SimDisk:
         lock = SimLock(self, node)
         self._locks[node] = (text, lock)
         return lock
+
+    def open_store(self, path: str, *, write: bool) -> Store:
+        """A file of this disk, which loses what was not synced like any other."""
+        return SimStore(self, path, write=write)
 
     def watch(self, paths: Sequence[str]) -> None:
         """None: who waits for a change looks again."""

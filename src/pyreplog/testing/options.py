@@ -78,6 +78,8 @@ class WorldOptions:
     burst_interval_ms: int = 40
     burst_max: int = 4
     value_size_max: int = 200
+    max_in_flight: int = 0
+    """Requests of a producer at a time, with idempotence where it asks for acks=all; 0: one, without."""
     safety_ms: int = 6000
     liveness_ms: int = 60_000
     """At most: the liveness phase ends as soon as everything is quiet and equal."""
@@ -99,6 +101,7 @@ class WorldOptions:
             burst_interval_ms=random.choice([15, 40, 120]),
             burst_max=random.choice([1, 4, 8]),
             value_size_max=random.choice([30, 200, 2000]),
+            max_in_flight=random.choice([0, 1, 5, 5]),
             safety_ms=random.choice([1500, 2500, 4000]),
             sync_delay_max_us=random.choice([200, 3000, 20_000]),
             told_of_kills=random.choice([0.0, 0.7, 1.0]),

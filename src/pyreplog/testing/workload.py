@@ -43,7 +43,7 @@ class Attempt:
 
 class SimProducer:
     """Sends bursts of unique records to the partitions of its topics, at random moments, and keeps every attempt. All of its topics have
-    the same ``acks``."""
+    the same ``acks``. ``max_in_flight``: 0 for a producer without idempotence."""
 
     def __init__(
         self,
@@ -57,6 +57,7 @@ class SimProducer:
         interval_ms: int,
         burst_max: int,
         size_max: int,
+        max_in_flight: int = 0,
     ) -> None:
         self.number = number
         self.address = f"producer-{number}"
@@ -76,8 +77,17 @@ class SimProducer:
         self._again_from = 0
         self._next_ns = clock.monotonic_ns()
         self._acks = topics[0].acks
-        # One request in flight: a network that reorders would otherwise reorder records, and rightly so.
-        config = ProducerConfig(acks=self._acks, max_in_flight=1, request_timeout_ms=1500, delivery_timeout_ms=4000)
+        # Without idempotence one request in flight: a network that reorders would otherwise reorder records, and rightly so.
+        idempotent = self._acks == -1 and max_in_flight > 0
+        config = ProducerConfig(
+            acks=self._acks,
+            max_in_flight=max_in_flight if idempotent else 1,
+            enable_idempotence=idempotent,
+            request_timeout_ms=1500,
+            delivery_timeout_ms=4000,
+        )
+        self.idempotent = idempotent
+        """Whether it survives that its requests are doubled and overtake one another."""
         self._machine = Producer(transport, clock, random, nodes, address=self.address, config=config)
 
     @property

@@ -282,10 +282,11 @@ class World:
             interval_ms=options.burst_interval_ms,
             burst_max=options.burst_max,
             size_max=options.value_size_max,
+            max_in_flight=options.max_in_flight,
         )
         self.producers.append(producer)
         self._members[producer.address] = producer
-        for node in nodes:
+        for node in () if producer.idempotent else nodes:
             # Without idempotence a request that the network doubles is two requests: that is no fault of the log.
             self.network.link(producer.address, node).duplicate = 0.0
         self._after(producer.address)

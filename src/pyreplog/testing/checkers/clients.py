@@ -47,7 +47,7 @@ class OncePerRecord(Checker):
 
     def settled(self, world: World, attempt: Attempt) -> None:
         """One offset is given to one record only."""
-        if attempt.outcome == "ok" and world.promises(attempt):
+        if attempt.outcome == "ok" and attempt.offset >= 0 and world.promises(attempt):
             place = (attempt.topic_partition, attempt.offset)
             other = self._acknowledged.setdefault(place, attempt)
             if other is not attempt:
@@ -72,13 +72,17 @@ class OncePerRecord(Checker):
                     there = values.get(offset, b"nothing")
                     about = f"{name} offset {offset}: {attempt.value[:60]!r} was acknowledged, {there[:60]!r} is there"
                     world.broken("S12", about)
+            for attempt in (one for producer in world.producers for one in producer.attempts if one.topic_partition == name):
+                somewhere = attempt.outcome == "ok" and attempt.offset < 0 and world.promises(attempt)
+                if somewhere and attempt.value not in seen and not log.start_offset:
+                    world.broken("S12", f"{name}: {attempt.value[:60]!r} was acknowledged, and is nowhere")
         self._ordered(world)
 
     def _ordered(self, world: World) -> None:
         for producer in world.producers:
             last: dict[TopicPartition, int] = {}
             for attempt in producer.attempts:
-                if attempt.outcome != "ok" or attempt.acks != -1:
+                if attempt.outcome != "ok" or attempt.acks != -1 or attempt.offset < 0:
                     continue
                 before = last.get(attempt.topic_partition, -1)
                 if attempt.offset <= before:

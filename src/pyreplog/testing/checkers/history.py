@@ -87,8 +87,10 @@ class History:
         log.sent[value] = (producer, log.numbers)
 
     def acknowledged(self, topic_partition: TopicPartition, value: Hashable, offset: int) -> None:
-        """It is at ``offset``, for good."""
+        """It is at ``offset``, for good. -1: it is there, and whoever said so does not know where."""
         log = self._log(topic_partition)
+        if offset < 0:
+            return
         log.acknowledged[value] = offset
         known = log.values.setdefault(offset, value)
         if known != value:
