@@ -1,0 +1,147 @@
+"""Owners of a spool: a process with an open log, one with a cluster, and nobody. Real files, real threads, real kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import pyreplog
+from pyreplog.errors import LockedError, SpoolRefusedError
+from pyreplog.runtime import apply_unowned
+from pyreplog.spool import BatchId, Spool
+from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.values import TopicPartition
+from tests.spool.support import stage
+
+ID = BatchId("query", 0)
+ROWS = [b"%d" % number for number in range(400)]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Look until it is so; 30 s at most."""
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
+def values(path: Path, topic: str | None = None) -> list[bytes]:
+    """What a reader sees."""
+    with pyreplog.open_log(path, "r", topic=topic) as log:
+        return [record.value for record in log]  # type: ignore[misc]
+
+
+def publish(folder: Path, topic: str, batch_id: BatchId = ID, partitions: int = 1) -> Spool:
+    """All rows in small batches, spread over the partitions."""
+    spool = Spool(SystemDisk(), str(folder))
+    batches = [(topic, number % partitions, ROWS[number : number + 10]) for number in range(0, len(ROWS), 10)]
+    spool.publish(batch_id, [stage(spool, batch_id, *batches[:7]), stage(spool, batch_id, *batches[7:])])
+    return spool
+
+
+def test_an_open_log_takes_it(tmp_path: Path) -> None:
+    """Beside its own appends, under both durabilities; what is not its own is refused by name."""
+    for durability in ("sync", "os"):
+        folder = tmp_path / durability
+        with pyreplog.open_log(folder, durability=durability) as log:  # type: ignore[arg-type]
+            log.append(b"own")
+            spool = publish(folder, durability)
+            until(lambda spool=spool: spool.answered(ID))  # type: ignore[misc]
+            assert [record.value for record in log] == [b"own", *ROWS]
+            assert log.append(b"after") == len(ROWS) + 1
+            publish(folder, "other", BatchId("query", 1))
+            with pytest.raises(SpoolRefusedError, match="other-0 is not written by the process"):
+                until(lambda spool=spool: spool.answered(BatchId("query", 1)))  # type: ignore[misc]
+        assert values(folder) == [b"own", *ROWS, b"after"]
+        until(lambda spool=spool: not spool.waiting())  # type: ignore[misc]
+        assert not [name for name in os.listdir(folder) if name.endswith((".staged", ".begun"))]
+
+
+def test_nobody_has_it_open(tmp_path: Path) -> None:
+    """Whoever wants it in opens the folder, makes the topic where told, and releases it; not while somebody has it."""
+    folder = tmp_path / "events"
+    folder.mkdir()
+    publish(folder, "events")
+    with pyreplog.open_log(folder / ".." / "events", disk=SystemDisk()), pytest.raises(LockedError):  # a disk of its own: takes no spool
+        apply_unowned(SystemDisk(), str(folder), SystemClock())
+    apply_unowned(SystemDisk(), str(folder), SystemClock())
+    assert values(folder) == ROWS
+    publish(folder, "more", BatchId("query", 1))
+    apply_unowned(SystemDisk(), str(folder), SystemClock(), TopicPartition("more", 0))
+    assert values(folder, "more") == ROWS
+
+
+def test_a_cluster_takes_it(tmp_path: Path) -> None:
+    """Through its leaders, in order in each partition; a leader dies meanwhile."""
+    with pyreplog.Cluster(tmp_path) as cluster:
+        cluster.admin.create_topic("t", partitions=3)
+        for number in range(3):
+            batch_id = BatchId("query", number)
+            spool = publish(tmp_path, "t", batch_id, partitions=3)
+            if number == 1:
+                leader = cluster.leader("t", 1)
+                assert leader is not None
+                leader.kill()
+            until(lambda spool=spool, batch_id=batch_id: spool.answered(batch_id))  # type: ignore[misc]
+        found = pa.table(cluster.scan("t", columns=["partition", "value"]))
+        publish(tmp_path, "nope", BatchId("query", 3))
+        with pytest.raises(SpoolRefusedError, match="'nope'"):
+            until(lambda: spool.answered(BatchId("query", 3)))
+    for partition in range(3):
+        mine = found.filter(pa.compute.equal(found["partition"], partition))["value"].to_pylist()
+        batches = [ROWS[number : number + 10] for number in range(0, len(ROWS), 10)]
+        assert mine == [value for index, batch in enumerate(batches) if index % 3 == partition for value in batch] * 3
+
+
+KILLED = """
+import os, signal, sys
+import pyreplog
+from pyreplog.runtime import owner, relay
+kind, path, after = sys.argv[1], sys.argv[2], int(sys.argv[3])
+count = 0
+def counted(append):
+    def inner(self, key, data):
+        global count
+        append(self, key, data)
+        count += 1
+        if count == after:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return inner
+owner.WriterAppender.append = counted(owner.WriterAppender.append)
+relay.ClusterAppender.append = counted(relay.ClusterAppender.append)
+log = pyreplog.Cluster(path) if kind == "cluster" else pyreplog.open_log(path)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("kind", ["log", "cluster"])
+def test_killed_in_the_middle(tmp_path: Path, kind: str) -> None:
+    """SIGKILL after some of the batches: whoever opens it next goes on, and every row is there once, in order."""
+    folder = tmp_path / "t"
+    if kind == "cluster":
+        with pyreplog.Cluster(folder) as cluster:
+            cluster.admin.create_topic("t")
+    else:
+        pyreplog.open_log(folder).close()
+    spool = publish(folder, "t")
+    for after in (3, 17):  # more than a log remembers of a producer
+        done = subprocess.run([sys.executable, "-c", KILLED, kind, str(folder), str(after)], timeout=60, check=False)
+        assert done.returncode == -signal.SIGKILL
+        assert [waiting.begun for waiting in spool.waiting()] == [True]
+    if kind == "cluster":
+        with pyreplog.Cluster(folder) as cluster:
+            until(lambda: spool.answered(ID))
+            assert pa.table(cluster.scan("t", columns=["value"]))["value"].to_pylist() == ROWS
+    else:
+        with pyreplog.open_log(folder):
+            until(lambda: spool.answered(ID))
+        assert values(folder) == ROWS
+    assert not spool.waiting()
