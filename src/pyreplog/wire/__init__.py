@@ -1,7 +1,8 @@
 """Kafka's messages: what nodes, clients and the controller say to one another.
 
 ``Request`` and ``Response`` are the envelope (:mod:`pyreplog.wire.frame`); the message classes stand in ``schemas``, ``admin_schemas`` and
-``peer_schemas``, the controller's records in ``metadata``, the error numbers in ``codes``.
+``peer_schemas``, the controller's records in ``metadata``, the error numbers in ``codes``. In one process these objects travel as they
+are; between processes a :class:`Conversation` turns them into Kafka's frames and back.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from pyreplog.wire.codes import (
     NO_ERROR,
     ErrorCode,
 )
+from pyreplog.wire.conversation import FRAME_SIZE_MAX, Conversation
 from pyreplog.wire.frame import (
     Request,
     RequestBody,
@@ -106,6 +108,7 @@ from pyreplog.wire.schemas import (
     NO_ID,
     READ_COMMITTED,
     READ_UNCOMMITTED,
+    AbortedTransaction,
     BatchIndexAndErrorMessage,
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -150,27 +153,13 @@ from pyreplog.wire.schemas import (
 )
 
 __all__ = [
+    "CONSUMER_ID",
+    "EARLIEST_LOCAL_TIMESTAMP",
+    "EARLIEST_TIMESTAMP",
     "ELECT_PREFERRED",
     "ELECT_UNCLEAN",
-    "ElectLeadersPartitionResult",
-    "ElectLeadersRequest",
-    "ElectLeadersResponse",
-    "ElectLeadersResult",
-    "ElectLeadersTopic",
-    "PRODUCER_ID_BLOCK",
-    "ProducerIdsRecord",
-    "EARLIEST_LOCAL_TIMESTAMP",
+    "FRAME_SIZE_MAX",
     "LATEST_TIERED_TIMESTAMP",
-    "DeleteRecordsPartition",
-    "DeleteRecordsPartitionResult",
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteRecordsTopic",
-    "DeleteRecordsTopicResult",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "CONSUMER_ID",
-    "EARLIEST_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "LOCAL_TAGS",
     "MAX_TIMESTAMP",
@@ -180,10 +169,12 @@ __all__ = [
     "NO_ID",
     "NO_LEADER",
     "NO_LEADER_CHANGE",
+    "PRODUCER_ID_BLOCK",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "RESOURCE_BROKER",
     "RESOURCE_TOPIC",
+    "AbortedTransaction",
     "AlterPartitionData",
     "AlterPartitionRequest",
     "AlterPartitionResponse",
@@ -200,6 +191,7 @@ __all__ = [
     "BrokerRegistrationResponse",
     "BrokerState",
     "ConfigRecord",
+    "Conversation",
     "CreatableReplicaAssignment",
     "CreatableTopic",
     "CreatableTopicConfig",
@@ -208,6 +200,12 @@ __all__ = [
     "CreateTopicsRequest",
     "CreateTopicsResponse",
     "DeletableTopicResult",
+    "DeleteRecordsPartition",
+    "DeleteRecordsPartitionResult",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteRecordsTopic",
+    "DeleteRecordsTopicResult",
     "DeleteTopicState",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
@@ -223,6 +221,11 @@ __all__ = [
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "DescribeTopicPartitionsTopic",
+    "ElectLeadersPartitionResult",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
+    "ElectLeadersResult",
+    "ElectLeadersTopic",
     "EpochEndOffset",
     "ErrorCode",
     "Feature",
@@ -233,6 +236,8 @@ __all__ = [
     "FetchTopic",
     "FetchableTopicResponse",
     "ForgottenTopic",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
     "LeaderIdAndEpoch",
     "ListOffsetsPartition",
     "ListOffsetsPartitionResponse",
@@ -263,6 +268,7 @@ __all__ = [
     "PartitionRecord",
     "ProduceRequest",
     "ProduceResponse",
+    "ProducerIdsRecord",
     "Records",
     "RecordsSlice",
     "RegisterBrokerRecord",

@@ -18,6 +18,7 @@ __all__ = [
     "CreatableTopicResult",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
+    "Cursor",
     "DeletableTopicResult",
     "DeleteTopicState",
     "DeleteTopicsRequest",
@@ -30,6 +31,7 @@ __all__ = [
     "DescribeConfigsResourceResult",
     "DescribeConfigsResponse",
     "DescribeConfigsResult",
+    "DescribeConfigsSynonym",
     "DescribeTopicPartitionsPartition",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
@@ -243,6 +245,15 @@ class DescribeConfigsRequest:
 
 
 @dataclass(slots=True)
+class DescribeConfigsSynonym:
+    """Where else a setting could come from, and what it is there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+@dataclass(slots=True)
 class DescribeConfigsResourceResult:
     """One setting. ``config_source``: 1 set on the topic, 5 default."""
 
@@ -253,6 +264,7 @@ class DescribeConfigsResourceResult:
     is_sensitive: bool = False
     config_type: int = 0
     documentation: str | None = None
+    synonyms: Sequence[DescribeConfigsSynonym] = ()
 
 
 @dataclass(slots=True)
@@ -305,9 +317,18 @@ class DescribeClusterResponse:
     error_message: str | None = None
     endpoint_type: int = 1
     throttle_time_ms: int = 0
+    cluster_authorized_operations: int = -(2**31)
 
 
 # -------------------------------------------------------------------------------------------------------- DescribeTopicPartitions (75), v0
+
+
+@dataclass(slots=True)
+class Cursor:
+    """From where to go on."""
+
+    topic_name: str
+    partition_index: int
 
 
 @dataclass(slots=True)
@@ -315,6 +336,8 @@ class DescribeTopicPartitionsRequest:
     """Partitions with their eligible leader replicas. ``topics`` are names; none: all."""
 
     topics: Sequence[str] = ()
+    response_partition_limit: int = 2000
+    cursor: Cursor | None = None
 
 
 @dataclass(slots=True)
@@ -341,6 +364,7 @@ class DescribeTopicPartitionsTopic:
     partitions: Sequence[DescribeTopicPartitionsPartition] = ()
     error_code: int = 0
     is_internal: bool = False
+    topic_authorized_operations: int = -(2**31)
 
 
 @dataclass(slots=True)
@@ -349,6 +373,7 @@ class DescribeTopicPartitionsResponse:
 
     topics: Sequence[DescribeTopicPartitionsTopic]
     throttle_time_ms: int = 0
+    next_cursor: Cursor | None = None
 
 
 # ----------------------------------------------------------------------------------------------------------------- ElectLeaders (43), v0-2

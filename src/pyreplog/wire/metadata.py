@@ -151,6 +151,7 @@ class RegisterBrokerRecord:
     fenced: bool = True
     in_controlled_shutdown: bool = False
     log_dirs: Sequence[str] = ()
+    is_migrating_zk_broker: bool = False
 
 
 @dataclass(slots=True)

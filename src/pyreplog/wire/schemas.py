@@ -35,6 +35,7 @@ __all__ = [
     "NO_ID",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
+    "AbortedTransaction",
     "BatchIndexAndErrorMessage",
     "DeleteRecordsPartition",
     "DeleteRecordsPartitionResult",
@@ -288,6 +289,14 @@ class SnapshotId:
 
 
 @dataclass(slots=True)
+class AbortedTransaction:
+    """From ``first_offset`` on, what this producer wrote up to its next abort marker was taken back."""
+
+    producer_id: int
+    first_offset: int
+
+
+@dataclass(slots=True)
 class PartitionData:
     """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
 
@@ -301,6 +310,7 @@ class PartitionData:
     preferred_read_replica: int = -1
     records: Records | Sequence[tuple[int, MetadataRecord]] | None = None
     snapshot_id: SnapshotId | None = None
+    aborted_transactions: Sequence[AbortedTransaction] | None = None
 
 
 @dataclass(slots=True)

@@ -1,0 +1,160 @@
+"""Requests and responses as frames of bytes: what a transport between processes sends.
+
+A frame is Kafka's, without the four bytes of its size in front: the header of a request (version 2: api key, version, correlation id,
+client id, tagged fields) or of a response (version 1), then the body at the version of :data:`pyreplog.wire.layouts.APIS`. A response does
+not say what it answers, so whoever sent the request remembers: a :class:`Conversation` is one end's memory of one peer.
+
+Metadata records, which fetch answers of ``__cluster_metadata`` hold as values, travel as Kafka's record batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from typing_extensions import Buffer
+
+from pyreplog.errors import CorruptError, LocalProtocolError, RemoteProtocolError
+from pyreplog.ports import Address
+from pyreplog.record import BatchBuilder, records_of, split
+from pyreplog.wire.binary import INT16, INT32, Reader, Writer
+from pyreplog.wire.codec import decode_record, decode_value, encode_record, encode_value, skip_tags
+from pyreplog.wire.frame import Request, Response
+from pyreplog.wire.layouts import APIS, Api
+from pyreplog.wire.metadata import METADATA_TOPIC_ID, MetadataRecord
+from pyreplog.wire.schemas import FetchableTopicResponse, FetchResponse, PartitionData
+
+__all__ = ["FRAME_SIZE_MAX", "Conversation"]
+
+FRAME_SIZE_MAX: Final = 100 << 20
+"""Kafka's socket.request.max.bytes: a transport believes no frame beyond it."""
+UNANSWERED_MAX: Final = 1 << 20
+METADATA_BATCH_SIZE_MAX: Final = 8 << 20
+
+_BY_REQUEST: Final = {api.request: api for api in APIS}
+_BY_RESPONSE: Final = {api.response: api for api in APIS}
+_BY_KEY: Final = {api.key: api for api in APIS}
+
+
+class Conversation:
+    """One end of a connection to ``peer``. One owner; :meth:`forget` when the connection is lost.
+
+    ``own`` is the address at this end: it travels as the client id, so that an answer finds its way.
+    """
+
+    __slots__ = ("_asked", "own", "peer")
+
+    def __init__(self, own: Address, peer: Address) -> None:
+        self.own = own
+        self.peer = peer
+        self._asked: dict[int, Api] = {}
+
+    def encode(self, message: Request | Response) -> list[Buffer]:
+        """The parts of one frame, in order; large record bytes are not copied, so send them before they change.
+
+        Raises LocalProtocolError for what does not fit, and what ``RecordsSlice.parts`` raises when the log was truncated since.
+        """
+        out = Writer()
+        if isinstance(message, Request):
+            api = _BY_REQUEST.get(type(message.body))
+            if api is None:
+                raise LocalProtocolError(f"{type(message.body).__name__} is no request of the protocol")
+            out.number(INT16, api.key)
+            out.number(INT16, api.version)
+            out.number(INT32, message.correlation_id)
+            out.short_text(self.own)
+            out.varint(0)
+            encode_value(out, message.body)
+            if len(self._asked) >= UNANSWERED_MAX:
+                raise LocalProtocolError(f"{UNANSWERED_MAX} requests to {self.peer} are unanswered")
+            self._asked[message.correlation_id] = api
+        else:
+            if type(message.body) not in _BY_RESPONSE:
+                raise LocalProtocolError(f"{type(message.body).__name__} is no response of the protocol")
+            out.number(INT32, message.correlation_id)
+            out.varint(0)
+            encode_value(out, _with_batches(message.body))
+        return out.parts()
+
+    def decode_request(self, frame: Buffer) -> Request:
+        """What the peer asks. Record bytes are views into ``frame``, writable where it is. Raises RemoteProtocolError."""
+        source = Reader(frame)
+        key, version, correlation_id = source.number(INT16), source.number(INT16), source.number(INT32)
+        api = _BY_KEY.get(key)
+        if api is None or version != api.version:
+            raise RemoteProtocolError(f"request {key} in version {version} from {self.peer} is not spoken here")
+        source.short_text()
+        skip_tags(source)
+        return Request(self.peer, correlation_id, decode_value(source, api.request))
+
+    def decode_response(self, frame: Buffer) -> Response:
+        """What the peer answers to a request that :meth:`encode` sent. Raises RemoteProtocolError, also for an answer to nothing."""
+        source = Reader(frame)
+        correlation_id = source.number(INT32)
+        api = self._asked.pop(correlation_id, None)
+        if api is None:
+            raise RemoteProtocolError(f"{self.peer} answers request {correlation_id}, which nobody sent")
+        skip_tags(source)
+        return Response(self.peer, correlation_id, _with_records(decode_value(source, api.response)))
+
+    def forget(self) -> None:
+        """The connection is lost: no answer comes any more."""
+        self._asked.clear()
+
+
+def _with_batches(body: Any) -> Any:
+    """Metadata records in a fetch answer as record batches."""
+    if type(body) is not FetchResponse or all(topic.topic_id != METADATA_TOPIC_ID for topic in body.responses):
+        return body
+    return replace(body, responses=[_topic_with_batches(topic) for topic in body.responses])
+
+
+def _topic_with_batches(topic: FetchableTopicResponse) -> FetchableTopicResponse:
+    if topic.topic_id != METADATA_TOPIC_ID:
+        return topic
+    parts = [part if part.records is None else replace(part, records=_batches(part.records)) for part in topic.partitions]  # type: ignore[arg-type]
+    return FetchableTopicResponse(topic.topic_id, parts)
+
+
+def _batches(records: Sequence[tuple[int, MetadataRecord]]) -> bytes:
+    """One batch for each run of offsets without a gap."""
+    out = bytearray()
+    builder = BatchBuilder(METADATA_BATCH_SIZE_MAX)
+    first = expected = -1
+    for offset, record in records:
+        value = encode_record(record)
+        if builder.count and (offset != expected or not builder.append(value, None, (), -1)):
+            out += builder.finish(base_offset=first)
+            builder.reset()
+        if not builder.count:
+            first = offset
+            if not builder.append(value, None, (), -1):
+                raise LocalProtocolError(f"a metadata record of {len(value)} bytes is too large")
+        expected = offset + 1
+    if builder.count:
+        out += builder.finish(base_offset=first)
+    return bytes(out)
+
+
+def _with_records(body: Any) -> Any:
+    """The reverse: of bytes that came from elsewhere."""
+    if type(body) is FetchResponse:
+        for topic in body.responses:
+            if topic.topic_id == METADATA_TOPIC_ID:
+                for part in topic.partitions:
+                    part.records = _metadata_records(part)
+    return body
+
+
+def _metadata_records(part: PartitionData) -> list[tuple[int, MetadataRecord]] | None:
+    if part.records is None:
+        return None
+    found: list[tuple[int, MetadataRecord]] = []
+    try:
+        for batch in split(part.records):  # type: ignore[arg-type]
+            batch.check_crc()
+            found.extend((record.offset, decode_record(record.value or b"")) for record in records_of(batch))
+    except CorruptError as error:
+        raise RemoteProtocolError(f"metadata records that are no record batches: {error}") from None
+    return found
