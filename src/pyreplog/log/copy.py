@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
@@ -39,6 +39,33 @@ def _first_above(offsets: OffsetIndex, offset: int) -> int:
     return bisect_right(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
 
 
+class RootView:
+    """What the files of one root say, each read when first asked for and kept: for whoever opens many partitions at once."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._lost_power: bool | None = None
+        self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
+
+    def lost_power(self) -> bool:
+        """Whether the machine went down since the root was last written, and nobody has recovered it."""
+        if self._lost_power is None:
+            incarnation = read_incarnation(self._disk, self._path)
+            same = incarnation is None or incarnation.boot_id == self._disk.boot_id() != ""
+            self._lost_power = not same and read_farewell(self._disk, self._path) is None
+        return self._lost_power
+
+    def offset(self, name: str, topic_partition: TopicPartition) -> int | None:
+        """What the checkpoint ``name`` says of a partition; None where it says nothing."""
+        if name not in self._offsets:
+            try:
+                self._offsets[name] = read_offsets(self._disk, join(self._path, name))
+            except CorruptError:
+                self._offsets[name] = {}
+        return self._offsets[name].get(topic_partition)
+
+
 class PartitionCopy:
     """The partition in ``directory``. Belongs to one thread at a time.
 
@@ -46,24 +73,32 @@ class PartitionCopy:
     least the high watermark where they reach it). ``epochs``: its leader epoch history.
     """
 
-    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition) -> None:
+    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, root: RootView | None = None) -> None:
+        """``root``: a view of the folder it is in, not older than what is to be seen."""
         self.disk = disk
         self.directory = directory
         self.topic_partition = topic_partition
         self.topic_id = ""
         self.start_offset = 0
         self.high_watermark = 0
-        #: Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that they do not reach.
-        self.unreadable_size = 0
+        self._unreadable_size: int | None = None
         self.epochs = EpochCache()
         self._segments: Segments | None = None
         self._mark: MarkState | None = None
         self._closed = False
         self._chain: Chain | None = None
         self._producers: ProducerTable | None = None
+        self._root = root
         self._load()
 
     # -- state --
+
+    @property
+    def unreadable_size(self) -> int:
+        """Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that they do not reach."""
+        if self._unreadable_size is None:
+            self._valid_end(self.high_watermark)
+        return self._unreadable_size or 0
 
     @property
     def durability(self) -> str | None:
@@ -107,6 +142,7 @@ class PartitionCopy:
     def _load_once(self) -> None:
         disk, directory = self.disk, self.directory
         before = self._mark
+        root, self._root = self._root or RootView(disk, parent_of(directory)), None
         # The mark first: what it promises is in the files by then, and they only grow.
         self._mark = mark = read_mark(disk, directory)
         self._load_segments()
@@ -127,13 +163,16 @@ class PartitionCopy:
             self.start_offset = max(mark.start_offset, first)
             promised = mark.high_watermark
             # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
-            if before is None and self._lost_power():
-                promised = min(promised, mark.synced_end)
-            # A live writer's mark is exact; what an earlier life left is looked at once.
-            self.high_watermark = promised if before is not None else max(self._valid_end(promised), min(promised, mark.synced_end))
+            if before is None and promised > mark.synced_end and root.lost_power():
+                promised = mark.synced_end
+            # A live writer's mark is exact; what an earlier life left is looked at once, where it was not synced.
+            if before is not None or promised <= mark.synced_end:
+                self.high_watermark = promised
+            else:
+                self.high_watermark = max(self._valid_end(promised), mark.synced_end)
         else:
-            self.start_offset = max(self._checkpoint(LOG_START_NAME) or 0, first)
-            promised_end = self._checkpoint(HIGH_WATERMARK_NAME)
+            self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
+            promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
             self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
             if self.start_offset > self.high_watermark and promised_end is None:
                 self.start_offset = first  # a checkpoint behind all data is not believed
@@ -177,21 +216,6 @@ class PartitionCopy:
                     epochs.assign(epoch, offset)
         return epochs
 
-    def _lost_power(self) -> bool:
-        """Whether the machine went down since the root was last written, and nobody has recovered it."""
-        root = parent_of(self.directory)
-        incarnation = read_incarnation(self.disk, root)
-        if incarnation is None or incarnation.boot_id == self.disk.boot_id() != "":
-            return False
-        return read_farewell(self.disk, root) is None
-
-    def _checkpoint(self, name: str) -> int | None:
-        """What the root's checkpoint ``name`` says of this partition; None where it says nothing."""
-        try:
-            return read_offsets(self.disk, join(parent_of(self.directory), name)).get(self.topic_partition)
-        except CorruptError:
-            return None
-
     def _valid_end(self, limit: int) -> int:
         """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where they reach it."""
         if self._segments is None:
@@ -205,7 +229,7 @@ class PartitionCopy:
             position = offsets.last[1] if offsets.count else 0
             scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position)
             end = scan.next_offset if scan.batch_count else segment.base_offset
-            self.unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
+            self._unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
             if scan.position < segment.size:
                 reason = describe_damage(segment.file, scan.position, segment.size, "")
                 if reason:

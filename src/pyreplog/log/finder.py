@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyreplog.log.copy import PartitionCopy
+from pyreplog.log.copy import PartitionCopy, RootView
 from pyreplog.log.layout import (
     INCARNATION_NAME,
     LOG_SUFFIX,
@@ -12,6 +12,7 @@ from pyreplog.log.layout import (
     PARTITION_METADATA_NAME,
     join,
     name_of,
+    parent_of,
     parse_base_offset,
     parse_directory_name,
 )
@@ -23,7 +24,7 @@ _ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME)
 
 
 class Finder:
-    """The roots under ``path``, as they were when it was made; which partitions they hold is looked up anew each time.
+    """The roots under ``path`` and what their files say, as they were when it was made. Short-lived: make another one for a fresh look.
 
     Raises :class:`StorageError` where there is no such folder.
     """
@@ -34,6 +35,8 @@ class Finder:
         #: The one partition, where the path is its folder.
         self._bare: TopicPartition | None = None
         self._roots = [path]
+        self._views: dict[str, RootView] = {}
+        self._folders: dict[TopicPartition, list[str]] | None = None
         names = disk.list(path)
         if any(parse_base_offset(name, LOG_SUFFIX) is not None for name in names):
             parsed = parse_directory_name(name_of(path))
@@ -44,25 +47,32 @@ class Finder:
 
     def folders(self) -> dict[TopicPartition, list[str]]:
         """The folders of each partition, sorted by partition: one, or in a cluster's folder one for each node that has it."""
-        if self._bare is not None:
-            return {self._bare: [self._path]}
-        found: dict[TopicPartition, list[str]] = {}
-        for root in self._roots:
-            for name in self._disk.list(root):
-                parsed = parse_directory_name(name)
-                if parsed is not None and not parsed.kind and self._is_partition(join(root, name)):
-                    found.setdefault(parsed.topic_partition, []).append(join(root, name))
-        return {partition: found[partition] for partition in sorted(found)}
+        if self._folders is None:
+            found: dict[TopicPartition, list[str]] = {} if self._bare is None else {self._bare: [self._path]}
+            for root in self._roots if self._bare is None else ():
+                for name in self._disk.list(root):
+                    parsed = parse_directory_name(name)
+                    if parsed is not None and not parsed.kind and self._is_partition(join(root, name)):
+                        found.setdefault(parsed.topic_partition, []).append(join(root, name))
+            self._folders = {partition: found[partition] for partition in sorted(found)}
+        return self._folders
 
     def open(self, partition: TopicPartition) -> LogReader | None:
         """A reader of one partition, without a look at the others; None where it has no folder."""
-        if self._bare is not None:
+        if self._folders is not None:
+            folders = self._folders.get(partition, [])
+        elif self._bare is not None:
             folders = [self._path] if partition == self._bare else []
         else:
-            # Kafka writes the number without leading zeros, and reads it with them; so does nobody else.
             paths = [join(root, f"{partition.topic}-{partition.partition}") for root in self._roots]
             folders = [path for path in paths if self._is_partition(path)]
-        return LogReader(partition, [PartitionCopy(self._disk, folder, partition) for folder in folders]) if folders else None
+        return LogReader(partition, [self._copy(folder, partition) for folder in folders]) if folders else None
+
+    def _copy(self, folder: str, partition: TopicPartition) -> PartitionCopy:
+        root = parent_of(folder)
+        if root not in self._views:
+            self._views[root] = RootView(self._disk, root)
+        return PartitionCopy(self._disk, folder, partition, self._views[root])
 
     def _is_root(self, path: str) -> bool:
         return any(self._disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
@@ -83,9 +93,10 @@ def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicP
     """
     readers: dict[TopicPartition, LogReader] = {}
     try:
-        for key, folders in Finder(disk, path).folders().items():
-            if topic is None or key.topic == topic:
-                readers[key] = LogReader(key, [PartitionCopy(disk, folder, key) for folder in folders])
+        finder = Finder(disk, path)
+        for key in finder.folders():
+            if (topic is None or key.topic == topic) and (reader := finder.open(key)) is not None:
+                readers[key] = reader
     except BaseException:
         for reader in readers.values():
             reader.close()
