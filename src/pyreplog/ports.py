@@ -26,6 +26,7 @@ __all__ = [
     "Random",
     "Received",
     "Stat",
+    "Store",
     "SyncDone",
     "Transport",
     "TransportEvent",
@@ -125,6 +126,25 @@ class Watch(Protocol):
         ...
 
 
+class Store(Protocol):
+    """A small ordered key-value state in one file, which can be made anew from elsewhere. Not for long: opened, used, closed.
+
+    What it holds is not to be trusted before its file was compared with a checksum kept elsewhere.
+    """
+
+    def scan(self) -> Iterable[tuple[bytes, bytes]]:
+        """Every (key, value), by rising key."""
+        ...
+
+    def fill(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Put all of ``entries`` in. Durable when it returns; its name is, after :meth:`Disk.sync_directory`."""
+        ...
+
+    def close(self) -> None:
+        """Release it. Twice is harmless."""
+        ...
+
+
 class Disk(Protocol):
     """Files and folders. What is not synced may be lost on a crash: in part, and in any order.
 
@@ -184,6 +204,10 @@ class Disk(Protocol):
 
     def lock(self, path: str, about: str) -> Lock:
         """Take the exclusive lock file ``path`` and write ``about`` into it; :class:`LockedError` with the holder's text when taken."""
+        ...
+
+    def open_store(self, path: str, *, write: bool) -> Store:
+        """The store in the file ``path``; made where missing, if ``write``. :class:`CorruptError` where the file is none."""
         ...
 
     def boot_id(self) -> str:

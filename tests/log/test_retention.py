@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,11 +27,11 @@ SIZE = batch(1, size=50).nbytes
 class Life:
     """A log of one record a batch and two batches a segment, with a clock of its own."""
 
-    def __init__(self, disk: object, directory: str, *, durability: str = "os", **settings: object) -> None:
+    def __init__(self, disk: object, directory: str, *, durability: str = "os", **settings: Any) -> None:
         self.clock = StillClock()
         self.disk = disk
         self.directory = directory
-        config = LogConfig(**{"durability": durability, "segment_bytes": max(2 * SIZE, 1024), "index_interval_bytes": 100, **settings})  # type: ignore[arg-type]
+        config = LogConfig(**{"durability": durability, "segment_bytes": max(2 * SIZE, 1024), "index_interval_bytes": 100, **settings})
         self.log = Log.create(
             disk,  # type: ignore[arg-type]
             directory,
@@ -69,7 +70,7 @@ class Life:
         return [name for name in self.disk.list(self.directory) if name.endswith(".deleted")]  # type: ignore[attr-defined]
 
 
-def begin(place: Place, **settings: object) -> Life:
+def begin(place: Place, **settings: Any) -> Life:
     return Life(place.disk, place.of("t-0"), **settings)
 
 
@@ -256,7 +257,7 @@ def test_the_start_is_durable_before_a_file_goes() -> None:
     life.log.advance_high_watermark(6)
     life.log.sync_mark()
     disk.write_back()
-    states = []
+    states: list[SimDisk] = []
 
     def look(call: object) -> None:
         disk.observer = None

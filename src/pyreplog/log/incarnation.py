@@ -20,6 +20,8 @@ from pyreplog.ports import Disk
 
 _VERSION: Final = "0"
 _INCARNATION_FIELD: Final = "replogIncarnation"
+_STORE_SIZE_FIELD: Final = "replogStoreSize"
+_STORE_CRC_FIELD: Final = "replogStoreCrc"
 
 
 class Incarnation(NamedTuple):
@@ -30,10 +32,14 @@ class Incarnation(NamedTuple):
 
 
 class Farewell(NamedTuple):
-    """A clean shutdown marker. ``broker_epoch`` -1 and ``incarnation_id`` "" where it does not say."""
+    """A clean shutdown marker. ``broker_epoch`` -1 and ``incarnation_id`` "" where it does not say.
+
+    ``store``: length and CRC-32C of ``replog.db`` as it was left; None where there is none to be believed.
+    """
 
     broker_epoch: int
     incarnation_id: str
+    store: tuple[int, int] | None = None
 
 
 def read_incarnation(disk: Disk, root: str) -> Incarnation | None:
@@ -69,14 +75,19 @@ def read_farewell(disk: Disk, root: str) -> Farewell | None:
         return Farewell(-1, "")
     epoch = values.get("brokerEpoch", -1)
     incarnation_id = values.get(_INCARNATION_FIELD, "")
+    size, crc = values.get(_STORE_SIZE_FIELD), values.get(_STORE_CRC_FIELD)
     return Farewell(
-        epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else -1, incarnation_id if isinstance(incarnation_id, str) else ""
+        epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else -1,
+        incarnation_id if isinstance(incarnation_id, str) else "",
+        (size, crc) if isinstance(size, int) and isinstance(crc, int) else None,
     )
 
 
 def write_farewell(disk: Disk, root: str, farewell: Farewell) -> None:
     """Sign off, durably. The very last thing that is written."""
-    values = {"version": 0, "brokerEpoch": farewell.broker_epoch, _INCARNATION_FIELD: farewell.incarnation_id}
+    values: dict[str, object] = {"version": 0, "brokerEpoch": farewell.broker_epoch, _INCARNATION_FIELD: farewell.incarnation_id}
+    if farewell.store is not None:
+        values[_STORE_SIZE_FIELD], values[_STORE_CRC_FIELD] = farewell.store
     replace_file(disk, join(root, CLEAN_SHUTDOWN_NAME), json.dumps(values, separators=(",", ":")).encode())
 
 

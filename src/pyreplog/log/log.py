@@ -201,6 +201,10 @@ class Log:
             return self.high_watermark
         return min(max(unstable, self.start_offset), self.high_watermark)
 
+    def segments(self) -> list[tuple[int, int]]:
+        """(base offset, size in bytes) of each segment, in order."""
+        return [(segment.base_offset, segment.size) for segment in self._segments]
+
     @property
     def incomplete(self) -> bool:
         """Whether this replica may miss acknowledged records (kept in the mark)."""

@@ -31,15 +31,28 @@ from pyreplog.log.layout import (
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
     RECOVERY_POINT_NAME,
+    SUMMARIES_NAME,
     directory_name,
     join,
     name_of,
     parent_of,
     parse_directory_name,
 )
+from pyreplog.log.lazy import Logs
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.snapshot import read_offsets, write_offsets
+from pyreplog.log.summary import (
+    StoreName,
+    Summary,
+    decode_summary,
+    encode_key,
+    encode_summary,
+    read_summaries,
+    renewed,
+    summarize,
+    write_summaries,
+)
 from pyreplog.ports import Clock, Disk, Lock, Random
 from pyreplog.values import TopicPartition
 
@@ -54,13 +67,15 @@ class LogRoot:
 
     #: The class of its logs; the known-bad variants of ``pyreplog.testing`` put others in its place.
     log_class: type[Log] = Log
+    #: With fewer partitions than this no summary is left at a clean stop: their folders are read as fast.
+    summaries_from: int = 16
 
     def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Random, lock: Lock) -> None:
         self.disk = disk
         self.path = path
         self.clock = clock
         self.random = random
-        self.logs: dict[TopicPartition, Log] = {}
+        self.logs = Logs(self._open_late)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
         #: What was found to be wrong with the root's own files, in words.
         self.notes: list[str] = []
@@ -90,12 +105,14 @@ class LogRoot:
         random: Random,
         node_id: int | None = None,
         cluster_id: str | None = None,
+        lazy: bool = False,
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
-        ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is new. Raises :class:`LockedError` while
-        another writer
-        holds it, :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
+        ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked for; ``damaged`` then
+        only has those that were asked for in vain. ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
+        new. Raises :class:`LockedError` while another writer holds it, :class:`ConfigError` where it belongs to another node or cluster,
+        :class:`StorageError`.
         """
         known = disk.stat(path)
         if known is not None and not known.is_directory:
@@ -103,13 +120,13 @@ class LogRoot:
         disk.make_directory(path)
         root = cls(disk, path, clock=clock, random=random, lock=disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         try:
-            root._begin(node_id, cluster_id)
+            root._begin(node_id, cluster_id, lazy)
         except BaseException:
             root.close(clean=False)
             raise
         return root
 
-    def _begin(self, node_id: int | None, cluster_id: str | None) -> None:
+    def _begin(self, node_id: int | None, cluster_id: str | None, lazy: bool) -> None:
         disk, path = self.disk, self.path
         properties = read_properties(disk, path)
         self._identify(properties or {}, node_id, cluster_id)
@@ -123,6 +140,13 @@ class LogRoot:
         self.same_boot = before is not None and before.boot_id != "" and before.boot_id == boot_id
         if farewell is not None:
             self.previous_broker_epoch = farewell.broker_epoch
+        summaries: dict[TopicPartition, bytes] = {}
+        if lazy and self.clean and farewell is not None and farewell.store is not None:
+            found = read_summaries(disk, path, StoreName(*farewell.store), farewell.incarnation_id)
+            if found is None:
+                self.notes.append(f"{SUMMARIES_NAME} is not as it was left: every partition's folder was read")
+            else:
+                summaries = found
         self.incarnation_id = random_uuid(self.random)
         survived = self.clean or self.same_boot
         write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id if survived else ""))
@@ -130,7 +154,7 @@ class LogRoot:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(trust_marks=not foreign)
+        self._open_logs(summaries, trust_marks=not foreign)
         # A log that could not even be looked at is still as an earlier boot may have left it.
         if not survived and all(isinstance(error, CorruptError) for error in self.damaged.values()):
             write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id))
@@ -161,12 +185,21 @@ class LogRoot:
 
     # -- partitions --
 
-    def _open_logs(self, *, trust_marks: bool) -> None:
+    def _open_logs(self, summaries: dict[TopicPartition, bytes], *, trust_marks: bool) -> None:
         disk = self.disk
+        names = disk.list(self.path)
+        if summaries:
+            known = {directory_name(*key): key for key in summaries}
+            for name in names:
+                if name in known:
+                    self.logs.remember(known[name], summaries[known[name]])
+            names = [name for name in names if name not in known]
+        if not any(parse_directory_name(name) for name in names):
+            return
         recovery_points = self._read(RECOVERY_POINT_NAME)
         starts = self._read(LOG_START_NAME)
         watermarks = self._read(HIGH_WATERMARK_NAME)
-        for name in disk.list(self.path):
+        for name in names:
             parsed = parse_directory_name(name)
             directory = join(self.path, name)
             if parsed is None or not self._is_directory(directory):
@@ -201,6 +234,26 @@ class LogRoot:
                 self.damaged[topic_partition] = error
         for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
+
+    def _open_late(self, key: TopicPartition, summary: Summary) -> Log | None:
+        """The log of a partition that was not opened yet, or None: then ``damaged`` says why."""
+        try:
+            return self.log_class.open(
+                self.disk,
+                join(self.path, directory_name(*key)),
+                topic=key.topic,
+                partition=key.partition,
+                config=None,
+                clock=self.clock,
+                clean=True,
+                same_boot=True,
+            )
+        except (CorruptError, ConfigError, StorageError) as error:
+            self.damaged[key] = error
+            for file, value in _checkpointed(summary).items():
+                if value is not None:
+                    self._kept.setdefault(file, {})[key] = value
+            return None
 
     def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
         """A new, empty log in its own folder, durable when this returns. Raises what is wrong with a folder of that name that is there
@@ -247,7 +300,7 @@ class LogRoot:
 
     def remove_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition with all its records, durably gone when this returns. One that is not there is no error."""
-        log = self.logs.pop(topic_partition, None)
+        log = self.logs.take(topic_partition)
         self.damaged.pop(topic_partition, None)
         if log is not None:
             log.close(clean=False)
@@ -264,11 +317,10 @@ class LogRoot:
     def set_aside(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
         """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets Kafka's name for a
         stray one, durably, and is never opened again. Returns that path. REQUIRES that it is in ``logs`` or in ``damaged``."""
-        log = self.logs.pop(topic_partition, None)
+        log = self.logs.take(topic_partition)
         if log is not None:
             log.close(clean=False)
-        else:
-            del self.damaged[topic_partition]
+        self.damaged.pop(topic_partition, None)
         directory = join(self.path, directory_name(*topic_partition))
         unique = f".{self.random.randbytes(16).hex()}-stray"
         stray = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
@@ -288,7 +340,9 @@ class LogRoot:
         had their turn."""
         count = 0
         failure: StorageError | None = None
-        for log in self.logs.values():
+        for key in self.logs.due(self.clock.wall_ms()):
+            self.logs.get(key)
+        for log in self.logs.opened():
             if log.failure is None and not log.closed:
                 try:
                     count += log.apply_retention()
@@ -315,16 +369,20 @@ class LogRoot:
         self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
 
     def _sync_marks(self) -> None:
-        for log in self.logs.values():
+        for log in self.logs.opened():
             if log.failure is None and not log.closed:
                 log.sync_mark()
 
     def _write(self, name: str, value_of: Callable[[Log], int | None]) -> None:
         values = dict(self._kept.get(name, {}))
-        for key, log in self.logs.items():
-            value = value_of(log)
+        for key, entry in self.logs.unopened().items():
+            value = _checkpointed(decode_summary(entry))[name]
             if value is not None:
                 values[key] = value
+        for log in self.logs.opened():
+            value = value_of(log)
+            if value is not None:
+                values[log.topic_partition] = value
         write_offsets(self.disk, join(self.path, name), values)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
@@ -347,8 +405,9 @@ class LogRoot:
         failure: PyreplogError | None = None
         try:
             # A log closed before, and one that was poisoned, cannot vouch for what is on the disk.
-            well = not self.damaged and not any(log.failure or (log.closed and clean) for log in self.logs.values())
-            for log in self.logs.values():
+            opened = self.logs.opened()
+            well = not self.damaged and not any(log.failure or (log.closed and clean) for log in opened)
+            for log in opened:
                 try:
                     log.close(clean=clean)
                 except StorageError as error:
@@ -358,11 +417,25 @@ class LogRoot:
                 self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
                 self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
                 if well:
-                    write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id))
+                    write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
             self._lock.release()
         if failure is not None:
             raise failure
+
+    def _write_summaries(self) -> StoreName | None:
+        """Leave a summary of every partition, where there are so many that it is of use; its name."""
+        if len(self.logs) < self.summaries_from:
+            return None
+        generation = self.incarnation_id
+        entries = {key: renewed(key, generation, entry) for where, entry in self.logs.unopened().items() if (key := encode_key(where))}
+        try:
+            for log in self.logs.opened():
+                key = encode_key(log.topic_partition)
+                entries[key] = encode_summary(key, generation, summarize(log))
+        except (CorruptError, StorageError):
+            return None
+        return write_summaries(self.disk, self.path, sorted(entries.items()))
 
     # -- folders --
 
@@ -387,3 +460,12 @@ class LogRoot:
             self.disk.remove(join(directory, name))
         self.disk.remove_directory(directory)
         self.disk.sync_directory(self.path)
+
+
+def _checkpointed(summary: Summary) -> dict[str, int | None]:
+    """What the three checkpoints say of a partition that was left in order."""
+    return {
+        RECOVERY_POINT_NAME: summary.flushed_offset,
+        LOG_START_NAME: summary.start_offset if summary.start_offset > summary.first_base_offset else None,
+        HIGH_WATERMARK_NAME: summary.high_watermark,
+    }

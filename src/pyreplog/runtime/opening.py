@@ -90,7 +90,7 @@ def open_for_writing(
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
             raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
-    root = LogRoot.open(disk, folder, clock=clock, random=SystemRandom())
+    root = LogRoot.open(disk, folder, clock=clock, random=SystemRandom(), lazy=True)
     try:
         key = _partition_to_write(root, folder, topic, partition)
         if key in root.damaged:

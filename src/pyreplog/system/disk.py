@@ -17,11 +17,12 @@ from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.errors import InternalError, StorageError
-from pyreplog.ports import File, Lock, Stat, SyncDone, Watch
+from pyreplog.ports import File, Lock, Stat, Store, SyncDone, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.lock import take_lock
 from pyreplog.system.process import current
 from pyreplog.system.shelf import make_room
+from pyreplog.system.store import SystemStore
 from pyreplog.system.syncs import SyncPool
 from pyreplog.system.watch import open_watch
 
@@ -149,6 +150,11 @@ class SystemDisk:
             if not self._any_folder:
                 _check_folder(os.path.dirname(path) or ".")
             return take_lock(path, about)
+
+    def open_store(self, path: str, *, write: bool) -> Store:
+        """An LMDB environment in one file of mode 0600, without a lock of its own."""
+        with self._doing("opening the store", path):
+            return SystemStore(path, FILE_MODE, write=write)
 
     def boot_id(self) -> str:
         """The kernel's boot id; '' where it has none."""

@@ -22,6 +22,8 @@ __all__ = ["DESCRIPTORS_MAX", "SHELF", "Shelf", "make_room"]
 
 DESCRIPTORS_MAX: Final = 256
 """Descriptors of files that have nothing unsynced, besides those that have."""
+LOOKS: Final = 16
+"""So many files are asked for theirs whenever one more needs one."""
 RESERVED: Final = 64
 """Of what the process may open, so many are left to others."""
 
@@ -64,7 +66,8 @@ class Shelf:
         self._files.clear()
 
     def _thin_out(self) -> None:
-        self._rotate(2 * len(self._files), self.size_max - 1, sync=False)
+        # A few at a time: most may have to stay.
+        self._rotate(LOOKS, self.size_max - 1, sync=False)
         most = hard_limit()
         if len(self._files) >= most:
             self._rotate(len(self._files), most, sync=True)

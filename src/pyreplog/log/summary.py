@@ -1,0 +1,211 @@
+"""What a root remembers of its partitions over a clean stop, so that the next start need not look into each folder (``replog.db``).
+
+A key-value store (:class:`pyreplog.ports.Store`), one entry a partition. It is believed only where the clean shutdown marker names its
+content by length and CRC-32C, which is checked before the store is opened; and each entry is bound to its key and to the life that wrote
+it by a CRC-32C of its own. A store that is missing, foreign, stale or damaged costs the time to read the folders, and nothing else: what
+it says is in them too. Format: docs/internals/format/db.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from pyreplog._core import crc32c
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.identity import decode_uuid, encode_uuid
+from pyreplog.log.layout import INT64_MAX, SUMMARIES_NAME, check_topic, join
+from pyreplog.log.log import Log
+from pyreplog.log.retention import removable
+from pyreplog.log.snapshot import read_whole
+from pyreplog.ports import Disk
+from pyreplog.values import EpochEntry, TopicPartition
+
+# On disk: never change.
+_VERSION: Final = 1
+_CRC: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">BBq16sqqqqqII")
+"""Version, flags, retention due (ms), topic id, first base offset, start, end, synced end, high watermark, epochs, segments."""
+_EPOCH: Final = struct.Struct(">iq")
+_SEGMENT: Final = struct.Struct(">qI")
+_PARTITION: Final = struct.Struct(">I")
+_SEPARATOR: Final = b"\0"
+_SYNC: Final = 1
+_INCOMPLETE: Final = 2
+
+NEVER_MS: Final = INT64_MAX
+
+
+class Summary(NamedTuple):
+    """One partition as a clean stop left it. Offsets as in :class:`Log`; ``segments``: (base offset, size in bytes) of each."""
+
+    topic_id: str
+    durability: str
+    incomplete: bool
+    first_base_offset: int
+    start_offset: int
+    end_offset: int
+    flushed_offset: int
+    high_watermark: int
+    epochs: tuple[EpochEntry, ...]
+    segments: tuple[tuple[int, int], ...]
+    retention_due_ms: int
+    """Wall time from which on retention may have something to do here; :data:`NEVER_MS` for never."""
+
+
+class StoreName(NamedTuple):
+    """How the clean shutdown marker names the content of the store."""
+
+    size: int
+    crc: int
+
+
+def summarize(log: Log) -> Summary:
+    """The summary of ``log``. REQUIRES that it was just closed in order."""
+    segments = log.segments()
+    return Summary(
+        log.topic_id,
+        log.durability,
+        log.incomplete,
+        log.first_base_offset,
+        log.start_offset,
+        log.end_offset,
+        log.flushed_offset,
+        log.high_watermark,
+        tuple(log.epochs.entries),
+        tuple(segments),
+        retention_due_ms(log),
+    )
+
+
+def retention_due_ms(log: Log) -> int:
+    """From when on :meth:`Log.apply_retention` may find something, if nothing else happens to the log."""
+    now = log.clock.wall_ms()
+    every = log._segments
+    try:
+        if removable(every, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=now, sure_ms=now):
+            return 0
+        if log.config.retention_ms < 0 or log.end_offset == log.first_base_offset:
+            return NEVER_MS
+        newest = every.first.largest_timestamp()
+        return min(newest + log.config.retention_ms + 1, NEVER_MS) if newest >= 0 else 0
+    finally:
+        every.close()
+
+
+def encode_key(topic_partition: TopicPartition) -> bytes:
+    """The key of a partition: its topic, a zero byte, its number in four bytes."""
+    return topic_partition.topic.encode("ascii") + _SEPARATOR + _PARTITION.pack(topic_partition.partition)
+
+
+def decode_key(key: bytes) -> TopicPartition:
+    """What :func:`encode_key` made; :class:`CorruptError` where it did not."""
+    topic, separator, number = key[: -_PARTITION.size - 1], key[-_PARTITION.size - 1 : -_PARTITION.size], key[-_PARTITION.size :]
+    if separator != _SEPARATOR or len(number) != _PARTITION.size:
+        raise CorruptError("no key of a partition")
+    return TopicPartition(check_topic(topic.decode("ascii", "replace")), _PARTITION.unpack(number)[0])
+
+
+def encode_summary(key: bytes, generation: str, summary: Summary) -> bytes:
+    """The entry for ``key``, written in the life ``generation``."""
+    flags = (_SYNC if summary.durability == "sync" else 0) | (_INCOMPLETE if summary.incomplete else 0)
+    body = bytearray(
+        _HEAD.pack(
+            _VERSION,
+            flags,
+            summary.retention_due_ms,
+            decode_uuid(summary.topic_id),
+            summary.first_base_offset,
+            summary.start_offset,
+            summary.end_offset,
+            summary.flushed_offset,
+            summary.high_watermark,
+            len(summary.epochs),
+            len(summary.segments),
+        )
+    )
+    for epoch in summary.epochs:
+        body += _EPOCH.pack(*epoch)
+    for segment in summary.segments:
+        body += _SEGMENT.pack(*segment)
+    return _CRC.pack(crc32c(generation.encode() + key + body)) + bytes(body)
+
+
+def checked(key: bytes, generation: str, value: bytes) -> bool:
+    """Whether ``value`` was written for ``key`` in the life ``generation``, to the last bit."""
+    return len(value) >= _CRC.size + _HEAD.size and _CRC.unpack_from(value)[0] == crc32c(generation.encode() + key + value[_CRC.size :])
+
+
+def decode_summary(value: bytes) -> Summary:
+    """The summary in an entry that was :func:`checked`."""
+    version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(value, _CRC.size)
+    position = _CRC.size + _HEAD.size
+    if version != _VERSION or len(value) != position + epochs * _EPOCH.size + segments * _SEGMENT.size:
+        raise CorruptError("no summary of a partition")
+    middle = position + epochs * _EPOCH.size
+    return Summary(
+        encode_uuid(topic_id),
+        "sync" if flags & _SYNC else "os",
+        bool(flags & _INCOMPLETE),
+        first,
+        start,
+        end,
+        flushed,
+        high_watermark,
+        tuple(EpochEntry(*fields) for fields in _EPOCH.iter_unpack(value[position:middle])),
+        tuple(_SEGMENT.iter_unpack(value[middle:])),
+        due,
+    )
+
+
+def renewed(key: bytes, generation: str, value: bytes) -> bytes:
+    """A checked entry, bound to the life ``generation`` instead of the one before."""
+    return _CRC.pack(crc32c(generation.encode() + key + value[_CRC.size :])) + value[_CRC.size :]
+
+
+def due_ms(value: bytes) -> int:
+    """``retention_due_ms`` of an entry, without the rest of it."""
+    return int(_HEAD.unpack_from(value, _CRC.size)[2])
+
+
+def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> dict[TopicPartition, bytes] | None:
+    """The checked entries of the store in ``root``; None where it is not what ``name`` says, to the last bit."""
+    path = join(root, SUMMARIES_NAME)
+    try:
+        content = read_whole(disk, path)
+        if content is None or len(content) != name.size or crc32c(content) != name.crc:
+            return None
+        store = disk.open_store(path, write=False)
+        try:
+            found: dict[TopicPartition, bytes] = {}
+            for key, value in store.scan():
+                if not checked(key, generation, value):
+                    return None
+                found[decode_key(key)] = value
+            return found
+        finally:
+            store.close()
+    except (CorruptError, StorageError):
+        return None
+
+
+def write_summaries(disk: Disk, root: str, entries: Iterable[tuple[bytes, bytes]]) -> StoreName | None:
+    """Make the store in ``root`` hold ``entries`` and nothing else, durably; how the marker is to name it.
+
+    None where it could not be written: then the next start reads the folders.
+    """
+    path = join(root, SUMMARIES_NAME)
+    try:
+        # Made anew each time: whatever was there is not looked at.
+        if disk.stat(path) is not None:
+            disk.remove(path)
+        store = disk.open_store(path, write=True)
+        try:
+            store.fill(entries)
+        finally:
+            store.close()
+        content = read_whole(disk, path)
+    except (CorruptError, StorageError):
+        return None
+    return None if content is None else StoreName(len(content), crc32c(content))

@@ -1,0 +1,87 @@
+"""A small key-value store in one file, in LMDB.
+
+The one place where bytes reach the disk other than through :class:`~pyreplog.system.file.SystemFile`: LMDB maps its file and writes it
+itself. So it is never open for longer than one reading or one filling (a mapped file that somebody cuts short kills the process, and a
+forked child must not write in its parent's), and its user checks the whole content before it is opened: LMDB trusts what it reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from pyreplog.errors import CorruptError, StorageError
+
+if TYPE_CHECKING:
+    import lmdb
+
+__all__ = ["SystemStore"]
+
+MAP_SIZE: Final = 64 << 30
+"""Room in the address space. The file is as large as its content needs."""
+
+
+class SystemStore:
+    """The real :class:`~pyreplog.ports.Store`. One thread, and for a short while."""
+
+    __slots__ = ("_environment", "_path")
+
+    def __init__(self, path: str, mode: int, *, write: bool) -> None:
+        import lmdb  # noqa: PLC0415  (5 ms, and most programs have no use for it)
+
+        self._path = path
+        if os.path.islink(path):
+            raise StorageError(errno.ELOOP, "a symbolic link is in the place of a store", path)
+        if not write and not os.path.exists(path):
+            raise StorageError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        with _Doing("opening the store", path):
+            # Who opens it holds the root's lock, so LMDB needs none of its own (it would be one more file).
+            self._environment: lmdb.Environment = lmdb.open(
+                path, map_size=MAP_SIZE, subdir=False, readonly=not write, lock=False, mode=mode, create=write, readahead=False
+            )
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Every (key, value), by rising key."""
+        with _Doing("reading the store", self._path), self._environment.begin() as transaction:
+            yield from [(bytes(key), bytes(value)) for key, value in transaction.cursor()]
+
+    def fill(self, entries: Iterable[tuple[bytes, bytes]]) -> None:
+        """Put all of ``entries`` in; durable when it returns, and all or nothing."""
+        with _Doing("writing the store", self._path):
+            with self._environment.begin(write=True) as transaction:
+                for key, value in entries:
+                    transaction.put(key, value)
+            self._environment.sync(True)
+
+    def close(self) -> None:
+        """Release it. Twice is harmless."""
+        self._environment.close()
+
+
+class _Doing:
+    """Turns LMDB's errors into ours."""
+
+    __slots__ = ("_doing", "_path")
+
+    def __init__(self, doing: str, path: str) -> None:
+        self._doing = doing
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        import lmdb  # noqa: PLC0415  (as above)
+
+        if isinstance(error, lmdb.InvalidError | lmdb.CorruptedError | lmdb.VersionMismatchError | lmdb.PageNotFoundError):
+            raise CorruptError(f"no store of ours ({error})", file=self._path) from error
+        if isinstance(error, lmdb.Error):
+            # It tells the system's error in words only.
+            code = next(
+                (code for code in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.ENOMEM) if os.strerror(code) in str(error)), errno.EIO
+            )
+            raise StorageError(code, f"{error} while {self._doing}", self._path) from error
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError.from_os_error(error, self._doing, self._path) from error
