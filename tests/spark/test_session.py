@@ -10,18 +10,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
 
 import pyreplog
+from pyreplog.errors import ConfigError
 from pyreplog.log import open_readers
 from pyreplog.record import records_of
-from pyreplog.spark import local_session, register
+from pyreplog.spark import map_arrow, register
 from pyreplog.spark.arrow_types import spark_schema
 from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
+from pyreplog.spark.pushdown import SAFE_FROM
 from pyreplog.spark.schema import COLUMNS, Field
 from pyreplog.system import SystemDisk
 from tests.golden.units import unit
@@ -31,13 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BASE = 1_717_200_000_000
 PER_PARTITION = 100
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """One session for this file."""
-    with local_session("tests", cores=2) as session:
-        yield session
+PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
 class Stored(NamedTuple):
@@ -261,7 +258,12 @@ def test_data_that_vanishes_after_planning(spark: SparkSession, tmp_path: Path) 
     for file in (path / "gone-0").iterdir():
         file.unlink()
     (path / "gone-0").rmdir()
+    assert "RecordsDeletedError" in error(frame)
     assert "the partition is gone" in error(frame)
+    assert lenient.count() == 0
+    with pyreplog.open_log(path, durability="os") as log:
+        log.append_many([b"y"] * 12)
+    assert "TopicRecreatedError" in error(frame)
     assert lenient.count() == 0
 
 
@@ -338,3 +340,56 @@ def test_sql_and_relative_paths(spark: SparkSession, orders: tuple[Path, list[St
     frame = reader(spark, Path(os.path.relpath(root))).load()
     assert frame.where("offset < 10").union(frame.where("offset >= 90")).count() == 40
     assert frame.count() == 200
+
+
+def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, list[Stored]], tmp_path: Path) -> None:
+    """map_arrow runs in the workers, once in each task, on the columns and rows asked for; an empty log gives an empty DataFrame."""
+    root, stored = orders
+
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        total: dict[int, int] = {}
+        for batch in batches:
+            assert batch.schema.names == ["partition", "value"]
+            for partition, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                total[partition] = total.get(partition, 0) + len(value or b"")
+        yield pa.RecordBatch.from_pydict({"partition": list(total), "size": list(total.values())})
+
+    frame = map_arrow(spark, sizes, "partition long, size long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40)
+    rows = frame.collect()
+    assert len(rows) == 6
+    found = {row["partition"]: row["total"] for row in frame.groupBy("partition").agg(sf.sum("size").alias("total")).collect()}
+    assert found == {partition: sum(len(row.value or b"") for row in stored if row.partition == partition) for partition in (0, 1)}
+    with pyreplog.open_log(tmp_path / "empty", durability="os"):
+        pass
+    assert map_arrow(spark, sizes, "partition long, size long", path=tmp_path / "empty").collect() == []
+    with pytest.raises(ConfigError, match="there is no column 'vaule'; did you mean 'value'"):
+        map_arrow(spark, sizes, "size long", columns=["vaule"], path=root)
+    with pytest.raises(ConfigError, match="unknown option 'pth'"):
+        map_arrow(spark, sizes, "size long", pth=root)
+
+
+def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
+    """By default Spark filters alone and a DataFrame can be used twice; ``pushdown`` is refused with the reason before Spark 5, and does
+    what it says with ``unsafe``."""
+    root, _ = orders
+    frame = reader(spark, root).load()
+    assert frame.where("offset < 10").count() == 20
+    assert frame.count() == 200
+    if int(pyspark.__version__.partition(".")[0]) < SAFE_FROM:
+        assert "keeps a pushed filter with the DataFrame" in error(reader(spark, root, pushdown="true"))
+    spark.conf.set(PUSHING, "true")
+    try:
+        assert frame.count() == reader(spark, root).load().where("offset >= 0").count() == 200
+        unsafe = reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10).load().where("offset >= 90 and partition = 1")
+        assert offsets(unsafe) == span((1, 90, 100))
+        assert unsafe.rdd.getNumPartitions() == 1
+        later = reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10).load()
+        assert offsets(later.where(f"timestamp >= timestamp_millis({BASE + 95 * 60_000}L)")) == span((0, 95, 99), (1, 95, 99))
+    finally:
+        spark.conf.unset(PUSHING)
+
+
+def test_tables_lose_their_options(spark: SparkSession) -> None:
+    """Spark drops the options of CREATE TABLE for such sources: then the missing path is told with that reason."""
+    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW keeps it"):
+        spark.sql("CREATE TABLE lost USING replog OPTIONS (path '/nowhere')")

@@ -7,7 +7,8 @@ open the files themselves. Everything that travels between processes is plain da
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -15,6 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange, plan, resolve, select
+from pyreplog.spark.pushdown import narrowed
 from pyreplog.spark.schema import Field
 from pyreplog.spark.tasks import Task, read_ranges
 
@@ -23,13 +25,29 @@ __all__ = ["ReplogReader", "plan_tasks"]
 logger = logging.getLogger("pyreplog")
 
 
-def plan_tasks(options: ReadOptions) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads, from what the folder holds now."""
+def plan_tasks(options: ReadOptions, filters: Sequence[Any] = ()) -> list[tuple[OffsetRange, ...]]:
+    """What each task reads, from what the folder holds now. What cannot pass ``filters`` (PySpark's) is left out."""
     with FileAccess(options.path) as access:
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         ranges = resolve(options, there, access.find_timestamp, logger.warning)
+        if filters:
+            ranges = narrowed(ranges, filters, access.find_timestamp)
         return plan(options, ranges, access.split_points, access.size_of)
+
+
+class _Push:
+    """``pushFilters``, which Spark only ever calls where filters may be pushed.
+
+    A reader that has the method fails every query in Spark's default settings, so to Spark this looks like the method of the base class.
+    """
+
+    def __init__(self, take: Callable[[list[Any]], list[Any]]) -> None:
+        self._take = take
+        self.__func__ = getattr(DataSourceReader, "pushFilters", None)  # Spark 4.0 has none
+
+    def __call__(self, filters: list[Any]) -> list[Any]:
+        return self._take(filters)
 
 
 class ReplogReader(DataSourceReader):
@@ -38,10 +56,22 @@ class ReplogReader(DataSourceReader):
     def __init__(self, options: ReadOptions, fields: Sequence[Field]) -> None:
         self._options = options
         self._fields = list(fields)
+        self._filters: list[Any] = []
+
+    @property
+    def pushFilters(self) -> _Push:
+        """What Spark calls with the filters of a query, where it pushes them."""
+        return _Push(self._take)
+
+    def _take(self, filters: list[Any]) -> list[Any]:
+        """Note ``filters`` where the option asks for it. All come back: Spark applies them too."""
+        if self._options.pushdown != "false":
+            self._filters = list(filters)
+        return filters
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks, from what the folder holds now."""
-        return [Task(task) for task in plan_tasks(self._options)]
+        return [Task(task) for task in plan_tasks(self._options, self._filters)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches, in exactly the types Spark expects."""

@@ -114,6 +114,9 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
     """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case. :class:`ConfigError` names the
     option and what it may be. ``streaming`` None: which of the two it will be is not known yet."""
     given: dict[str, str] = {}
+    lowered = {key.lower(): value for key, value in options.items()}
+    if "paths" not in lowered:
+        folder_of(lowered.get("path"))  # before names are looked at: CREATE TABLE has names of its own, and loses this one
     for key, value in options.items():
         name = _CANONICAL.get(key.lower())
         if name is None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError
 
-__all__ = ["COLUMNS", "Column", "Field", "default_ddl", "project"]
+__all__ = ["COLUMNS", "Column", "Field", "default_ddl", "named", "project"]
 
 
 class Column(NamedTuple):
@@ -55,6 +55,14 @@ def default_ddl(include_headers: bool) -> str:
     return ", ".join(
         f"{column.name} {column.type}" for column in COLUMNS if column.default or (include_headers and column.name == "headers")
     )
+
+
+def named(names: Sequence[str]) -> list[Column]:
+    """The columns of these names, in their order. :class:`ConfigError` for one that there is not."""
+    for name in names:
+        if name not in _BY_NAME:
+            raise ConfigError(f"there is no column {name!r}{suggestion(name, tuple(_BY_NAME))}")
+    return [_BY_NAME[name] for name in names]
 
 
 def project(fields: Sequence[Field]) -> list[Column]:

@@ -1,0 +1,40 @@
+"""A function of the user on the log's Arrow batches, inside the executors: only what it makes of them passes through the JVM."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from pyreplog.spark.batch import plan_tasks
+from pyreplog.spark.options import parse_read_options
+from pyreplog.spark.schema import COLUMNS, Field, named
+from pyreplog.spark.tasks import read_ranges
+
+__all__ = ["BatchFunction", "map_arrow"]
+
+BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def map_arrow(
+    spark: SparkSession, fn: BatchFunction, schema: StructType | str, *, columns: Sequence[str] | None = None, **options: object
+) -> DataFrame:
+    """See :func:`pyreplog.spark.map_arrow`."""
+    given = {name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+    read = parse_read_options(given)
+    default = [column.name for column in COLUMNS if column.default or (column.name == "headers" and read.include_headers)]
+    fields = [Field(column.name, column.type, True) for column in named(default if columns is None else columns)]
+    tasks = plan_tasks(read)
+
+    def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from fn(read_ranges(read, fields, tasks[number]))
+
+    with warnings.catch_warnings():
+        # Spark asks for pandas here, says that it does not know pandas 3 yet, and uses nothing of it.
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+        return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
