@@ -19,7 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rewrite`` of the scripts; ``--seeds`` of the simulations."""
     parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/sim runs")
-    parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts anew")
+    parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts and tests/scenarios anew")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,0 +1,567 @@
+"""The cluster that a scenario script plays on: real nodes, controller and logs; clock, network and disks in the script's hand.
+
+After every command a moment passes (20 ms), in which everything that is not held arrives and whatever is due happens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from pyreplog.config import NodeConfig
+from pyreplog.log import Log, LogRoot
+from pyreplog.node import Hosted, Node
+from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, PartitionImage, PartitionKey, Settlement
+from pyreplog.record import BatchBuilder, split
+from pyreplog.replica import Fetch, Leader
+from pyreplog.testing import SimClock, SimDisk
+from pyreplog.wire import (
+    ELECT_PREFERRED,
+    ELECT_UNCLEAN,
+    LATEST_TIMESTAMP,
+    NO_LEADER,
+    AlterPartitionResponse,
+    AlterPartitionResult,
+    AlterPartitionTopicResult,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    ErrorCode,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    PartitionChangeRecord,
+    PartitionProduceData,
+    ProduceRequest,
+    Request,
+    RequestBody,
+    Response,
+    TopicProduceData,
+)
+from tests.scenarios.network import HandNetwork, HandTransport, Rule
+
+MS = 1_000_000
+MOMENT_MS = 20
+TOPIC = "t"
+CLIENT = "client"
+
+
+class Everything(Random):
+    """The chance of a power loss that takes all that was not synced."""
+
+    def randrange(self, *arguments: Any) -> int:
+        """0: nothing was written back."""
+        return 0
+
+
+class Broker:
+    """One machine: a disk, and while it is up a node on it."""
+
+    def __init__(self, stage: Stage, letter: str) -> None:
+        self.stage = stage
+        self.letter = letter
+        self.node_id = ord(letter) - ord("A") + 1
+        self.address = f"node-{self.node_id}"
+        self.disk = SimDisk(Random(self.node_id), clock=stage.clock, manual=True)
+        self.root: LogRoot | None = None
+        self.node: Node | None = None
+        self.transport: HandTransport | None = None
+        self.syncs_held = False
+        self.polled_ns = -1
+        self.losses_told = self.rules_told = 0
+        self.starts = 0
+
+    def start(self) -> None:
+        """Open the root and begin."""
+        stage = self.stage
+        self.starts += 1
+        random = Random(self.node_id * 1000 + self.starts)
+        self.root = LogRoot.open(
+            self.disk, self.address, clock=stage.clock, random=random, node_id=self.node_id, cluster_id=stage.cluster_id
+        )
+        self.transport = HandTransport(stage.network)
+        self.node = Node(self.node_id, self.root, self.disk, self.transport, stage.clock, stage.config, CONTROLLER_ADDRESS, random)
+        self.losses_told = self.rules_told = 0
+
+    def end(self, *, power: bool, silent: bool) -> None:
+        """The process, or the whole machine, dies."""
+        assert self.transport is not None
+        self.stage.network.leave(self.address, silent=silent)
+        self.disk.kill()
+        if power:
+            self.disk = self.disk.crash(Everything())
+            self.disk.manual = True
+        self.node = self.root = self.transport = None
+
+    @property
+    def hosted(self) -> Hosted | None:
+        """The partition, while it is hosted."""
+        return None if self.node is None else self.node.hosted.get(self.stage.key)
+
+    @property
+    def log(self) -> Log | None:
+        """Its log, while the node is up."""
+        hosted = self.hosted
+        if hosted is not None:
+            return hosted.log
+        return None if self.root is None else next(iter(self.root.logs.values()), None)
+
+    def poll(self) -> bool:
+        """A turn, where there is anything to do; whether there was."""
+        if self.node is None or self.transport is None:
+            return False
+        if not self.syncs_held:
+            for token in self.disk.pending_syncs:
+                self.disk.complete(token)
+        now = self.stage.clock.monotonic_ns()
+        wake = self.node.next_wake_ns
+        due = wake is not None and wake <= now and self.polled_ns != now
+        if not (self.transport.inbox or self.transport.woken or due):
+            return False
+        self.polled_ns = now
+        self.node.poll()
+        return True
+
+
+class Stage:
+    """See the module's text. :mod:`tests.scenarios.language` turns a script's lines into calls of these methods."""
+
+    def __init__(self) -> None:
+        self.clock = SimClock()
+        self.network = HandNetwork()
+        self.config = NodeConfig(replica_lag_time_max_ms=10_000, session_timeout_ms=9_000, heartbeat_interval_ms=500)
+        self.brokers: dict[str, Broker] = {}
+        self.controller_disk = SimDisk(Random(0), clock=self.clock)
+        self.endpoint: AuthorityEndpoint | None = None
+        self.cluster_id = ""
+        self.key: PartitionKey = ("", 0)
+        self.client = HandTransport(self.network)
+        self.client.listen(CLIENT)
+        self.number = 0
+        self.waiting: dict[int, tuple[str, int]] = {}
+        """Appends without an outcome: request -> (name, acks)."""
+        self.answers: dict[int, Any] = {}
+        self.controller_polled_ns = -1
+
+    # -- time
+
+    def quiet(self) -> None:
+        """Let everything arrive and happen that can, without time passing."""
+        for _ in range(10_000):
+            moved = self._poll_controller()
+            for broker in self.brokers.values():
+                moved |= broker.poll()
+            for event in self.client.poll(0):
+                message = getattr(event, "message", None)
+                if isinstance(message, Response):
+                    self.answers[message.correlation_id] = message.body
+            if not moved:
+                return
+        raise AssertionError("no end at one moment")
+
+    def _poll_controller(self) -> bool:
+        endpoint = self.endpoint
+        if endpoint is None:
+            return False
+        now = self.clock.monotonic_ns()
+        wake = endpoint.next_wake_ns
+        due = wake is not None and wake <= now and self.controller_polled_ns != now
+        transport = self.network.endpoints.get(CONTROLLER_ADDRESS)
+        if not due and (transport is None or not transport.inbox):
+            return False
+        self.controller_polled_ns = now
+        endpoint.poll()
+        return True
+
+    def pass_time(self, ms: float) -> None:
+        """So long, step by step."""
+        end = self.clock.monotonic_ns() + int(ms * MS)
+        while True:
+            self.quiet()
+            now = self.clock.monotonic_ns()
+            wakes = [broker.node.next_wake_ns for broker in self.brokers.values() if broker.node is not None]
+            if self.endpoint is not None:
+                wakes.append(self.endpoint.next_wake_ns)
+            following = min((max(wake, now + 1) for wake in wakes if wake is not None), default=end)
+            if following >= end:
+                self.clock.advance_to(end)
+                self.quiet()
+                return
+            self.clock.advance_to(following)
+
+    # -- the cluster
+
+    def begin(self, letters: str, config: dict[str, str]) -> None:
+        """A controller, brokers, and the topic with one partition on all of them, led by the first."""
+        self.start_controller()
+        for letter in letters:
+            self.brokers[letter] = Broker(self, letter)
+            self.brokers[letter].start()
+        self.pass_time(200)
+        assert self.endpoint is not None
+        replicas = [self.brokers[letter].node_id for letter in letters]
+        configs = [CreatableTopicConfig(key, value) for key, value in config.items()]
+        topic = CreatableTopic(TOPIC, assignments=[CreatableReplicaAssignment(0, replicas)], configs=configs)
+        answer = self.call(CONTROLLER_ADDRESS, CreateTopicsRequest([topic]))
+        assert answer.topics[0].error_code == 0, answer
+        self.key = (answer.topics[0].topic_id, 0)
+        self.pass_time(MOMENT_MS)
+
+    def start_controller(self) -> None:
+        """From its file."""
+        authority = Authority.open(self.controller_disk, "controller", self.config, Random(7), now_ns=self.clock.monotonic_ns())
+        self.cluster_id = authority.cluster_id
+        self.endpoint = AuthorityEndpoint(authority, HandTransport(self.network), self.clock)
+
+    def stop_controller(self) -> None:
+        """It dies; its file stays."""
+        self.network.leave(CONTROLLER_ADDRESS, silent=False)
+        self.endpoint = None
+
+    @property
+    def controller(self) -> Any:
+        """The decisions themselves, for scripts that make some by hand."""
+        assert self.endpoint is not None
+        return self.endpoint.authority._controller
+
+    @property
+    def partition(self) -> PartitionImage:
+        """As the controller has it."""
+        assert self.endpoint is not None
+        found = self.endpoint.authority.image.partition(self.key)
+        assert found is not None
+        return found
+
+    def publish(self) -> None:
+        """Send what was decided by hand."""
+        assert self.endpoint is not None
+        self.endpoint.send(self.endpoint.authority._finish((), [], self.clock.monotonic_ns()))
+
+    def move(self, letter: str) -> None:
+        """The controller makes a member of the set the leader, in a new epoch."""
+        partition = self.partition
+        leader = self.brokers[letter].node_id
+        isr = partition.isr if leader in partition.isr else (*partition.isr, leader)
+        self.controller._change(self.key, partition, Settlement(isr, partition.elr, leader))
+        self.publish()
+
+    def leave_set(self, letter: str) -> None:
+        """The controller takes a member out of the set."""
+        self.controller._settle(self.key, self.clock.monotonic_ns(), without=self.brokers[letter].node_id)
+        self.publish()
+
+    def assign(self, letter: str, *, there: bool) -> None:
+        """The controller puts a broker into the assignment, or takes it out (a new leader epoch, as for every replica that goes)."""
+        one, member = self.partition, self.brokers[letter].node_id
+        change = PartitionChangeRecord(0, self.key[0])
+        if there:
+            change.replicas = (*one.replicas, member)
+        else:
+            change.replicas = tuple(other for other in one.replicas if other != member)
+            change.isr = tuple(other for other in one.isr if other != member)
+            change.eligible_leader_replicas = tuple(other for other in one.elr if other != member)
+            change.leader = one.leader
+        self.controller._write(change)
+        self.publish()
+
+    def refuse(self, letter: str, code: ErrorCode) -> None:
+        """The held proposal of a leader is answered with ``code``, by a controller that did nothing."""
+        rule = Rule("alter", self.brokers[letter].address, "")
+        held = next(one for one in self.network.held if rule.fits(one))
+        self.network.held.remove(held)
+        topics = [
+            AlterPartitionTopicResult(topic.topic_id, [AlterPartitionResult(part.partition_index, code) for part in topic.partitions])
+            for topic in held.message.body.topics
+        ]
+        answer = Response(CONTROLLER_ADDRESS, held.message.correlation_id, AlterPartitionResponse(topics))
+        self.network.send(CONTROLLER_ADDRESS, held.source, answer)
+
+    def gone(self, letter: str) -> None:
+        """The controller hears that a broker died."""
+        assert self.endpoint is not None
+        self.endpoint.fence(self.brokers[letter].node_id)
+
+    def stop(self, letter: str) -> None:
+        """A controlled shutdown."""
+        broker = self.brokers[letter]
+        node = broker.node
+        assert node is not None
+        node.begin_shutdown()
+        for _ in range(100):
+            self.pass_time(MOMENT_MS)
+            if node.may_stop:
+                break
+        node.close()
+        broker.node = broker.root = broker.transport = None
+
+    def take(self, count: int, letter: str) -> None:
+        """A follower fetches so many of its leader's (equally large) records at a time from now on."""
+        broker = self.brokers[letter]
+        hosted = broker.hosted
+        assert hosted is not None
+        assert broker.node is not None
+        seat: Any = hosted.replica.seat
+        builder = BatchBuilder()
+        builder.append(b"1", None, (), 1_000)
+        seat.max_bytes = count * builder.finish().nbytes
+        if seat.asked is not None:
+            seat.asked = replace(seat.asked, partition_max_bytes=seat.max_bytes)
+            broker.node._following.want(hosted, Fetch(seat.leader_id, seat.asked))
+            broker.node._following.flush()
+
+    def flush(self, letter: str) -> None:
+        """Its log reaches the disk."""
+        log = self.brokers[letter].log
+        assert log is not None
+        plan = log.sync_plan()
+        if plan is not None:
+            for file in plan.files:
+                file.sync()
+            log.synced(plan.upto, plan.generation)
+        log.sync_mark()
+
+    # -- clients
+
+    def ask(self, target: str, body: RequestBody) -> int:
+        """Send a request; its number."""
+        self.number += 1
+        self.network.send(CLIENT, target, Request(CLIENT, self.number, body))
+        return self.number
+
+    def call(self, target: str, body: RequestBody) -> Any:
+        """The answer; None where none comes within a second."""
+        number = self.ask(target, body)
+        for _ in range(50):
+            self.pass_time(MOMENT_MS)
+            if number in self.answers:
+                return self.answers.pop(number)
+        return None
+
+    @property
+    def leader(self) -> str:
+        """The leader's letter, as the controller has it."""
+        return self.letter(self.partition.leader)
+
+    def letter(self, node_id: int) -> str:
+        """A broker's letter."""
+        return chr(ord("A") + node_id - 1) if node_id >= 0 else "nobody"
+
+    def send(self, name: str, to: str, acks: int, timeout_ms: int, numbers: tuple[int, int, int] | None) -> None:
+        """One batch: of one record, or of several joined by ``+``."""
+        builder = BatchBuilder()
+        for value in name.split("+"):
+            builder.append(value.encode(), None, (), 1_000)
+        if numbers is None:
+            data = bytearray(builder.finish())
+        else:
+            data = bytearray(builder.finish(producer_id=numbers[0], producer_epoch=numbers[1], base_sequence=numbers[2]))
+        body = ProduceRequest(acks, timeout_ms, [TopicProduceData(self.key[0], [PartitionProduceData(0, data)])])
+        self.waiting[self.ask(self.brokers[to].address, body)] = (name, acks)
+
+    def outcomes(self) -> list[str]:
+        """What became known of appends since the last call."""
+        found = []
+        for number, (name, acks) in list(self.waiting.items()):
+            if number not in self.answers:
+                continue
+            part = self.answers.pop(number).responses[0].partition_responses[0]
+            del self.waiting[number]
+            code = ErrorCode(part.error_code)
+            if code == ErrorCode.NONE:
+                found.append(f"{name}: {'committed' if acks == -1 else 'written'} at {part.base_offset}")
+            elif code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+                found.append(f"{name}: unknown, {code.name}")
+            else:
+                found.append(f"{name}: not appended, {code.name}")
+        return found
+
+    def news(self) -> list[str]:
+        """Losses and broken rules that nodes report."""
+        found = []
+        for broker in self.brokers.values():
+            if broker.node is None:
+                continue
+            for _, loss in broker.node.losses[broker.losses_told :]:
+                what = f"offsets {loss.start} to {loss.end - 1}, lost by the unclean election of epoch {loss.leader_epoch}"
+                found.append(f"{broker.letter} gives up {what}")
+            broker.losses_told = len(broker.node.losses)
+            for rule in broker.node.broken_rules[broker.rules_told :]:
+                found.append(f"{broker.letter} reports a broken rule: {rule.rule}: {rule.about}")
+            broker.rules_told = len(broker.node.broken_rules)
+        return found
+
+    def read(self, offset: int, to: str, *, anywhere: bool, epoch: int, last_epoch: int) -> str:
+        """A consumer's fetch."""
+        part = FetchPartition(0, epoch, offset, last_epoch)
+        body = FetchRequest(0, 1, [FetchTopic(self.key[0], [part])], rack_id="any" if anywhere else "")
+        answer = self.call(self.brokers[to].address, body)
+        if answer is None:
+            return "no answer"
+        data = answer.responses[0].partitions[0]
+        if data.error_code:
+            return ErrorCode(data.error_code).name
+        if data.diverging_epoch is not None:
+            return f"diverging: epoch {data.diverging_epoch.epoch} ends at {data.diverging_epoch.end_offset}"
+        records = [] if data.records is None else [record for one in split(data.records) for record in one.records()]
+        values = [record.value.decode() for record in records if record.value is not None and record.offset >= offset]
+        return f"{' '.join(runs(values)) or 'nothing'}, high watermark {data.high_watermark}"
+
+    def latest(self, to: str) -> str:
+        """ListOffsets: the end."""
+        body = ListOffsetsRequest([ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, LATEST_TIMESTAMP)])])
+        answer = self.call(self.brokers[to].address, body)
+        part = answer.topics[0].partitions[0]
+        return ErrorCode(part.error_code).name if part.error_code else str(part.offset)
+
+    def end_of_epoch(self, epoch: int, to: str) -> str:
+        """OffsetsForLeaderEpoch."""
+        body = OffsetForLeaderEpochRequest([OffsetForLeaderTopic(TOPIC, [OffsetForLeaderPartition(0, epoch)])])
+        part = self.call(self.brokers[to].address, body).topics[0].partitions[0]
+        return ErrorCode(part.error_code).name if part.error_code else f"epoch {part.leader_epoch} ends at {part.end_offset}"
+
+    def delete(self, offset: int, to: str) -> str:
+        """DeleteRecords."""
+        parts = [DeleteRecordsPartition(0, offset)]
+        answer = self.call(self.brokers[to].address, DeleteRecordsRequest([DeleteRecordsTopic(TOPIC, parts)], 500))
+        part = answer.topics[0].partitions[0]
+        return ErrorCode(part.error_code).name if part.error_code else f"low watermark {part.low_watermark}"
+
+    def elect(self, *, unclean: bool) -> str:
+        """ElectLeaders."""
+        kind = ELECT_UNCLEAN if unclean else ELECT_PREFERRED
+        answer = self.call(CONTROLLER_ADDRESS, ElectLeadersRequest(kind, [ElectLeadersTopic(TOPIC, [0])]))
+        part = answer.replica_election_results[0].partition_result[0]
+        if part.error_code:
+            return ErrorCode(part.error_code).name
+        return self.lettered(part.error_message or "done")
+
+    def lettered(self, text: str) -> str:
+        """``node 2`` becomes ``B``."""
+        return re.sub(r"node (\d+)", lambda found: self.letter(int(found[1])), text)
+
+    # -- looking
+
+    def about_controller(self) -> str:
+        """The controller's picture of the partition."""
+        if self.endpoint is None:
+            return "controller: down"
+        one = self.partition
+        parts = ["nobody leads" if one.leader == NO_LEADER else f"{self.letter(one.leader)} leads", f"epoch {one.leader_epoch}"]
+        parts.append("in sync " + ("".join(self.letter(member) for member in one.isr) or "nobody"))
+        if one.elr:
+            parts.append("eligible " + "".join(self.letter(member) for member in one.elr))
+        if one.recovering:
+            parts.append("recovering")
+        fenced = "".join(self.letter(b.broker_id) for b in self.controller.image.brokers.values() if b.fenced)
+        if fenced:
+            parts.append(f"fenced {fenced}")
+        return "controller: " + ", ".join(parts)
+
+    def about_broker(self, broker: Broker) -> str:
+        """One copy: its role, its records with the high watermark as a bar, its epochs."""
+        if broker.node is None:
+            return f"{broker.letter}: down"
+        log = broker.log
+        if log is None:
+            return f"{broker.letter}: up, without a copy"
+        hosted = broker.hosted
+        role = (
+            "waits"
+            if hosted is None
+            else {"leader": "leads", "follower": "follows", "none": "waits"}.get(hosted.replica.role, hosted.replica.role)
+        )
+        epoch = -1 if hosted is None else hosted.replica.leader_epoch
+        parts = [f"{broker.letter} {role} {epoch}:", self.records(log)]
+        tail = [f"end {log.end_offset}"]
+        if log.start_offset:
+            tail.append(f"start {log.start_offset}")
+        if log.durability == "sync":
+            tail.append(f"flushed {log.flushed_offset}")
+        tail.append("epochs " + (" ".join(f"{entry.epoch}@{entry.start_offset}" for entry in log.epochs.entries) or "none"))
+        if log.incomplete:
+            tail.append("incomplete")
+        return f"{' '.join(parts)}   ({', '.join(tail)})"
+
+    def records(self, log: Log) -> str:
+        """Every record with its leader epoch, and where the high watermark stands."""
+        found: list[tuple[int, str, int]] = []
+        offset = log.start_offset
+        while offset < log.end_offset:
+            data = b"".join(bytes(part) for part in log.read(offset, 1 << 20, log.end_offset).parts())
+            for one in split(data):
+                for record in one.records():
+                    if record.offset >= log.start_offset:
+                        found.append((record.offset, (record.value or b"-").decode(), one.leader_epoch))
+                offset = one.next_offset
+        words: list[str] = []
+        for part in (
+            [(name, epoch) for at, name, epoch in found if at < log.high_watermark],
+            [(name, epoch) for at, name, epoch in found if at >= log.high_watermark],
+        ):
+            groups: list[tuple[int, list[str]]] = []
+            for name, epoch in part:
+                if not groups or groups[-1][0] != epoch:
+                    groups.append((epoch, []))
+                groups[-1][1].append(name)
+            words.append(" ".join(f"e{epoch}[{' '.join(runs(names))}]" for epoch, names in groups))
+        return f"{words[0]} | {words[1]}".strip()
+
+    def look(self, letter: str) -> str:
+        """What a leader knows."""
+        hosted = self.brokers[letter].hosted
+        seat = None if hosted is None else hosted.replica.seat
+        if not isinstance(seat, Leader):
+            return f"{letter} does not lead"
+        knows = " ".join(f"{self.letter(one.broker_id)} {one.leo if one.leo >= 0 else '?'}" for one in seat.remotes)
+        committed = "".join(self.letter(one) for one in seat.committed)
+        maximal = "".join(self.letter(one) for one in seat.maximal)
+        state = f"committed {committed}, maximal {maximal}, proposal {'pending' if seat.pending else 'none'}"
+        return f"{letter} knows {knows}; {state}; high watermark {seat.log.high_watermark} of {seat.log.end_offset}"
+
+    def rule(self, kind: str, way: str) -> Rule:
+        """From ``fetch C->B``."""
+        source, arrow, target = way.partition("->")
+        assert arrow, f"{way!r} is not A->B"
+        return Rule(kind, self.place(source), self.place(target))
+
+    def place(self, name: str) -> str:
+        """A letter's address."""
+        return self.brokers[name].address if name in self.brokers else name
+
+    def cut(self, one: str, other: str, *, heal: bool) -> None:
+        """Nothing passes between two, either way."""
+        for way in ((self.place(one), self.place(other)), (self.place(other), self.place(one))):
+            if heal:
+                self.network.cuts.pop(way, None)
+            else:
+                self.network.cuts[way] = None
+
+
+def runs(names: list[str]) -> list[str]:
+    """``1 2 3 4`` as ``1..4``, where four or more follow one another."""
+    found: list[str] = []
+    index = 0
+    while index < len(names):
+        last = index
+        while last + 1 < len(names) and names[last].isdigit() and names[last + 1] == str(int(names[last]) + 1):
+            last += 1
+        if last - index >= 3:
+            found.append(f"{names[index]}..{names[last]}")
+        else:
+            found += names[index : last + 1]
+        index = last + 1
+    return found
