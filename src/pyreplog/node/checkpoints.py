@@ -1,4 +1,4 @@
-"""The three checkpoint files of a root, written on their schedules."""
+"""What a root has done for it on schedules: its three checkpoint files written, segments removed that may go."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MS: Final = 1_000_000
 
 
 class Checkpoints:
-    """Recovery points, high watermarks and start offsets of everything hosted, each at its own interval."""
+    """Recovery points, high watermarks and start offsets of everything hosted, and retention, each at its own interval."""
 
     def __init__(self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]) -> None:
         self._effects = effects
@@ -25,6 +25,7 @@ class Checkpoints:
             (config.recovery_point_checkpoint_interval_ms * _MS, root.checkpoint_recovery_points),
             (config.high_watermark_checkpoint_interval_ms * _MS, root.checkpoint_high_watermarks),
             (config.log_start_offset_checkpoint_interval_ms * _MS, root.checkpoint_log_starts),
+            (config.log_retention_check_interval_ms * _MS, root.apply_retention),
         )
 
     def start(self) -> None:
@@ -32,10 +33,10 @@ class Checkpoints:
         for interval_ns, write in self._plans:
             self._plan(interval_ns, write)
 
-    def _plan(self, interval_ns: int, write: Callable[[], None]) -> None:
+    def _plan(self, interval_ns: int, write: Callable[[], object]) -> None:
         self._effects.timers.call_at(self._effects.now_ns + interval_ns, lambda: self._write(interval_ns, write))
 
-    def _write(self, interval_ns: int, write: Callable[[], None]) -> None:
+    def _write(self, interval_ns: int, write: Callable[[], object]) -> None:
         try:
             write()
         except StorageError as error:
