@@ -33,6 +33,7 @@ from kernels cimport (
     batch_check_records,
     batch_find_timestamp,
     batch_header,
+    batch_is_timeless,
     batch_last_offset,
     batch_read,
     batch_record,
@@ -54,6 +55,14 @@ LOG_OVERHEAD = BATCH_LOG_OVERHEAD
 
 cdef object CREATE_TIME = TimestampType.CREATE_TIME
 cdef object LOG_APPEND_TIME = TimestampType.LOG_APPEND_TIME
+cdef object NO_TIME = TimestampType.NONE
+
+
+cdef inline object _timestamp_type(const batch_header *header):
+    """A batch that was made of messages of magic 0, which have no timestamps, says so: no log has such a batch."""
+    if header.attributes & ATTRIBUTE_LOG_APPEND_TIME:
+        return LOG_APPEND_TIME
+    return NO_TIME if batch_is_timeless(header) else CREATE_TIME
 
 
 def crc32c(data, uint32_t value=0):
@@ -149,7 +158,7 @@ cdef class Record:
 
     @property
     def timestamp_type(self):
-        return LOG_APPEND_TIME if self.source.header.attributes & ATTRIBUTE_LOG_APPEND_TIME else CREATE_TIME
+        return _timestamp_type(&self.source.header)
 
     @property
     def key(self):
@@ -299,7 +308,7 @@ cdef class RecordBatch:
 
     @property
     def timestamp_type(self):
-        return LOG_APPEND_TIME if self.header.attributes & ATTRIBUTE_LOG_APPEND_TIME else CREATE_TIME
+        return _timestamp_type(&self.header)
 
     @property
     def is_transactional(self):

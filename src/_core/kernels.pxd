@@ -88,6 +88,7 @@ cdef extern from "batch.h" nogil:
         int32_t key_size
         int32_t value_size
     int64_t batch_last_offset(const batch_header *h)
+    bint batch_is_timeless(const batch_header *h)
     int64_t batch_record_timestamp(const batch_header *h, int64_t timestamp_delta)
     int batch_read(const uint8_t *p, const uint8_t *end, batch_header *out)
     int64_t batch_size_at(const uint8_t *p, const uint8_t *end)
@@ -107,6 +108,21 @@ cdef extern from "batch.h" nogil:
     uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size)
     void batch_header_write(uint8_t *p, batch_header *h)
     void batch_stamp(uint8_t *p, int64_t base_offset, int32_t leader_epoch)
+
+
+cdef extern from "legacy.h" nogil:
+    ctypedef struct legacy_message:
+        int64_t offset
+        int64_t timestamp
+        const uint8_t *key
+        const uint8_t *value
+        int32_t key_size
+        int32_t value_size
+        int32_t size
+        int8_t magic
+        int8_t attributes
+    bint legacy_begins(const uint8_t *p, const uint8_t *end)
+    int legacy_read(const uint8_t *p, const uint8_t *end, legacy_message *out)
 
 
 cdef extern from "segment.h" nogil:

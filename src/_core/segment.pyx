@@ -1,4 +1,4 @@
-# distutils: sources = src/_core/kernels/segment.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
+# distutils: sources = src/_core/kernels/segment.c src/_core/kernels/legacy.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
 """Walking batches in a byte range, and the sparse indexes of a segment. No I/O."""
 
 cimport cython

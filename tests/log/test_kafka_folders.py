@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError
 from pyreplog.log import LogReader, LogRoot, list_topics, open_readers
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_base_offset, segment_name
@@ -295,23 +294,6 @@ def test_a_bare_folder_reads_whole(tmp_path: Path) -> None:
     assert key == TopicPartition("anything", 0)
     assert hash_of(records(reader)) == (partition["records"], partition["recordsSha256"])
     reader.close()
-
-
-@pytest.mark.parametrize("topic", ["magic0-none", "magic1-lz4", "magicmix-lz4"])
-def test_old_formats_are_named(topic: str, tmp_path: Path) -> None:
-    """Messages of magic 0 and 1 are refused with an error that names the format, when read and when taken over; nothing is cut."""
-    data = unit("old-format-2.8.2") / "data"
-    names = [path.name for path in data.iterdir() if path.is_dir()]
-    assert f"{topic}-0" in names, names
-    with pytest.raises(CorruptError, match="magic [01]"):
-        for reader in open_readers(DISK, str(data), topic).values():
-            list(records(reader))
-    folder = copy_of("old-format-2.8.2", tmp_path / "data")
-    root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(1))
-    assert "magic" in str(root.damaged[TopicPartition(topic, 0)])
-    root.close(clean=False)
-    for path in data.glob("*/*.log"):
-        assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
 
 
 def test_a_taken_over_log_goes_on(tmp_path: Path) -> None:

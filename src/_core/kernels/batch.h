@@ -25,7 +25,8 @@ enum {
     ATTRIBUTE_LOG_APPEND_TIME = 0x08,
     ATTRIBUTE_TRANSACTIONAL = 0x10,
     ATTRIBUTE_CONTROL = 0x20,
-    ATTRIBUTE_DELETE_HORIZON = 0x40
+    ATTRIBUTE_DELETE_HORIZON = 0x40,
+    ATTRIBUTE_TIMELESS = 0x4000  /* never on a disk: see batch_is_timeless */
 };
 
 /* The 61 bytes, in host order. */
@@ -66,6 +67,11 @@ typedef struct {
 } record_header;
 
 static inline int64_t batch_last_offset(const batch_header *h) { return h->base_offset + h->last_offset_delta; }
+
+/* Whether the batch was made in memory of messages of magic 0, which have no timestamp at all. */
+static inline bool batch_is_timeless(const batch_header *h) {
+    return (h->attributes & ATTRIBUTE_TIMELESS) != 0 && h->leader_epoch == -1 && h->max_timestamp == -1;
+}
 
 /* Timestamp of a record as readers see it. */
 static inline int64_t batch_record_timestamp(const batch_header *h, int64_t timestamp_delta) {

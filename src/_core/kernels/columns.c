@@ -208,7 +208,7 @@ static void fill_constant(columns *c, const columns_selection *selection, const 
         }
     }
     if (c->wanted & COLUMN_TIMESTAMP_TYPE) {
-        memset(c->timestamp_type + from, (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? 1 : 0, (size_t)(to - from));
+        memset(c->timestamp_type + from, (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? 1 : batch_is_timeless(h) ? -1 : 0, (size_t)(to - from));
     }
     if (c->wanted & COLUMN_LEADER_EPOCH) {
         for (int64_t row = from; row < to; row++) {

@@ -1,5 +1,7 @@
 #include "segment.h"
 
+#include "legacy.h"
+
 void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t position, int64_t next_offset, int64_t index_interval,
                         bool check_crc) {
     *scan = (segment_scan){
@@ -13,21 +15,47 @@ void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t positio
         .first_producer = -1,
         .last_epoch = -1,
         .check_crc = check_crc,
+        .legacy = true,
     };
+}
+
+/* A message of magic 0 or 1 as a batch of its own, as far as a scan goes: where it begins a compressed one does not say. */
+static int read_legacy(const segment_scan *scan, const uint8_t *p, const uint8_t *end, batch_header *h) {
+    legacy_message m;
+    const int status = legacy_read(p, end, &m);
+    if (status <= 0) {
+        return status == 0 ? 0 : STATUS_MAGIC; /* rather a batch whose magic is wrong */
+    }
+    *h = (batch_header){
+        .base_offset = m.offset,
+        .max_timestamp = m.timestamp,
+        .producer_id = -1,
+        .size = m.size,
+        .leader_epoch = scan->last_epoch,
+    };
+    return 1;
 }
 
 int segment_scan_step(segment_scan *scan, const uint8_t *p, const uint8_t *end, segment_step *step) {
     batch_header *const h = &step->header;
-    int status = batch_read(p, end, h);
-    if (status == STATUS_CUT) {
-        return 0;
-    }
-    if (status < 0) {
-        return status;
-    }
-    /* First the CRC: bytes that fail it are called rotten, whatever else they say. */
-    if (scan->check_crc && (status = batch_check_crc(p, (size_t)h->size)) < 0) {
-        return status;
+    int status;
+    if (scan->legacy && legacy_begins(p, end)) {
+        if ((status = read_legacy(scan, p, end, h)) <= 0) {
+            return status;
+        }
+    } else {
+        status = batch_read(p, end, h);
+        if (status == STATUS_CUT) {
+            return 0;
+        }
+        if (status < 0) {
+            return status;
+        }
+        /* First the CRC: bytes that fail it are called rotten, whatever else they say. */
+        if (scan->check_crc && (status = batch_check_crc(p, (size_t)h->size)) < 0) {
+            return status;
+        }
+        scan->legacy = false; /* nobody wrote the old formats behind this one */
     }
     if (h->base_offset < scan->next_offset) {
         return STATUS_ORDER;

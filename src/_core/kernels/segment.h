@@ -20,6 +20,7 @@ typedef struct {
     int64_t first_producer;       /* position of the first batch that bears a producer id, -1 while there is none */
     int32_t last_epoch;           /* -1 at the start */
     bool check_crc;
+    bool legacy;                  /* only messages of magic 0 and 1 so far (whose CRC is checked in any case), or nothing */
 } segment_scan;
 
 /* What one batch added to the segment's other files. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -44,6 +45,13 @@ def random_uuid(random: Random) -> str:
         text = encode_uuid(raw)
         if not text.startswith("-") and int.from_bytes(raw, "big") >= _RESERVED_BELOW:
             return text
+
+
+def id_for_name(topic: str) -> str:
+    """The id of a topic from before topics had ids (Kafka 2.8): the same on every node, and a random-looking one."""
+    raw = bytearray(hashlib.sha256(b"topic " + topic.encode()).digest()[:16])
+    raw[0] &= 0x7F  # no leading "-" in its text
+    return encode_uuid(bytes(raw))
 
 
 def read_topic_id(disk: Disk, directory: str) -> str | None:

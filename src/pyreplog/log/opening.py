@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
 from pyreplog.log.epochs import EpochCache, write_epochs
-from pyreplog.log.identity import read_topic_id, write_topic_id
+from pyreplog.log.identity import id_for_name, read_topic_id, write_topic_id
+from pyreplog.log.layout import join, name_of, parse_base_offset, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.log.producer_state import ProducerState
@@ -98,7 +99,7 @@ def open_parts(
         # Without partition.metadata the id in the mark is the only one left.
         kept_id = topic_id or (found[0].topic_id if found is not None else None)
         if kept_id is None:
-            raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
+            kept_id = _id_of_old(disk, directory)
         write_topic_id(disk, directory, kept_id)
     state = None if found is None else found[0]
     kept = read_config(disk, directory)
@@ -155,6 +156,15 @@ def open_parts(
         now_ms=clock.wall_ms(),
     )
     return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+
+
+def _id_of_old(disk: Disk, directory: str) -> str:
+    """An id for a partition from before topics had ids. :class:`ConfigError` where it may rather be one that was never made whole."""
+    parsed = parse_directory_name(name_of(directory))
+    logs = [name for name in disk.list(directory) if parse_base_offset(name) is not None]
+    if parsed is None or not any((found := disk.stat(join(directory, name))) is not None and found.size for name in logs):
+        raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
+    return id_for_name(parsed.topic_partition.topic)
 
 
 def _ordered_end(loaded: Loaded, state: MarkState | None, origin: Origin) -> int:

@@ -225,7 +225,8 @@ def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset:
         position = segment.position_of(start_offset) if start_offset > segment.base_offset else 0
         if position is None or segment.first_producer == -1:
             continue
-        position = max(position, segment.first_producer)
+        legacy = segment.legacy
+        position = max(position, segment.first_producer, 0 if legacy is None else legacy.end)
         while position < segment.size and segment.base_offset < end_offset:
             data = segment.read_at(position, SCAN_CHUNK_SIZE)
             found, walked = find_producers(data)

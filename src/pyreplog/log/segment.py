@@ -29,6 +29,7 @@ from pyreplog.log.layout import (
     join,
     segment_name,
 )
+from pyreplog.log.legacy import LegacyPrefix, begins_legacy
 from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import Buffer, Disk, File
 from pyreplog.record import payload_of
@@ -40,6 +41,7 @@ _OFFSETS: Final = struct.Struct(">qi11xi")
 """Base offset, length, (leader epoch, magic, CRC, attributes), last offset delta."""
 _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
+_MESSAGE_SIZE_MIN: Final = _LOG_OVERHEAD + _OLD_LENGTH_MIN
 _OLD_LENGTH_MAX: Final = 64 << 20
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
@@ -72,6 +74,8 @@ class Segment:
         "_file",
         "_indexes",
         "_interval",
+        "_legacy",
+        "_legacy_known",
         "_names",
         "_pending",
         "_reserved",
@@ -135,6 +139,8 @@ class Segment:
         self._file: File | None = None
         self._indexes: IndexFiles | None = None
         self._transactions: TransactionIndex | None = None
+        self._legacy: LegacyPrefix | None = None
+        self._legacy_known = False
 
     # -- life --
 
@@ -187,6 +193,16 @@ class Segment:
         if self._transactions is None:
             self._transactions = TransactionIndex(self.disk, self.directory, self.base_offset)
         return self._transactions
+
+    @property
+    def legacy(self) -> LegacyPrefix | None:
+        """What the segment begins with in a format of Kafka before 0.11; None where there is no such thing."""
+        if not self._legacy_known and self.size:
+            self._legacy_known = True
+            if begins_legacy(self.file, self.size):
+                prefix = LegacyPrefix(lambda: self.file, self.size, self.base_offset)
+                self._legacy = prefix if prefix.end else None
+        return self._legacy
 
     def set_scanned(self, scan: SegmentScanner, *, closed: bool) -> None:
         """Take over what a scan from position 0 found: end, timestamps, indexes."""
@@ -302,6 +318,7 @@ class Segment:
             self.file.truncate(position)
             self.size = position
             self._reserved = RESERVE_FROM
+            self._legacy, self._legacy_known = None, False
         indexes.truncate(offset)
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
@@ -374,6 +391,9 @@ class Segment:
 
     def position_of(self, offset: int) -> int | None:
         """Where the first batch begins whose last offset is at least ``offset``; None where there is none."""
+        legacy = self.legacy
+        if legacy is not None and offset < legacy.next_offset:
+            return legacy.position_of(offset)
         found = self._find(offset, LOOKUP_CHUNK_SIZE)
         return None if found is None else found[0]
 
@@ -397,6 +417,9 @@ class Segment:
 
         Where they lie, and they. None where no such batch begins below ``end_offset``.
         """
+        legacy = self.legacy
+        if legacy is not None and offset < legacy.next_offset:
+            return legacy.locate(offset, size_max, end_offset)
         # A small look first: the index is near, and what is read in front of the batch is read for nothing.
         found = self._find(offset, FIRST_LOOK_SIZE)
         if found is None:
@@ -441,7 +464,13 @@ class Segment:
 
         ``check`` gets position, bytes and base offset of each batch that is looked into.
         """
-        found = self._find(self.search_start(timestamp, start_offset), LOOKUP_CHUNK_SIZE)
+        search_start = self.search_start(timestamp, start_offset)
+        legacy = self.legacy
+        if legacy is not None and search_start < legacy.next_offset:
+            hit = legacy.find_timestamp(timestamp, start_offset, end_offset)
+            if hit is not None:
+                return hit
+        found = self._find(search_start, LOOKUP_CHUNK_SIZE)
         if found is None:
             return None
         position = found[0]
@@ -472,7 +501,8 @@ class Segment:
 
     def _find(self, offset: int, window: int) -> tuple[int, memoryview] | None:
         """Position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes from there."""
-        position = self._lookup(offset)
+        legacy = self.legacy
+        position = self._lookup(offset, 0 if legacy is None else legacy.end)
         while position < self.size:
             data = self.file.read_at(position, min(window, self.size - position))
             try:
@@ -484,20 +514,20 @@ class Segment:
             position += self._step(walked, data, position)
         return None
 
-    def _lookup(self, offset: int) -> int:
-        """A position at or before the batch that holds ``offset``, from the index, checked against the log."""
+    def _lookup(self, offset: int, least: int) -> int:
+        """A position at or before the batch that holds ``offset``, from the index, checked against the log; not below ``least``."""
         offsets = self.indexes.offsets
         if not offsets.count:
-            return 0
+            return least
         entry_offset, position = offsets.lookup(offset)
-        if position == 0:
-            return 0
+        if position <= least:
+            return least
         batch = self._header_at(position)
         # All batches before one that begins at or below `offset` end below it: then the hint is safe whatever else it says.
         if batch is not None and batch[0] <= offset and batch[0] <= entry_offset:
             return position
         self._rebuild_indexes()
-        return self.indexes.offsets.lookup(offset)[1] if self.indexes.offsets.count else 0
+        return max(self.indexes.offsets.lookup(offset)[1] if self.indexes.offsets.count else 0, least)
 
     def _time_bound(self, timestamp: int) -> int:
         """An offset that no record not older than ``timestamp`` lies before.
@@ -623,7 +653,7 @@ def describe_damage(file: File, position: int, size: int, reason: str) -> str:
             body = file.read_at(position + _LOG_OVERHEAD, length)
             if zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
                 return (
-                    f"magic {head[_MAGIC_POSITION]}: a message in the format of Kafka before 0.11, which is not read; "
+                    f"magic {head[_MAGIC_POSITION]}: a message in the format of Kafka before 0.11 behind newer batches, which is not read: "
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
                 )
     return reason
@@ -679,7 +709,7 @@ def scan_segment(
             want = SCAN_CHUNK_SIZE
             if scan.position == start + len(data):
                 continue
-        needed = max(scan.needed, HEADER_SIZE)
+        needed = scan.needed or _MESSAGE_SIZE_MIN
         if needed > size - scan.position or (not taken and len(data) >= needed):
             break
         want = max(SCAN_CHUNK_SIZE, needed)

@@ -20,6 +20,7 @@ from pyreplog.record.batch import (
 )
 from pyreplog.record.compression import CODEC_NAMES, CODEC_NUMBERS, compress, decompress
 from pyreplog.record.control import ABORT, COMMIT, LEADER_CHANGE, ControlRecord, control_records, end_marker
+from pyreplog.record.legacy import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
 from pyreplog.record.partitioner import partition_for_key
 
 __all__ = [
@@ -34,15 +35,18 @@ __all__ = [
     "BatchBuilder",
     "ControlRecord",
     "Gathering",
+    "LegacyMessage",
     "Record",
     "RecordBatch",
     "RowEncoder",
     "compress",
     "control_records",
+    "convert_legacy",
     "crc32c",
     "decompress",
     "end_marker",
     "end_of",
+    "legacy_batches",
     "murmur2",
     "partition_for_key",
     "payload_of",
@@ -50,6 +54,7 @@ __all__ = [
     "records_of",
     "set_append_time",
     "set_producer",
+    "shallow_messages",
     "split",
     "stamp",
     "validate_from_client",

@@ -29,8 +29,8 @@ _PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_POSITION: Final = 43
 _LOG_OVERHEAD: Final = 12
 
-_CODEC_MASK: Final = 0x07
-_LOG_APPEND_TIME_BIT: Final = 0x08
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
 
 
 def payload_of(batch: RecordBatch) -> Buffer | None:
@@ -96,7 +96,7 @@ def recompress(batch: RecordBatch, codec: int) -> bytearray:
     copy = bytearray(batch.data[:HEADER_SIZE])
     copy += stored
     _LENGTH.pack_into(copy, _LENGTH_POSITION, len(copy) - _LOG_OVERHEAD)
-    _ATTRIBUTES.pack_into(copy, _ATTRIBUTES_POSITION, batch.attributes & ~_CODEC_MASK | codec)
+    _ATTRIBUTES.pack_into(copy, _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)
     _CRC.pack_into(copy, _CRC_POSITION, crc32c(memoryview(copy)[_ATTRIBUTES_POSITION:]))
     return copy
 
@@ -104,7 +104,7 @@ def recompress(batch: RecordBatch, codec: int) -> bytearray:
 def set_append_time(data: memoryview, timestamp: int) -> None:
     """Make the batch that ``data`` (writable) is bear the log's append time, in ms: every record then reads back with it."""
     (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_POSITION)
-    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | _LOG_APPEND_TIME_BIT)
+    _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
     _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
     _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
 

@@ -1,0 +1,135 @@
+"""The part of a segment that is still in Kafka's formats before 0.11: messages of magic 0 and 1, up to the first batch of today's.
+
+A broker that was upgraded went on in the same log, so they are always in front. They are walked once, their checksums verified, and
+remembered in groups; what is read of them is made into batches of format v2 (:mod:`pyreplog.record`). Indexes serve only what lies
+behind.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pyreplog._core import whole_batches
+from pyreplog.errors import CorruptError
+from pyreplog.log.layout import HEADER_UP_TO_MAGIC, INT64_MAX, SCAN_CHUNK_SIZE
+from pyreplog.ports import File
+from pyreplog.record import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
+
+_GROUP_SIZE: Final = 64 << 10
+_MAGIC_POSITION: Final = 16
+
+
+class _Group(NamedTuple):
+    """Messages one after another, or one that is compressed: [position, position + size) in bytes."""
+
+    position: int
+    size: int
+    max_timestamp: int
+
+
+class LegacyPrefix:
+    """The first ``end`` bytes of a segment's file, whose records lie below offset ``next_offset``. Immutable; belongs to the segment."""
+
+    __slots__ = ("_file", "_groups", "_last_offsets", "end", "next_offset")
+
+    def __init__(self, file: Callable[[], File], size: int, base_offset: int) -> None:
+        """Walks what of the first ``size`` bytes of the segment's file is in the old formats. ``file``: the file, opened where need be."""
+        self._file = file
+        self._groups: list[_Group] = []
+        # The last offset of each group.
+        self._last_offsets: list[int] = []
+        self.end = 0
+        self.next_offset = base_offset
+        while self.end < size:
+            messages, walked = _messages_at(file(), self.end, size)
+            if not messages:
+                break
+            self._gather(messages)
+            self.end += walked
+            self.next_offset = messages[-1].offset + 1
+
+    def _gather(self, messages: list[LegacyMessage]) -> None:
+        position = self.end
+        begin, largest, gathered = position, -1, 0
+        for index, message in enumerate(messages):
+            position += message.size
+            gathered += message.size
+            largest = max(largest, message.timestamp)
+            alone = message.codec != 0 or (index + 1 < len(messages) and messages[index + 1].codec != 0)
+            if alone or gathered >= _GROUP_SIZE or index + 1 == len(messages):
+                self._groups.append(_Group(begin, gathered, largest))
+                self._last_offsets.append(message.offset)
+                begin, largest, gathered = position, -1, 0
+
+    def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
+        """Where the messages lie that hold ``offset`` or come next, and batches of them and of those behind, below ``end_offset``: up to
+        about ``size_max`` bytes, at least one batch. None where there is none."""
+        slot = bisect_left(self._last_offsets, offset)
+        parts: list[bytes] = []
+        size = 0
+        position = -1
+        while slot < len(self._groups) and (size < size_max or not size):
+            group = self._groups[slot]
+            found = convert_legacy(self._bytes(group), offset, end_offset)
+            if found:
+                if position < 0:
+                    position = group.position
+                parts.append(found)
+                size += len(found)
+            if self._last_offsets[slot] >= end_offset - 1:
+                break
+            slot += 1
+        if not parts:
+            return None
+        data = memoryview(b"".join(parts))
+        return position, data[: whole_batches(data, INT64_MAX, size_max)]
+
+    def position_of(self, offset: int) -> int | None:
+        """Where the message begins that holds ``offset`` or comes next; None where it lies behind."""
+        slot = bisect_left(self._last_offsets, offset)
+        if slot == len(self._groups):
+            return None
+        group = self._groups[slot]
+        position = group.position
+        for message in shallow_messages(self._bytes(group))[0]:
+            if message.offset >= offset:
+                return position
+            position += message.size
+        return position
+
+    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record of the range that is not older than ``timestamp``."""
+        for slot in range(bisect_left(self._last_offsets, start_offset), len(self._groups)):
+            group = self._groups[slot]
+            if group.max_timestamp < timestamp:
+                continue
+            for batch in legacy_batches(convert_legacy(self._bytes(group), start_offset, end_offset)):
+                found = batch.find_timestamp(timestamp, start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def _bytes(self, group: _Group) -> memoryview:
+        return self._file().read_at(group.position, group.size)
+
+
+def begins_legacy(file: File, size: int) -> bool:
+    """Whether the first message of ``file`` is in an old format, or might be."""
+    head = file.read_at(0, min(size, HEADER_UP_TO_MAGIC))
+    return len(head) == HEADER_UP_TO_MAGIC and head[_MAGIC_POSITION] <= 1
+
+
+def _messages_at(file: File, position: int, size: int) -> tuple[list[LegacyMessage], int]:
+    """The old messages from ``position`` on, as many as fit a chunk, and their bytes; none where something else is there."""
+    want = SCAN_CHUNK_SIZE
+    while True:
+        data = file.read_at(position, min(want, size - position))
+        try:
+            messages, walked = shallow_messages(data)
+        except CorruptError:
+            return [], 0
+        if messages or len(data) < HEADER_UP_TO_MAGIC or data[_MAGIC_POSITION] > 1 or position + len(data) >= size:
+            return messages, walked
+        want *= 4

@@ -1,0 +1,194 @@
+"""Logs that begin in Kafka's formats before 0.11: read as Kafka's consumer read them, taken over, gone on with, and never rewritten."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow
+import pytest
+
+import pyreplog
+from pyreplog.errors import CorruptError
+from pyreplog.log import LogReader, LogRoot, open_readers
+from pyreplog.log.legacy import LegacyPrefix
+from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.record import Record, RecordBatch, records_of
+from pyreplog.system.clock import SystemClock
+from pyreplog.system.disk import SystemDisk
+from pyreplog.values import TimestampType, TopicPartition
+from tests.golden.units import copy_of, hash_of, manifest, unit
+from tests.log.support import batch, contents
+
+UNIT = "old-format-2.8.2"
+DISK = SystemDisk()
+
+
+def partitions() -> list[Any]:
+    """Those of the unit, as test parameters."""
+    return [pytest.param(partition, id=partition["dir"]) for partition in manifest(UNIT)["partitions"]]
+
+
+def reader_of(partition: dict[str, Any]) -> LogReader:
+    """A reader of one partition."""
+    ((_, reader),) = open_readers(DISK, str(unit(UNIT) / "data"), partition["topic"]).items()
+    return reader
+
+
+def read(reader: LogReader, start: int, end: int, size_max: int = 1 << 20) -> list[Record]:
+    """The records of a range, read in pieces of about ``size_max`` bytes."""
+    found: list[Record] = []
+    while start < end:
+        data = reader.read(start, size_max)
+        if not data.nbytes:
+            break
+        position = 0
+        while position < data.nbytes:
+            one = RecordBatch(data, position)
+            one.check_crc()
+            found += records_of(one, reader.topic, reader.partition, start, end)
+            position += one.size
+            start = one.next_offset
+    return found
+
+
+@pytest.mark.parametrize("partition", partitions())
+def test_a_partition_reads_as_listed(partition: dict[str, Any]) -> None:
+    """Every partition reads as its manifest lists: records, timestamps and their type, offsets in both isolations; whole, from anywhere, in
+    pieces of any size."""
+    reader = reader_of(partition)
+    start, end = reader.start_offset, reader.end_offset
+    assert (start, end) == (partition["logStartOffset"], partition["highWatermark"])
+    records = read(reader, start, end)
+    assert hash_of(records) == (partition["records"], partition["recordsSha256"])
+    assert reader.last_stable_offset == partition["lastStableOffset"]
+    assert [record.leader_epoch for record in records] == [0 if record.offset >= first_v2(partition) else -1 for record in records]
+    for begin in range(start, end + 1):
+        for size in (1, 300, 1 << 20):
+            assert [record.offset for record in read(reader, begin, end, size)] == list(range(begin, end))
+        if begin < end:
+            assert [record.offset for record in read(reader, begin, begin + 1)] == [begin]
+    committed = reader.isolated("read_committed")
+    assert sum(one.record_count for one in committed.batches(start, end)) == partition["committedRecords"]
+    for timestamp in sorted({record.timestamp + more for record in records if record.timestamp >= 0 for more in (-1, 0, 1)}):
+        expected = next(((record.offset, record.timestamp) for record in records if record.timestamp >= timestamp), None)
+        assert reader.find_timestamp(timestamp) == expected, timestamp
+    reader.close()
+
+
+def first_v2(partition: dict[str, Any]) -> int:
+    """The first offset in today's format."""
+    if partition["topic"].startswith("magic2"):
+        return 0
+    return 40 if partition["topic"].startswith("magicmix") else 1 << 60
+
+
+@pytest.mark.parametrize("partition", partitions())
+def test_arrow_and_iterating(partition: dict[str, Any]) -> None:
+    """``open_log`` iterates the same records, and a scan has them as columns; what has no timestamp is null and of type -1."""
+    with pyreplog.open_log(unit(UNIT) / "data", "r", topic=partition["topic"]) as log:
+        records = list(log)
+        assert hash_of(records) == (partition["records"], partition["recordsSha256"])
+        table = pyarrow.table(log.scan(["offset", "timestamp", "timestamp_type", "key", "value", "leader_epoch"]))
+    assert table.column("offset").to_pylist() == [record.offset for record in records]
+    assert table.column("value").to_pylist() == [record.value for record in records]
+    assert table.column("key").to_pylist() == [record.key for record in records]
+    assert table.column("timestamp_type").to_pylist() == [int(record.timestamp_type) for record in records]
+    assert table.column("timestamp").cast(pyarrow.int64()).to_pylist() == [
+        None if record.timestamp == -1 else record.timestamp for record in records
+    ]
+    if partition["topic"].startswith("magic0"):
+        assert {record.timestamp_type for record in records} == {TimestampType.NONE}
+
+
+def test_a_taken_over_folder_goes_on(tmp_path: Path) -> None:
+    """A log is appended to, in today's format, behind the old messages, which stay byte for byte; read, killed and reopened, truncated."""
+    folder = copy_of(UNIT, tmp_path / "data")
+    before = {path.relative_to(folder): path.read_bytes() for path in folder.glob("magic*/*.log")}
+    for attempt in range(3):
+        root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(attempt))
+        assert not root.damaged
+        for partition in manifest(UNIT)["partitions"]:
+            log = root.logs[TopicPartition(partition["topic"], 0)]
+            end = partition["logEndOffset"] + 3 * attempt
+            assert log.end_offset == end
+            if attempt == 0:
+                assert [list(entry) for entry in log.epochs.entries] == [
+                    entry for entry in partition["leaderEpochs"] or [] if entry[1] < end
+                ]
+            log.set_high_watermark(end)
+            log.become_leader(log.epochs.latest + 1)
+            assert log.append_as_leader(batch(3), log.epochs.latest).base_offset == end
+            found = contents(log, log.start_offset, log.end_offset)
+            assert hash_of(found[: partition["records"]]) == (partition["records"], partition["recordsSha256"])
+            assert [record.offset for record in found] == list(range(log.start_offset, end + 3))
+        root.close(clean=attempt != 1)
+    for path, content in before.items():
+        assert (folder / path).read_bytes()[: len(content)] == content
+    root = LogRoot.open(DISK, str(folder), clock=SystemClock(), random=Random(9))
+    for topic in ("magic0-none", "magic1-lz4", "magicmix-lz4"):
+        log = root.logs[TopicPartition(topic, 0)]
+        log.truncate_to(27)
+        assert log.end_offset <= 27
+        end = log.end_offset
+        log.become_leader(log.epochs.latest + 1)
+        log.append_as_leader(batch(2), log.epochs.latest)
+        assert [record.offset for record in contents(log, 0, log.end_offset)] == list(range(end + 2))
+    root.close()
+
+
+def test_indexes_are_not_needed(tmp_path: Path) -> None:
+    """Without any index file, and with another's, everything is found all the same."""
+    folder = copy_of(UNIT, tmp_path / "data")
+    for path in folder.glob("*/*index"):
+        path.unlink()
+    for key, reader in open_readers(DISK, str(folder)).items():
+        if key.topic.startswith("magic"):
+            assert [record.offset for record in read(reader, 0, 60, 1)] == list(range(60))
+        reader.close()
+
+
+def test_damage_is_seen(tmp_path: Path) -> None:
+    """Every flipped byte in the old messages is noticed: nothing wrong is read, and what lies before it is."""
+    source = unit(UNIT) / "data" / "magic1-none-0"
+    good = [(record.offset, record.key, record.value, record.timestamp) for record in read(reader_of({"topic": "magic1-none"}), 0, 60)]
+    (folder := tmp_path / "magic1-none-0").mkdir()
+    for path in source.iterdir():
+        shutil.copy(path, folder / path.name)
+    log = sorted(folder.glob("*.log"))[0]
+    content = log.read_bytes()
+    for position in range(0, len(content), 13):
+        damaged = bytearray(content)
+        damaged[position] ^= 0x10
+        log.chmod(0o600)
+        log.write_bytes(damaged)
+        try:
+            ((_, reader),) = open_readers(DISK, str(folder)).items()
+            found = read(reader, reader.start_offset, reader.end_offset)
+        except CorruptError:
+            continue
+        for record in found:
+            # The offset is not covered by the checksum, as in Kafka; everything else is.
+            assert (record.key, record.value, record.timestamp) in {fact[1:] for fact in good}
+        reader.close()
+
+
+def test_a_prefix_knows_its_end() -> None:
+    """What is old ends where the first batch of today's format begins; a segment without any has none."""
+    for topic, expected in (("magicmix-none", 40), ("magic0-gzip", 60), ("magic2-none", None)):
+        folder = unit(UNIT) / "data" / f"{topic}-0"
+        segments = [
+            Segment(DISK, str(folder), int(path.stem), size=path.stat().st_size, index_interval=4096, writable=False)
+            for path in sorted(folder.glob("*.log"))
+        ]
+        prefixes = [segment.legacy for segment in segments]
+        ends = [prefix.next_offset for prefix in prefixes if prefix is not None]
+        assert (max(ends) if ends else None) == expected
+        for segment, prefix in zip(segments, prefixes, strict=True):
+            scan = scan_segment(segment.file, segment.size, segment.base_offset)
+            assert scan.position == segment.size
+            if isinstance(prefix, LegacyPrefix) and prefix.end < segment.size:
+                assert bytes(segment.file.read_at(prefix.end + 16, 1)) == b"\x02"
+            segment.release()
