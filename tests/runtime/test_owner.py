@@ -51,7 +51,7 @@ def test_an_open_log_takes_it(tmp_path: Path) -> None:
     """Beside its own appends, under both durabilities; what is not its own is refused by name."""
     for durability in ("sync", "os"):
         folder = tmp_path / durability
-        with pyreplog.open_log(folder, durability=durability) as log:  # type: ignore[arg-type]
+        with pyreplog.open_log(folder, durability=durability) as log:
             log.append(b"own")
             spool = publish(folder, durability)
             until(lambda spool=spool: spool.answered(ID))  # type: ignore[misc]
