@@ -4,6 +4,7 @@ every record is in the log once and in order, with the offset that was acknowled
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,7 @@ TIMEOUT_MS = 1000
 class Keeper:
     """Node 1: a log of one partition with its producers. Requests wait in ``requests`` until a test takes them in hand."""
 
-    def __init__(self, **config: int) -> None:
+    def __init__(self, **config: Any) -> None:
         self.clock = SimClock()
         self.network = LocalNetwork()
         self.node = self.network.endpoint()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyreplog.testing import TopicOptions
 from pyreplog.wire import (
     ELECT_UNCLEAN,
     NO_LEADER,
@@ -20,7 +21,7 @@ from pyreplog.wire import (
     InitProducerIdRequest,
     PartitionData,
 )
-from tests.node.test_node import TopicOptions, node_of, produce, quiet
+from tests.node.test_node import node_of, produce, quiet
 from tests.sim.cluster import NAME, QUICK, all_die, in_sync, key_of, log_of, partition, until
 
 
@@ -52,11 +53,11 @@ def test_bytes_of_several_partitions_add_up() -> None:
 
     assert sizes(caller.ask(leader, read(1))) == {first: size, second: 0}
     number = caller.send(leader, read(4))
-    for one in (second, first, first):
+    for more in (second, first, first):
         world.run_for(20)
         caller.take()
         assert number not in caller.answers
-        caller.ask(leader, produce(topic_id, one))
+        caller.ask(leader, produce(topic_id, more))
     world.run_for(20)
     caller.take()
     assert sizes(caller.answers[number]) == {first: 3 * size, second: size}
@@ -89,7 +90,7 @@ def test_deletion_reaches_every_live_node() -> None:
     world, caller = quiet()
     leader = partition(world).leader
     down = next(one for one in world.machines if one != leader)
-    world.checkers.clear()  # they look for what was committed, wherever the log starts
+    world.watch_with(())  # they look for what was committed, wherever the log starts
     for _ in range(5):
         caller.ask(leader, produce(key_of(world)[0], 0))
 
@@ -142,7 +143,7 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
     until(world, in_sync(world, leader), "both are out")
     caller.ask(leader, produce(topic_id, 0))
     assert [log_of(world, one).end_offset for one in (leader, near, far)] == [6, 2, 0]
-    world.checkers.clear()
+    world.watch_with(())
     world.kill(leader)
     until(world, lambda: partition(world).leader == NO_LEADER, "nobody can lead")
     world.network.heal()
