@@ -15,6 +15,7 @@ from pyreplog.testing.network import Link, NetworkOptions, SimNetwork, SimTransp
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.totals import Totals
+from pyreplog.testing.transports import TransportConformance
 from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
 from pyreplog.testing.world import Machine, World
 
@@ -43,6 +44,7 @@ __all__ = [
     "SimTransport",
     "TopicOptions",
     "Totals",
+    "TransportConformance",
     "World",
     "WorldOptions",
     "crash_points",
