@@ -85,6 +85,8 @@ def test_what_means_nothing_here_is_let_pass() -> None:
     """A job written for Kafka's source may keep its tuning of fetches, and a batch the limits of triggers."""
     assert parse(groupIdPrefix="x", **{"fetchOffset.numRetries": "3"}) == parse()
     assert parse(maxOffsetsPerTrigger="5").limited
+    assert parse(**{"kafka.isolation.level": "read_committed"}) == parse(isolation="READ_COMMITTED")
+    assert parse().isolation == "read_uncommitted"
 
 
 def test_streams() -> None:
@@ -120,6 +122,7 @@ def test_streams() -> None:
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger 9 is more than maxOffsetsPerTrigger 8"),
         ({"maxBytesPerTrigger": "0"}, "maxBytesPerTrigger is '0'"),
         ({"maxTriggerDelay": "soon"}, "a time such as 15m, 30s or 500ms"),
+        ({"isolation": "committed"}, "isolation is 'committed'"),
         ({"pushdown": "yes"}, "it must be false, true or unsafe"),
         ({"paths": '["a", "b"]'}, "several paths"),
         ({"topic": "a", "subscribe": "a"}, "topic and subscribe contradict"),

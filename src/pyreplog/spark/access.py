@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError
-from pyreplog.log import Finder, LogReader
+from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -39,7 +39,8 @@ def moved(error: StorageError | CorruptError | OffsetOutOfRangeError) -> bool:
 class FileAccess:
     """The partitions under one folder. Each is opened when first asked for; belongs to one thread; a context manager."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, isolation: str = READ_UNCOMMITTED) -> None:
+        self._isolation = isolation
         self._disk = SystemDisk()
         self._path = path
         self._finder: Finder | None = None
@@ -91,12 +92,14 @@ class FileAccess:
 
     def available(self, partition: TopicPartition) -> Available | None:
         """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no folder."""
-        reader = self.reader(partition)
-        return None if reader is None else Available(reader.start_offset, reader.end_offset, reader.topic_id)
+        return self._asked(partition, lambda reader: Available(reader.start_offset, self._end(reader), reader.topic_id))
+
+    def _end(self, reader: LogReader) -> int:
+        return reader.last_stable_offset if self._isolation == READ_COMMITTED else reader.end_offset
 
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Offset of its first record at or after ``timestamp`` (ms); None where there is none."""
-        found = self._asked(partition, lambda reader: reader.find_timestamp(timestamp))
+        found = self._asked(partition, lambda reader: reader.isolated(self._isolation).find_timestamp(timestamp))
         return None if found is None else found[0]
 
     def split_points(self, whole: OffsetRange, size: int) -> list[int]:

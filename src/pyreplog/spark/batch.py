@@ -27,7 +27,7 @@ logger = logging.getLogger("pyreplog")
 
 def plan_tasks(options: ReadOptions, filters: Sequence[Any] = ()) -> list[tuple[OffsetRange, ...]]:
     """What each task reads, from what the folder holds now. What cannot pass ``filters`` (PySpark's) is left out."""
-    with FileAccess(options.path) as access:
+    with FileAccess(options.path, options.isolation) as access:
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         ranges = resolve(options, there, access.find_timestamp, logger.warning)

@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
-from pyreplog.log import LogReader
+from pyreplog.log import CommittedSource, LogReader
 from pyreplog.spark.access import FileAccess, moved
 from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
 from pyreplog.values import TopicPartition
@@ -23,6 +23,24 @@ DAMAGED_TRIES: Final = 5
 """So often bytes that are wrong are looked for anew: in another replica, or after a change that is under way."""
 
 
+class _Stable:
+    """A reader that is stable as far as somebody reads it, as whoever planned that found: transactions that end do not open again.
+
+    So nobody has to look for open ones. What lies behind the plan may be in one; it stands in batches that are read along and left out.
+    """
+
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self.last_stable_offset = reader.end_offset
+        self.start_offset = reader.start_offset
+        self.refresh = reader.refresh
+        self.find_timestamp = reader.find_timestamp
+
+    def read(self, offset: int, size_max: int) -> memoryview:
+        """Batches below the high watermark: what became of a transaction may stand behind the part that is read."""
+        return self._reader.read(offset, size_max) if offset < self._reader.end_offset else memoryview(b"")
+
+
 class LiveRange:
     """The source (:class:`pyreplog.arrow.BatchSource`) of one planned range. Belongs to one thread.
 
@@ -31,13 +49,16 @@ class LiveRange:
     ``fail_on_data_loss`` false a call of ``warn``.
     """
 
-    def __init__(self, access: FileAccess, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn) -> None:
+    def __init__(self, access: FileAccess, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False) -> None:
+        """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was planned."""
         self._access = access
         self._wanted = wanted
         self._partition = TopicPartition(wanted.topic, wanted.partition)
         self._fail = fail_on_data_loss
         self._warn = warn
         self._reader: LogReader | None = None
+        self._committed = committed
+        self._source: CommittedSource | LogReader | None = None
         self._lost = ""
 
     @property
@@ -66,7 +87,7 @@ class LiveRange:
             if reader is None or start >= self._wanted.end:
                 return memoryview(b"")
             try:
-                data = reader.read(start, size_max)
+                data = self._source_of(reader).read(start, size_max)
                 if data.nbytes or self._really_ends(reader):
                     return data
                 self._reader = None  # it ends, for this view of it, before the plan does
@@ -77,12 +98,19 @@ class LiveRange:
                     raise
                 time.sleep(PAUSE_S)
 
+    def _source_of(self, reader: LogReader) -> CommittedSource | LogReader:
+        """``reader``, or what of it is committed; the same for as long as the reader is."""
+        if self._source is None:
+            self._source = CommittedSource(_Stable(reader)) if self._committed else reader
+        return self._source
+
     def _really_ends(self, reader: LogReader) -> bool:
         """Whether there is nothing between the offset asked for and the end: what was there was compacted away."""
         return reader.end_offset >= self._wanted.end
 
     def _settled(self, offset: int) -> tuple[LogReader | None, int]:
         """A fresh view that reaches the end of the plan, and where reading goes on in it."""
+        self._source = None
         rest = OffsetRange(self._wanted.topic, self._wanted.partition, offset, self._wanted.end, self._wanted.topic_id)
         deadline = time.monotonic() + SETTLE_S
         reader = self._access.reader(self._partition) if offset == self._wanted.start and not self._lost else None

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, excerpt
+from pyreplog.log import READ_UNCOMMITTED, check_isolation
 from pyreplog.spark.offsets import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, Bound, parse_offsets, parse_timestamp, parse_timestamps
 from pyreplog.values import TopicPartition
 
@@ -40,6 +41,7 @@ READ_OPTIONS: Final = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "includeHeaders",
+    "isolation",
     "pushdown",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -70,7 +72,7 @@ TRIGGER_DELAY_MS: Final = 15 * 60_000
 _TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)")
-_CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)}
+_CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)} | {"kafka.isolation.level": "isolation"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,8 @@ class ReadOptions:
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = BYTES_PER_PARTITION
     include_headers: bool = False
+    isolation: str = READ_UNCOMMITTED
+    """Kafka's ``isolation.level``: whether records of open and aborted transactions are left out."""
     pushdown: Literal["false", "true", "unsafe"] = "false"
     """Whether filters narrow what is read; ``unsafe``: also where Spark then mixes up DataFrames."""
     max_offsets_per_trigger: int | None = None
@@ -141,6 +145,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=size_of(given, "maxBytesPerPartition", BYTES_PER_PARTITION),
         include_headers=_flag(given, "includeHeaders", False),
+        isolation=check_isolation(given.get("isolation", READ_UNCOMMITTED).strip().lower()),
         pushdown=_pushdown(given, streaming is True),
         max_offsets_per_trigger=most,
         max_bytes_per_trigger=size_of(given, "maxBytesPerTrigger", 0) or None,

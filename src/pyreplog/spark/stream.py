@@ -171,7 +171,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def _files(self) -> FileAccess:
         if self._access is None:
-            self._access = FileAccess(self._options.path)
+            self._access = FileAccess(self._options.path, self._options.isolation)
         return self._access
 
     def _look(self, before: Progress | None) -> There:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from pyreplog.arrow import Scan
+from pyreplog.log import READ_COMMITTED
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.arrow_types import Converter
 from pyreplog.spark.live import LiveRange
@@ -37,7 +38,8 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
     converter = Converter(project(fields), [field.nullable for field in fields])
     with FileAccess(options.path) as access:
         for wanted in ranges:
-            source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=logger.warning)
+            committed = options.isolation == READ_COMMITTED
+            source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=logger.warning, committed=committed)
             name = f"topic {wanted.topic} in {options.path}"
             scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
             for batch in scan.batches():

@@ -1,0 +1,179 @@
+"""Planned ranges read beside writers that roll, delete, are killed and fail over; committed reads. No session needed."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import pyreplog
+from pyreplog.errors import CorruptError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError
+from pyreplog.spark import live
+from pyreplog.spark.access import FileAccess
+from pyreplog.spark.batch import ReplogReader, plan_tasks
+from pyreplog.spark.options import parse_read_options
+from pyreplog.spark.schema import Field
+from pyreplog.spark.tasks import Task, read_ranges
+from pyreplog.values import TopicPartition
+from tests.golden.units import manifest, unit
+
+FIELDS = [Field("partition", "int", True), Field("offset", "bigint", True), Field("value", "binary", True)]
+
+
+def options(path: Path, **given: object) -> dict[str, str]:
+    """As Spark hands them over."""
+    return {"path": str(path)} | {name.lower(): str(value) for name, value in given.items()}
+
+
+def planned(path: Path, **given: object) -> tuple[ReplogReader, list[Task]]:
+    """A reader and its tasks."""
+    reader = ReplogReader(parse_read_options(options(path, **given)), FIELDS)
+    return reader, [task for task in reader.partitions() if isinstance(task, Task)]
+
+
+def offsets(batches: object) -> list[int]:
+    """Of all rows."""
+    found: list[int] = []
+    for batch in batches:  # type: ignore[attr-defined]
+        assert isinstance(batch, pa.RecordBatch)
+        found += batch.column("offset").to_pylist()
+    return found
+
+
+def fill(log: pyreplog.Log, start: int, count: int) -> None:
+    """Records of 1000 bytes, each a batch."""
+    for number in range(start, start + count):
+        log.append(b"%d" % number + bytes(1000))
+
+
+SMALL = {"segment.bytes": 100_000}
+
+
+def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What retention took before a task came to it is an error, or what is left is read with a warning."""
+    with pyreplog.open_log(tmp_path / "events", durability="os", config=SMALL) as log:
+        fill(log, 0, 500)
+        reader, (task,) = planned(tmp_path / "events")
+        lenient, _ = planned(tmp_path / "events", failOnDataLoss=False)
+        log.delete_records(250)
+        with pytest.raises(RecordsDeletedError, match="of events-0 were planned, but now offsets 250 up to 500 are there"):
+            offsets(reader.read(task))
+        with caplog.at_level(logging.WARNING, logger="pyreplog"):
+            assert offsets(lenient.read(task)) == list(range(250, 500))
+        assert "the older ones were deleted" in caplog.text
+
+
+def test_segments_deleted_while_they_are_read(tmp_path: Path) -> None:
+    """A reader amid its range that finds the rest gone says so, or goes on behind the gap."""
+    with pyreplog.open_log(tmp_path / "events", durability="os", config=SMALL) as log:
+        fill(log, 0, 4000)
+        reader, (task,) = planned(tmp_path / "events")
+        lenient, _ = planned(tmp_path / "events", failOnDataLoss=False)
+        strictly, leniently = reader.read(task), lenient.read(task)
+        first = offsets([next(strictly)])
+        assert offsets([next(leniently)]) == first == list(range(len(first)))
+        log.delete_records(3900)
+        with pytest.raises(RecordsDeletedError, match="offsets 3900 up to 4000 are there"):
+            offsets(strictly)
+        rest = offsets(leniently)
+        assert rest[-100:] == list(range(3900, 4000))
+        assert rest == sorted(set(rest))
+        assert len(rest) < 4000 - len(first)
+
+
+def test_a_topic_made_anew(tmp_path: Path) -> None:
+    """The plan of one topic does not read another one of that name."""
+    with pyreplog.open_log(tmp_path / "events", durability="os") as log:
+        fill(log, 0, 10)
+    reader, (task,) = planned(tmp_path / "events")
+    shutil.rmtree(tmp_path / "events")
+    with pyreplog.open_log(tmp_path / "events", durability="os") as log:
+        fill(log, 0, 20)
+    with pytest.raises(TopicRecreatedError, match="another one of that name"):
+        offsets(reader.read(task))
+
+
+def test_a_log_that_was_cut(tmp_path: Path) -> None:
+    """A range that a lone copy no longer reaches is an error at once."""
+    with pyreplog.open_log(tmp_path / "events", durability="os") as log:
+        fill(log, 0, 10)
+        log.flush()
+    shutil.copytree(tmp_path / "events", tmp_path / "before")
+    with pyreplog.open_log(tmp_path / "events", durability="os") as log:
+        fill(log, 10, 10)
+    reader, (task,) = planned(tmp_path / "events")
+    shutil.rmtree(tmp_path / "events")
+    shutil.move(tmp_path / "before", tmp_path / "events")
+    with pytest.raises(LogTruncatedError, match="offsets 0 up to 20 of events-0 were planned, but now offsets 0 up to 10 are there"):
+        offsets(reader.read(task))
+
+
+def test_damage_is_no_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that stay wrong are reported as such, after another look."""
+    monkeypatch.setattr(live, "PAUSE_S", 0.0)
+    with pyreplog.open_log(tmp_path / "events", durability="os") as log:
+        fill(log, 0, 100)
+    reader, (task,) = planned(tmp_path / "events", failOnDataLoss=False)
+    file = tmp_path / "events" / "events-0" / "00000000000000000000.log"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CorruptError):
+        offsets(reader.read(task))
+
+
+def test_a_replica_that_goes_away(tmp_path: Path) -> None:
+    """Amid a range the replica that is read is removed: another one gives the rest."""
+    with pyreplog.Cluster(tmp_path / "cluster", nodes=3) as cluster:
+        cluster.admin.create_topic("orders", partitions=1, replication_factor=3, config={"segment.bytes": "400000"})
+        with cluster.producer() as producer:
+            acks = [producer.send("orders", b"%d" % number + bytes(1000)) for number in range(4000)]
+            assert [ack.result().offset for ack in acks] == list(range(4000))
+            # With the next record followers hear what is committed of those before.
+            producer.send("orders", b"last").result()
+    reader, (task,) = planned(tmp_path / "cluster", endingOffsets='{"orders": {"0": 4000}}')
+    batches = reader.read(task)
+    found = offsets([next(batches)])
+    with FileAccess(str(tmp_path / "cluster")) as access:
+        chosen = access.reader(TopicPartition("orders", 0))
+        assert chosen is not None
+        assert len(chosen.replicas) == 3
+        shutil.rmtree(chosen.directory)
+    assert found + offsets(batches) == list(range(4000))
+
+
+def test_many_partitions_with_few_files(tmp_path: Path) -> None:
+    """A task with more partitions than may keep their files open reads them all."""
+    with pyreplog.open_log(tmp_path / "root", topic="t", durability="os") as log:
+        log.append_many([b"x"] * 3)
+    for number in range(1, 100):
+        shutil.copytree(tmp_path / "root" / "t-0", tmp_path / "root" / f"t-{number}")
+    reader, tasks = planned(tmp_path / "root", minPartitions=1)
+    assert [len(task.ranges) for task in tasks] == [100]
+    assert offsets(reader.read(tasks[0])) == [0, 1, 2] * 100
+
+
+def transactional() -> list[tuple[str, str]]:
+    """(unit, topic) with transactions, listed record by record."""
+    found = []
+    for name in ("clean-4.1.0", "cluster-4.1.0/n1"):
+        for partition in manifest(name)["partitions"]:
+            if partition.get("committedRecords") is not None and partition.get("records") != partition.get("committedRecords"):
+                found.append((name, partition["topic"]))
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(("name", "topic"), transactional())
+@pytest.mark.parametrize("records_max", [None, 1, 7])
+def test_committed_reads(name: str, topic: str, records_max: int | None) -> None:
+    """With ``isolation`` read_committed: up to the last stable offset and without what was aborted, however the range is cut."""
+    limit = {} if records_max is None else {"maxRecordsPerPartition": records_max}
+    data = unit(name) / "data"
+    for isolation, count in (("read_committed", "committedRecords"), ("read_uncommitted", "records")):
+        read = parse_read_options(options(data, topic=topic, isolation=isolation, **limit))
+        found = [row for ranges in plan_tasks(read) for row in offsets(read_ranges(read, FIELDS, ranges))]
+        partitions = [partition for partition in manifest(name)["partitions"] if partition["topic"] == topic]
+        assert len(found) == sum(partition[count] for partition in partitions)
