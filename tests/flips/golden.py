@@ -1,7 +1,7 @@
 """Small folders whose every bit is flipped: what is in them, and what reading them gives.
 
-``own``: closed in order; ``open``: a process ended within it; ``packed``: compressed batches and several records each; ``cluster``: three
-roots; ``kafka``: partitions that a broker wrote, with transactions, old formats and compaction.
+``own``: closed in order; ``open``: a process ended within it; ``packed``: compressed batches and several records each; ``cluster``: two
+replicas of one log, one of them behind. ``txn``, ``idempotent``, ``mixed``, ``compact``: partitions that a broker wrote, without our mark.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
-from pyreplog.log import LogRoot, open_readers
+from pyreplog.log import LogReader, LogRoot, open_readers
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -35,11 +35,17 @@ class Golden(NamedTuple):
     disk: SimDisk
     contents: dict[TopicPartition, Content]
     full: dict[TopicPartition, Content]
+    probes: dict[TopicPartition, dict[int, int]]
+    """Some offsets, with the base offset of the batch that holds them."""
 
 
-def served(disk: SimDisk, path: str = ROOT) -> dict[TopicPartition, Content | str]:
-    """What a reader is given of each partition under ``path``: the batches, or the name of the error instead (the batches before it too
-    are then none)."""
+def served(
+    disk: SimDisk, path: str = ROOT, probes: dict[TopicPartition, dict[int, int]] | None = None
+) -> dict[TopicPartition, Content | str]:
+    """What a reader is given of each partition under ``path``: the batches, or the name of the error instead.
+
+    ``probes``: offset -> base offset of the batch that holds it. Each is looked up by itself too: another answer is an AssertionError.
+    """
     try:
         readers = open_readers(disk, path)
     except PyreplogError as error:
@@ -52,9 +58,22 @@ def served(disk: SimDisk, path: str = ROOT) -> dict[TopicPartition, Content | st
             )
         except PyreplogError as error:
             found[key] = type(error).__name__
+        try:
+            for offset, base in (probes or {}).get(key, {}).items():
+                _probe(reader, offset, base)
         finally:
             reader.close()
     return found
+
+
+def _probe(reader: LogReader, offset: int, base: int) -> None:
+    if not reader.start_offset <= offset < reader.end_offset:
+        return
+    try:
+        first = next(reader.batches(offset, reader.end_offset), None)
+    except PyreplogError:
+        return
+    assert first is None or first.base_offset == base, f"offset {offset} is looked for in the batch of {first.base_offset}, not {base}"
 
 
 def files(disk: SimDisk, directory: str = ROOT) -> Iterator[str]:
@@ -124,7 +143,29 @@ def _golden(name: str, disk: SimDisk) -> Golden:
     assert all(not isinstance(content, str) for content in contents.values()), contents
     whole = {key: content for key, content in contents.items() if not isinstance(content, str)}
     full = {key: _everything(disk) if name == "open" else content for key, content in whole.items()}
-    return Golden(name, disk, whole, full)
+    probes = {
+        key: {end - 1: base for base, end, _ in content[:: max(len(content) // 3, 1)]} | {content[-1][1] - 1: content[-1][0]}
+        for key, content in whole.items()
+    }
+    return Golden(name, disk, whole, full, probes)
+
+
+def _cluster() -> Golden:
+    """Two roots with the folder of ``packed``, the second of them without its last two batches."""
+    source = _root(clean=True, codecs=True).disk
+    disk = SimDisk(Random(1))
+    for root in ("node-1", "node-2"):
+        for path in files(source):
+            target = f"{ROOT}/{root}/{path.removeprefix(ROOT + '/')}"
+            disk.make_directory(target.rpartition("/")[0])
+            file = disk.create(target)
+            file.write_at(0, [source.open(path).read_at(0, 1 << 20)])
+            file.close()
+    behind = LogRoot.open(disk, f"{ROOT}/node-2", clock=CLOCK, random=Random(5))
+    behind.logs[KEY].truncate_to(behind.logs[KEY].end_offset - 12)
+    behind.close()
+    disk.write_back()
+    return _golden("cluster", disk)
 
 
 def _everything(disk: SimDisk) -> Content:
@@ -145,6 +186,12 @@ def golden(name: str) -> Golden:
             return _root(clean=False, codecs=False)
         case "packed":
             return _root(clean=True, codecs=True)
+        case "cluster":
+            return _cluster()
+        case "mixed":
+            return _kafka(name, "clean-4.1.0", "mixed-codecs-0")
+        case "compact":
+            return _kafka(name, "clean-4.1.0", "compact-basic-0")
         case "txn":
             return _kafka(name, "clean-3.9.1", "txn-0")
         case "idempotent":
@@ -152,4 +199,5 @@ def golden(name: str) -> Golden:
     raise KeyError(name)
 
 
-NAMES: Final = ("own", "open", "packed", "txn", "idempotent")
+OWN: Final = ("own", "open", "packed", "cluster")
+KAFKA: Final = ("txn", "idempotent", "mixed", "compact")

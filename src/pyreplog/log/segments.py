@@ -14,7 +14,7 @@ from pyreplog._core import HEADER_SIZE, RecordBatch
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.chain import Chain
 from pyreplog.log.layout import INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.segment import Segment, scan_segment, status_text
 
 OPEN_SEGMENTS_MAX: Final = 32
 """So many segments of one log keep files and indexes open, besides the one being written and those not synced yet."""
@@ -72,10 +72,45 @@ class Segments:
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
                 return None
-            data = self._use(segment).read(offset, size_max, end_offset)
-            if data is not None:
-                return data
+            found = self._use(segment).locate(offset, size_max, end_offset)
+            if found is None:
+                self._check_end(index, offset)
+                continue
+            if int.from_bytes(found[1][:8], "big") > offset:
+                self._check_passed(segment, offset, found[0])
+            return found[1]
         return None
+
+    def _check_end(self, index: int, offset: int) -> None:
+        """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on. Raises
+        :class:`CorruptLogError` where damage only makes it look so: a last offset that is a lie, or a rest that is no batch."""
+        segment = self._segments[index]
+        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
+        position = segment.position_of(offset)
+        if position is None:
+            if following != INT64_MAX:
+                self._check_passed(segment, offset, segment.size)
+            return
+        if segment.legacy is not None and position < segment.legacy.end:
+            return
+        try:
+            batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
+            batch.check_crc()
+        except CorruptError as error:
+            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=position) from None
+        if batch.next_offset > following:
+            reason = f"a batch reaches up to offset {batch.last_offset}, into the next segment"
+            raise CorruptLogError(reason, start=offset, end=batch.next_offset, file=segment.path, position=position)
+
+    def _check_passed(self, segment: Segment, offset: int, position: int) -> None:
+        """Of a log with gaps: what a search for ``offset`` passed over on its way to ``position`` is whole, and so does not hold it."""
+        start = max(segment.anchor(offset)[0], 0 if segment.legacy is None else segment.legacy.end)
+        if start >= position:
+            return
+        scan = scan_segment(segment.file, position, segment.base_offset, position=start)
+        if scan.position != position:
+            reason = status_text(scan.status) if scan.status else "a batch is cut off"
+            raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=scan.position)
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         segment = self._use(self._segments[self._slot(offset)])

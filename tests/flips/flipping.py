@@ -1,0 +1,171 @@
+"""Flip a bit or cut a file, then read and open: what comes out is what was written, a beginning of it, or an error of this library.
+
+The count of what was tried is kept, for the soak's account.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Final
+
+from pyreplog.errors import PyreplogError
+from pyreplog.log import LogRoot
+from pyreplog.testing.disk import SimDisk
+from tests.flips.golden import KEY, OWN, ROOT, Content, Golden, files, served, size_of
+from tests.log.support import CLOCK, raw
+
+_HEADER_SIZE: Final = 61
+
+
+class Account:
+    """How many damages were tried, and how each ended."""
+
+    def __init__(self) -> None:
+        self.flips = 0
+        self.cuts = 0
+        self.wrong = 0
+        self.outcomes: Counter[str] = Counter()
+
+    def line(self) -> str:
+        """For people."""
+        ends = ", ".join(f"{name} {count:,}" for name, count in sorted(self.outcomes.items(), key=lambda pair: -pair[1]))
+        return f"{self.flips:,} flips, {self.cuts:,} cuts, {self.wrong} wrong ({ends})"
+
+
+def uncovered(golden: Golden) -> dict[str, list[tuple[int, int]]]:
+    """Byte ranges (start, end) of each log file in which a flip cannot be told by anybody: base offset and leader epoch of each batch, in a
+    folder that has no mark of ours, where offsets may have gaps and nothing vouches for the epochs."""
+    if golden.name in OWN:
+        return {}
+    found: dict[str, list[tuple[int, int]]] = {}
+    for path in files(golden.disk):
+        if path.endswith(".log"):
+            data = golden.disk.open(path).read_at(0, 1 << 20).tobytes()
+            for position in _positions(data):
+                found.setdefault(path, []).extend([(position, position + 8), (position + 12, position + 16)])
+    return found
+
+
+def _positions(data: bytes) -> list[int]:
+    """Where the batches of a segment begin."""
+    found = []
+    position = 0
+    while position + _HEADER_SIZE <= len(data):
+        found.append(position)
+        position += 12 + struct.unpack_from(">i", data, position + 8)[0]
+    return found
+
+
+def check(golden: Golden, disk: SimDisk, what: str, *, write: bool) -> str:
+    """What a reader and, with ``write``, the next writer find on ``disk``, in a word; AssertionError where that is wrong."""
+    ends = []
+    found = served(disk, probes=golden.probes)
+    for key, content in found.items():
+        whole = golden.full.get(key)
+        if isinstance(content, str):
+            ends.append(content)
+            continue
+        assert whole is not None, f"{what}: a reader finds {key}, which never was"
+        assert content == whole[: len(content)], f"{what}: a reader of {key} is given wrong records"
+        ends.append("whole" if content == golden.contents[key] else "part")
+    if write:
+        ends.append(_written(golden, disk, what))
+    return " / ".join(ends) or "nothing"
+
+
+def _written(golden: Golden, disk: SimDisk, what: str) -> str:
+    """The same for the next writer, which may cut what was never vouched for, and nothing else."""
+    whole, vouched = golden.full[KEY], golden.contents[KEY]
+    try:
+        root = LogRoot.open(disk.snapshot(), ROOT, clock=CLOCK, random=Random(5))
+    except PyreplogError as error:
+        return type(error).__name__
+    try:
+        if KEY in root.damaged:
+            return type(root.damaged[KEY]).__name__
+        log = root.logs.get(KEY)
+        assert log is not None, f"{what}: a writer finds no partition"
+        try:
+            found = _content(raw(log))
+        except PyreplogError as error:
+            return type(error).__name__
+        if golden.name == "open":
+            # A leader epoch above the mark is nobody's word but the batch's own, and outside its checksum.
+            found, whole, vouched = (_without_epochs(content, vouched[-1][1]) for content in (found, whole, vouched))
+        assert found == whole[: len(found)], f"{what}: a writer finds wrong records"
+        assert len(found) >= len(vouched), f"{what}: a writer took {len(vouched) - len(found)} batches away"
+        return "whole" if found == whole else "cut"
+    finally:
+        root.close(clean=False)
+
+
+def _content(data: bytes) -> Content:
+    from pyreplog.record import split  # noqa: PLC0415  (only here)
+
+    batches = split(data)
+    for one in batches:
+        one.check_crc()  # as whoever is given them does, before a record is shown
+    return tuple((one.base_offset, one.next_offset, bytes(one.data)) for one in batches)
+
+
+def _without_epochs(content: Content, start: int) -> Content:
+    return tuple((base, end, data if base < start else data[:12] + data[16:]) for base, end, data in content)
+
+
+def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, write: bool = True) -> Iterator[None]:
+    """Flip every bit of every file, or every ``share``-th by chance, one at a time; yields after each file, so that others may stop it."""
+    chance = Random(f"{golden.name} {seed}")
+    disk = golden.disk.snapshot()
+    exempt = uncovered(golden)
+    writes = write and golden.name in OWN and golden.name != "cluster"
+    for path in files(disk):
+        ranges = exempt.get(path, [])
+        for position in range(size_of(disk, path)):
+            for bit in range(8):
+                if share > 1 and chance.randrange(share):
+                    continue
+                account.flips += 1
+                if any(start <= position < end for start, end in ranges):
+                    account.outcomes["not covered"] += 1
+                    continue
+                disk.flip(path, position, 1 << bit)
+                what = f"{golden.name}: bit {bit} of byte {position} of {path} flipped"
+                try:
+                    account.outcomes[check(golden, disk, what, write=writes)] += 1
+                except AssertionError:
+                    account.wrong += 1
+                    raise
+                disk.flip(path, position, 1 << bit)
+        yield
+
+
+def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0) -> Iterator[None]:
+    """Cut every file at every length, or at every ``share``-th by chance; yields after each file."""
+    chance = Random(f"{golden.name} {seed}")
+    writes = golden.name in OWN and golden.name != "cluster"
+    exempt = uncovered(golden)
+    for path in files(golden.disk):
+        # Where offsets may have gaps, nobody can tell a segment that ends with a whole batch from one that was cut there.
+        boundaries = [start for start, end in exempt.get(path, ()) if end == start + 8]
+        for size in range(size_of(golden.disk, path)):
+            if share > 1 and chance.randrange(share):
+                continue
+            if size in boundaries:
+                account.cuts += 1
+                account.outcomes["not covered"] += 1
+                continue
+            disk = golden.disk.snapshot()
+            file = disk.open(path, write=True)
+            file.truncate(size)
+            file.close()
+            account.cuts += 1
+            what = f"{golden.name}: {size} bytes left of {path}"
+            try:
+                account.outcomes[check(golden, disk, what, write=writes)] += 1
+            except AssertionError:
+                account.wrong += 1
+                raise
+        yield
