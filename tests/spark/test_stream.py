@@ -134,6 +134,7 @@ def test_a_query_from_the_start(tmp_path: Path) -> None:
     one = step(reader, first)
     assert rows(reader, first, one) == span((0, 0, 10))
     assert step(reader, one) == one
+    assert reader.partitions(one, one) == []
     append(tmp_path, 5)
     two = step(reader, one)
     assert "from" not in two
