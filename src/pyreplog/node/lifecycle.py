@@ -34,6 +34,8 @@ _MS: Final = 1_000_000
 T = TypeVar("T")
 UNANSWERED_MAX: Final = 64
 REGISTRATION_RETRY_NS: Final = 100 * _MS
+SHUTDOWN_BEAT_NS: Final = 50 * _MS
+"""Heartbeats of a node that waits for leave to stop."""
 LEASE_SHARE: Final = 19, 20
 """Of the session, because clocks run at rates that differ: the lease must end before the controller may give a leadership away."""
 _RETRIABLE: Final = (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER)
@@ -124,7 +126,7 @@ class Lifecycle:
                 partition_ends=_ends(self._standing.leaderless.values()) if self._ends_due else (),
             )
             _remember(self._heartbeats, effects.request(self._controller, body), effects.now_ns)
-            self._plan(effects.now_ns + self._interval_ns)
+            self._plan(effects.now_ns + (min(self._interval_ns, SHUTDOWN_BEAT_NS) if self.want_shutdown else self._interval_ns))
 
     def _registration_request(self) -> BrokerRegistrationRequest:
         root = self._root

@@ -70,6 +70,8 @@ class MetadataFollower:
         """Called when the image first includes this incarnation's registration."""
         self.on_leaderless: Callable[[], None]
         """Called when a hosted partition lost its leader."""
+        self.on_shutdown: Callable[[], None]
+        """Called when a node is about to stop: it waits until everybody has said that it knows."""
         self.on_removed: Callable[[Hosted], None]
         self.on_storage_error: Callable[[PyreplogError], None]
         self._effects = effects
@@ -138,7 +140,7 @@ class MetadataFollower:
 
     def _apply(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
         image = self._standing.image
-        brokers_changed = False
+        brokers_changed = shutdown = False
         for offset, record in records:
             if offset <= image.offset:
                 continue  # fetched twice
@@ -148,6 +150,7 @@ class MetadataFollower:
             if isinstance(record, _ABOUT_BROKERS):
                 self._refresh_brokers()
                 brokers_changed = True
+                shutdown |= isinstance(record, BrokerRegistrationChangeRecord) and record.in_controlled_shutdown == 1
                 if not self._in_picture and self._enter_picture():
                     brokers_changed = False
             elif not self._in_picture:
@@ -159,6 +162,8 @@ class MetadataFollower:
                     self._remove(key)
         if brokers_changed and self._in_picture:
             self._tell_brokers()
+        if shutdown:
+            self.on_shutdown()
 
     def _enter_picture(self) -> bool:
         """Whether the image has just come to include this incarnation."""

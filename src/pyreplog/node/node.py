@@ -114,6 +114,7 @@ class Node:
         self._lifecycle.on_registered = self._registered
         self._metadata.on_caught_up = self._lifecycle.soon
         self._metadata.on_leaderless = self._lifecycle.leaderless
+        self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
         effects.on_fetch = self._following.want

@@ -360,8 +360,11 @@ class AuthorityEndpoint:
         self.send(self.authority.step(requests, now_ns))
         return True
 
-    def fence(self, broker_id: int) -> None:
-        """A node was killed."""
+    def fence(self, broker_id: int, address: Address | None = None) -> None:
+        """A node was killed. ``address``: where it was; what it had sent and nobody has taken is taken back, because a registration of the
+        dead would keep the living from registering for a whole session."""
+        if address is not None:
+            self._transport.disconnect(address)
         self.send(self.authority.fence(broker_id, self._clock.monotonic_ns()))
 
     def elect_uncleanly(self, topic: str, partition: int) -> UncleanElection | None:

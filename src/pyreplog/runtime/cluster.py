@@ -27,7 +27,7 @@ from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, Authority
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.consumer import Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.exits import forget, remember
+from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
@@ -50,7 +50,8 @@ class Cluster:
     """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
 
     ``nodes``: how many; None: as many as the folder has, 3 in a new one. More than before adds nodes. ``config``: every node's
-    settings. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+    settings. ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the
+    main thread. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
     """
@@ -63,6 +64,7 @@ class Cluster:
         config: NodeConfig | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
+        own_process: bool = False,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
         self._path = os.fspath(path).rstrip("/") or "/"
@@ -97,6 +99,8 @@ class Cluster:
         self._driver.start()
         self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
         remember(self)
+        if own_process:
+            end_on_sigterm()
 
     # ----------------------------------------------------------------------------------------------------------------------- start
 
@@ -137,7 +141,7 @@ class Cluster:
     def _fence(self, node_id: int) -> None:
         """Tell the controller that a node died. REQUIRES that no other machine moves."""
         try:
-            self._authority.fence(node_id)
+            self._authority.fence(node_id, f"node-{node_id}")
         except PyreplogError as error:
             _log.error("the controller cannot take note of the end of node %d: %s", node_id, error)
 

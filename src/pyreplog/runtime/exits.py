@@ -5,9 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import signal
+import threading
+from types import FrameType
 from typing import Protocol
 
-__all__ = ["Closeable", "forget", "remember"]
+__all__ = ["Closeable", "end_on_sigterm", "forget", "remember"]
 
 _log = logging.getLogger("pyreplog")
 
@@ -40,6 +43,18 @@ def forget(item: Closeable) -> None:
     for number, known in list(_open.items()):
         if known is item:
             del _open[number]
+
+
+def end_on_sigterm() -> None:
+    """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that everything open is closed in order. Nothing
+    happens outside of the main thread, or where the program sees to the signal itself."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_IGN)  # once is enough: the closing is not to be interrupted
+    raise SystemExit(128 + number)
 
 
 def _at_exit() -> None:

@@ -21,7 +21,8 @@ _log = logging.getLogger("pyreplog")
 
 
 class ClusterNode:
-    """One node. ``kill`` is as a process dies: nothing is flushed, nobody is answered; ``restart`` starts it from its folder."""
+    """One node. ``kill`` is as a process dies: nothing is flushed, nobody is answered; ``stop`` ends it in order, when others lead in its
+    place; ``restart`` starts it from its folder."""
 
     def __init__(
         self,
@@ -160,6 +161,44 @@ class ClusterNode:
             if self._node is not None:
                 self._kill()
                 self._fence(self._node_id)
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it ends as with ``close`` of
+        the cluster. Producers notice nothing but a pause. One that is down is fine. Raises what the disk says, ended all the same."""
+        with self._driver.exclusive():
+            self._driver.check()
+            node, seat = self._node, self._seat
+            if node is None or seat is None:
+                return
+            node.begin_shutdown()
+        self._driver.enter(seat)
+        try:
+            self._driver.wait_until(lambda: node.may_stop or self._node is not node, timeout, f"shutdown of node {self._node_id}")
+        except TimeoutError:
+            _log.warning("node %d ends although it could not give everything away", self._node_id)
+        with self._driver.exclusive():
+            if self._node is not node:
+                return
+            self._driver.remove(seat)
+            try:
+                self.close()
+            finally:
+                self._fence(self._node_id)
+
+    def pause(self) -> None:
+        """Give it no turn until :meth:`resume`, as a process that was stopped: it answers nothing, and the controller soon takes it for
+        dead. Dead or paused already is fine."""
+        with self._driver.exclusive():
+            if self._seat is not None and not self._paused:
+                self._paused = True
+                self._driver.pause(self._seat)
+
+    def resume(self) -> None:
+        """Undo :meth:`pause`: it goes on where it was. Not paused is fine."""
+        with self._driver.exclusive():
+            if self._seat is not None and self._paused:
+                self._driver.resume(self._seat)
+            self._paused = False
 
     def restart(self, timeout: float = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up)."""

@@ -1,0 +1,126 @@
+"""One node after the other: stopped in order, killed half-way into the cluster, its records deleted, its leaders elected by a person."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.errors import ClusterError, OffsetOutOfRangeError, UnknownTopicError
+
+
+def test_nodes_stop_in_order_under_load(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Rolling: what is sent meanwhile is acknowledged, each record once; a stopped node starts cleanly."""
+    topic = create(partitions=6)
+    with cluster.producer() as producer:
+        acks = []
+        for node in cluster.nodes:
+            acks += [producer.send(topic, b"%d" % number) for number in range(100)]
+            node.stop()
+            assert not node.alive
+            acks += [producer.send(topic, b"%d" % number) for number in range(100)]
+            node.restart()
+        places = [ack.result(20) for ack in acks]
+    assert len(dict.fromkeys((place.partition, place.offset) for place in places)) == 600
+    with cluster.consumer(topic) as consumer:
+        assert len(list(consumer.until_end())) == 600
+    cluster.nodes[0].kill()
+    cluster.nodes[0].stop()
+
+
+def test_a_node_killed_while_it_registers_may_come_back_at_once(cluster: pyreplog.Cluster) -> None:
+    """What it had sent to the controller dies with it: the next life need not wait for a session to end."""
+    node = cluster.nodes[0]
+    for _ in range(20):
+        with cluster._driver.exclusive():  # the registration lies in the controller's inbox, and nobody has taken it
+            node._kill()
+            cluster._fence(node.node_id)
+            node.start()
+            assert node._node is not None
+            node._node.poll()
+            node._kill()
+            cluster._fence(node.node_id)
+        before = time.monotonic()
+        node.restart()
+        assert time.monotonic() - before < 2.0, "a session takes three seconds"
+
+
+def test_deleting_records(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Below the offsets given nothing can be read any more, on any node; above the high watermark nothing goes."""
+    topic = create(partitions=2)
+    with cluster.producer() as producer:
+        for number in range(20):
+            producer.send(topic, b"%d" % number, partition=number % 2)
+    assert cluster.admin.delete_records(topic, {0: 4, 1: -1}) == {0: 4, 1: 10}
+    with cluster.consumer(topic) as consumer:
+        assert [(record.partition, record.offset) for record in consumer.until_end()] == [(0, offset) for offset in range(4, 10)]
+    with cluster.consumer([(topic, 0)], auto_offset_reset="none") as consumer:
+        consumer.seek(topic, 0, 2)
+        with pytest.raises(OffsetOutOfRangeError):
+            consumer.poll(5.0)
+    with pytest.raises(ClusterError):
+        cluster.admin.delete_records(topic, {0: 11})
+    with pytest.raises(UnknownTopicError):
+        cluster.admin.delete_records(topic, {7: 1})
+    with pytest.raises(UnknownTopicError):
+        cluster.admin.delete_records("none", {0: 1})
+    cluster.leader(topic, 0).restart()  # type: ignore[union-attr]
+    assert cluster.admin.delete_records(topic, {0: 5}) == {0: 5}
+
+
+def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
+    """The only node with the newest record is gone: the others wait, until somebody accepts the loss and is told of it."""
+    with pyreplog.Cluster(tmp_path / "c", nodes=3) as cluster:
+        cluster.admin.create_topic("t", config={"durability": "os", "min.insync.replicas": 1})
+        with cluster.producer() as producer:
+            producer.send("t", b"kept").result(10)
+            leader = cluster.leader("t")
+            assert leader is not None
+            others = [node for node in cluster.nodes if node is not leader]
+            for node in others:
+                node.kill()
+            producer.send("t", b"lost").result(10)
+        leader.kill()
+        others[0].restart()
+        assert cluster.admin.describe("t").partitions[0].leader == -1
+        text = cluster.admin.elect_leaders("t", unclean=True)[0]
+        assert text is not None
+        assert "what was at offset 1 and above is lost" in text
+        assert cluster.admin.elect_leaders("t", unclean=True) == {}, "not needed"
+        with cluster.producer() as producer:
+            assert producer.send("t", b"new").result(10).offset == 1
+        leader.restart()
+        with cluster.consumer("t") as consumer:
+            assert [record.value for record in consumer.until_end()] == [b"kept", b"new"]
+
+
+SERVER = """
+import sys, time, pyreplog
+with pyreplog.Cluster(sys.argv[1], nodes=3, own_process=True) as cluster:
+    cluster.admin.create_topic("t", config={"durability": "os"})
+    with cluster.producer() as producer:
+        producer.send("t", b"x").result(10)
+        print("ready", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_sigterm_ends_a_process_of_its_own_in_order(tmp_path: Path) -> None:
+    """The signal that asks a process to end: its exit code says so, and every node starts cleanly after it."""
+    with subprocess.Popen([sys.executable, "-c", SERVER, str(tmp_path / "c")], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "ready\n"
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 128 + signal.SIGTERM
+    with pyreplog.Cluster(tmp_path / "c") as cluster:
+        for node in cluster.nodes:
+            assert node._node is not None
+            assert node._node.root.clean
+        with cluster.consumer("t") as consumer:
+            assert [record.value for record in consumer.until_end()] == [b"x"]
