@@ -31,7 +31,7 @@ from pyreplog.runtime.owner import SpoolOwner, WriterAppender
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
 from pyreplog.spool import Spool
-from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.system import SystemClock, SystemDisk, current_process
 from pyreplog.values import LogStats
 
 __all__ = ["Log", "open_log"]
@@ -117,6 +117,7 @@ class Log:
         self._view = view
         self._writer = writer
         self._closed = False
+        self._process = current_process()
         self._position = view.start_offset
         self._run: tuple[list[Record], Iterator[Record]] = _NO_RUN
         if writer is not None:
@@ -481,6 +482,8 @@ class Log:
         warnings.warn(f"unclosed log {self!r}; it stays open until the process ends", ResourceWarning, source=self, stacklevel=2)
 
     def _check(self) -> None:
+        if self._process.left:
+            raise self._process.refuse(f"the log {self._path!r}")
         if self._closed:
             raise ClosedError(f"the log {self._path!r} is closed")
 

@@ -134,8 +134,8 @@ class WriterView:
 
     @property
     def closed(self) -> bool:
-        """Whether :meth:`close` was called."""
-        return self._closed
+        """Whether :meth:`close` was called, or the process is ending."""
+        return self._closed or self._writer.closed
 
     def look(self) -> None:
         """Nothing to look at: what is gathered is written in its time, and the view is the log itself."""

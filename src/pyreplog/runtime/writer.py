@@ -542,6 +542,11 @@ class LogWriter:
         except ValueError:  # closed twice
             pass
 
+    def _mend(self) -> None:
+        """Before a look: a repair that was itself interrupted leaves a log that is closed."""
+        if self._busy and self.failure is None:
+            self._repair()
+
     def _repair(self) -> None:
         """Open the partition again after a change that was interrupted half-way."""
         _log.warning("%s: an append was interrupted; opening the partition again", self.log.topic_partition)
@@ -606,11 +611,13 @@ class LogWriter:
     def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
         """See :meth:`pyreplog.log.Log.read`."""
         with self.lock:
+            self._mend()
             return self.log.read(offset, size_max, end_offset)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record below the high watermark that is as late as ``timestamp`` (ms)."""
         with self.lock:
+            self._mend()
             return self.log.find_timestamp(timestamp, self.log.high_watermark)
 
     def stats(self) -> LogStats:

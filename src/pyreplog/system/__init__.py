@@ -5,5 +5,6 @@ from __future__ import annotations
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk
 from pyreplog.system.local import LocalNetwork, LocalTransport
+from pyreplog.system.process import current as current_process
 
-__all__ = ["LocalNetwork", "LocalTransport", "SystemClock", "SystemDisk"]
+__all__ = ["LocalNetwork", "LocalTransport", "SystemClock", "SystemDisk", "current_process"]
