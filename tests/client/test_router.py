@@ -89,3 +89,23 @@ def test_not_yet_is_not_no() -> None:
         wake = desk.router.next_wake_ns
         assert wake is not None
         desk.clock.advance(wake - desk.clock.monotonic_ns())
+
+
+def test_a_node_that_hangs_is_passed_over() -> None:
+    """Who does not answer within a second is passed over, long before a request is given up; its late answer changes nothing."""
+    desk = Desk()
+    desk.router.want("t")
+    desk.router.poll()
+    (first,) = [address for address, endpoint in desk.nodes.items() if list(endpoint.poll(0))]
+    assert desk.router.next_wake_ns == desk.clock.monotonic_ns() + 1000 * MS
+    desk.clock.advance(999 * MS)
+    assert desk.answer() == []
+    desk.clock.advance(1000 * MS)
+    desk.router.poll()
+    desk.clock.advance(1000 * MS)
+    asked = desk.answer(leader=2)
+    assert asked
+    assert asked != [first]
+    route = desk.router.topic("t")
+    assert route is not None
+    assert route.leaders == [2]

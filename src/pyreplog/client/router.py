@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pyreplog.client.calls import MS, Calls
@@ -16,9 +17,11 @@ from pyreplog.wire import NO_ERROR, ErrorCode, MetadataRequest, MetadataRequestT
 
 __all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "backoff_ns"]
 
-BACKOFF_MS: Final = 20
+BACKOFF_MS: Final = 2
 """Pause after the first failure; doubles up to :data:`BACKOFF_MAX_MS`, give or take a fifth."""
 BACKOFF_MAX_MS: Final = 1000
+PATIENCE_MS: Final = 1000
+"""Metadata is in every node's memory: who does not answer for so long is passed over."""
 _PASSING: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.BROKER_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT)
 """Whoever says this of a topic does not know yet."""
 
@@ -58,6 +61,8 @@ class Router:
         self._denials: dict[str, int] = {}
         self._wanted: dict[str, None] = {}
         self._asking: list[str] | None = None
+        self._patience_ns = 0  # until then
+        self._question = 0
         self._next_peer = 0
         self._failures = 0
         self._retry_ns: int | None = None
@@ -67,7 +72,9 @@ class Router:
     @property
     def next_wake_ns(self) -> int | None:
         """When :meth:`poll` wants to ask again."""
-        return self._retry_ns if self._wanted and self._asking is None else None
+        if self._asking is not None:
+            return self._patience_ns
+        return self._retry_ns if self._wanted else None
 
     def topic(self, name: str) -> TopicRoute | None:
         """What is known of the topic; None: nothing yet (:meth:`want` it), or it does not exist (:meth:`refusal`)."""
@@ -111,15 +118,22 @@ class Router:
 
     def poll(self) -> bool:
         """Ask for what is wanted. Whether a request went out."""
-        if not self._wanted or self._asking is not None:
+        if not self._wanted and self._asking is None:
             return False
         now = self._now_ns()
+        if self._asking is not None:
+            if now < self._patience_ns:
+                return False
+            self._answered(self._question, None)  # a node that hangs must not keep us from the others
         if self._retry_ns is not None and now < self._retry_ns:
             return False
         for peer in self.peers():
             names = list(self._wanted)
-            if self._calls.send(peer, MetadataRequest([MetadataRequestTopic(name=name) for name in names]), self._answered):
+            self._question += 1
+            question = MetadataRequest([MetadataRequestTopic(name=name) for name in names])
+            if self._calls.send(peer, question, partial(self._answered, self._question)):
                 self._asking = names
+                self._patience_ns = now + PATIENCE_MS * MS
                 self._wanted.clear()
                 self._retry_ns = None
                 return True
@@ -127,7 +141,9 @@ class Router:
         self._pause()
         return False
 
-    def _answered(self, answer: MetadataResponse | None) -> None:
+    def _answered(self, question: int, answer: MetadataResponse | None) -> None:
+        if question != self._question or self._asking is None:
+            return  # too late: somebody else was asked meanwhile
         asked, self._asking = self._asking or [], None
         if answer is None:
             self._next_peer += 1

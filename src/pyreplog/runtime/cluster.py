@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
@@ -33,7 +33,7 @@ from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.spool import Spool
-from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.system import LocalNetwork, SystemClock, SystemDisk
 
 __all__ = ["Cluster"]
 
@@ -56,6 +56,9 @@ class Cluster:
     Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
     """
 
+    network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
+    """What carries the messages of its members; tests put one with faults in its place."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -72,7 +75,7 @@ class Cluster:
         self._clock = SystemClock() if clock is None else clock
         self._make_disk: Callable[[str], Disk] = (lambda name: SystemDisk()) if disk is None else disk
         self._random = Random(SystemRandom().getrandbits(64))
-        self._driver = Driver(self._clock, self._path)
+        self._driver = Driver(self._clock, self._path, self.network_class)
         self._trusted: dict[Address, None] = {}
         self._producers: dict[Producer, None] = {}
         self._consumers: dict[Consumer, None] = {}

@@ -71,8 +71,8 @@ class Seat:
 class Driver:
     """Drives the machines of one process. ``wait_for``, ``future_of``, ``enter`` and ``notify`` from any thread."""
 
-    def __init__(self, clock: Clock, name: str) -> None:
-        self.network = LocalNetwork(self.notify)
+    def __init__(self, clock: Clock, name: str, network_class: type[LocalNetwork] = LocalNetwork) -> None:
+        self.network = network_class(self.notify)
         self._now_ns = clock.monotonic_ns
         self._seats: dict[LocalTransport, Seat] = {}
         self._drive = threading.Lock()
@@ -102,6 +102,15 @@ class Driver:
         """Drive it no more, and forget what befell it. REQUIRES :meth:`exclusive`."""
         self._seats.pop(seat.transport, None)
         self._broken = deque(entry for entry in self._broken if entry[0] is not seat)
+
+    def pause(self, seat: Seat) -> None:
+        """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`exclusive`."""
+        self._seats.pop(seat.transport, None)
+
+    def resume(self, seat: Seat) -> None:
+        """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`exclusive`."""
+        self._seats[seat.transport] = seat
+        self.network.enter(seat.transport)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

@@ -51,6 +51,7 @@ class ClusterNode:
         self._seat: Seat | None = None
         self._disk: Disk | None = None
         self._failure: Exception | None = None
+        self._paused = False
 
     # ---------------------------------------------------------------------------------------------------------------------- facts
 
@@ -218,6 +219,7 @@ class ClusterNode:
 
     def _kill(self) -> None:
         node, self._node = self._node, None
+        self._paused = False
         if self._seat is not None:
             self._driver.remove(self._seat)
             self._seat = None

@@ -6,6 +6,7 @@ threads, and no chance but that of the seed or of the ``random.Random`` given.
 
 from __future__ import annotations
 
+from pyreplog.testing.breakable import BreakableCluster, BreakableDisk
 from pyreplog.testing.checkers import INVARIANTS, Anomaly, Checker, History, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
@@ -23,6 +24,8 @@ __all__ = [
     "INVARIANTS",
     "Anomaly",
     "Attempt",
+    "BreakableCluster",
+    "BreakableDisk",
     "Call",
     "Checker",
     "CrashFailure",
