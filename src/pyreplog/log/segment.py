@@ -648,10 +648,11 @@ def describe_damage(file: File, position: int, size: int, reason: str) -> str:
     if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, HEADER_UP_TO_MAGIC)
         length = int.from_bytes(head[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
-        if head[_MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
+        # A file that is cut meanwhile ends here, or in the body: then nothing is known.
+        if len(head) == HEADER_UP_TO_MAGIC and head[_MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
             # Torn bytes may look like one: its checksum (the one of zlib) decides.
             body = file.read_at(position + _LOG_OVERHEAD, length)
-            if zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
+            if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
                 return (
                     f"magic {head[_MAGIC_POSITION]}: a message in the format of Kafka before 0.11 behind newer batches, which is not read: "
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
