@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from random import Random
 
@@ -70,6 +72,7 @@ class Reader:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.stop = threading.Event()
         self.looks = 0
+        self.looked = threading.Condition()
         self.thread = threading.Thread(target=self._drive, daemon=True)
 
     def start(self) -> None:
@@ -91,7 +94,17 @@ class Reader:
                 return
             if self.process.stdout.readline() != "done\n":
                 return
-            self.looks += 1
+            with self.looked:
+                self.looks += 1
+                self.looked.notify_all()
+        with self.looked:
+            self.looked.notify_all()
+
+    def wait_for_looks(self, count: int) -> None:
+        """Until it looked ``count`` times more, the whole time after this call."""
+        with self.looked:
+            until = self.looks + count + 1
+            assert self.looked.wait_for(lambda: self.looks >= until or not self.thread.is_alive(), timeout=60)
 
     def end(self) -> dict[tuple[int, int], str]:
         """(partition, offset) -> value of all it ever saw."""
@@ -100,6 +113,30 @@ class Reader:
         out, err = self.process.communicate()
         assert self.process.returncode == 0, err
         return {(partition, offset): value for partition, offset, value in json.loads(out)}
+
+
+def orphan(cluster: pyreplog.Cluster, readers: list[Reader], partition: int) -> None:
+    """A leader is left alone, takes records that nobody else gets, and dies before the others come back: those records are gone."""
+    leader = cluster.leader("t", partition)
+    if leader is None:
+        return
+    others = [node for node in cluster.nodes if node is not leader]
+    for node in others:
+        node.kill()
+    with cluster.producer(acks=1) as producer:
+        acks = [producer.send("t", b"orphan", partition=partition) for _ in range(20)]
+        with contextlib.suppress(PyreplogError):
+            acks[-1].result(timeout=5)
+        for reader in readers:
+            reader.wait_for_looks(1)
+        leader.kill()
+    for node in others:
+        node.restart()
+    deadline = time.monotonic() + 30
+    while cluster.leader("t", partition) is None:  # the controller waits a moment for the most complete one to come back
+        cluster.admin.describe("t")
+        assert time.monotonic() < deadline
+    leader.restart()
 
 
 def hammer(root: Path, rounds: int, seed: int, kinds: tuple[str, ...]) -> tuple[dict[tuple[int, int], str], dict[tuple[int, int], str]]:
@@ -136,6 +173,8 @@ def hammer(root: Path, rounds: int, seed: int, kinds: tuple[str, ...]) -> tuple[
                         acknowledged[at.partition, at.offset] = value
                 if victim is not None and not victim.alive:
                     victim.restart()
+                if number % 3 == 2:
+                    orphan(cluster, readers, random.randrange(PARTITIONS))
             with cluster.producer() as producer:
                 for partition in range(PARTITIONS):
                     producer.send("t", b"last", partition=partition).result(timeout=30)
