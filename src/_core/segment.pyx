@@ -247,6 +247,15 @@ cdef class TimeIndex:
 # -- the scan --
 
 
+cdef bint _begins_at(const uint8_t *p, int64_t offset) noexcept nogil:
+    """Whether the eight bytes at ``p`` are ``offset``, big-endian."""
+    cdef int i
+    for i in range(8):
+        if p[i] != <uint8_t>((offset >> (56 - 8 * i)) & 0xFF):
+            return False
+    return True
+
+
 @cython.final
 cdef class SegmentScanner:
     """Walks the batches of one segment, chunk by chunk, and gathers its index entries and epochs on the way."""
@@ -257,10 +266,20 @@ cdef class SegmentScanner:
     cdef list epoch_list
     cdef int bad
     cdef int64_t wanted
+    cdef bint is_dense
+    cdef bint has_gap
 
     def __cinit__(
-        self, int64_t base_offset, *, int64_t position=0, int64_t next_offset=-1, int64_t index_interval=4096, bint check_crc=True
+        self,
+        int64_t base_offset,
+        *,
+        int64_t position=0,
+        int64_t next_offset=-1,
+        int64_t index_interval=4096,
+        bint check_crc=True,
+        bint dense=False,
     ):
+        self.is_dense = dense
         _check_base(base_offset)
         if position < 0:
             raise ValueError(f"position {position} is negative")
@@ -298,6 +317,11 @@ cdef class SegmentScanner:
     def needed(self):
         """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else 0."""
         return self.wanted
+
+    @property
+    def gap(self):
+        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not looked at."""
+        return bool(self.has_gap)
 
     @property
     def position(self):
@@ -362,6 +386,9 @@ cdef class SegmentScanner:
         self.bad = 0
         self.wanted = 0
         while p < end:
+            if self.is_dense and end - p >= 8 and not _begins_at(p, self.scan.next_offset):
+                self.has_gap = True
+                break
             begin = self.scan.position
             status = segment_scan_step(&self.scan, p, end, &step)
             if status <= 0:

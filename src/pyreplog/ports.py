@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from typing_extensions import Buffer
 
@@ -32,6 +32,9 @@ __all__ = [
     "TransportEvent",
     "Watch",
 ]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 Address = str
 """Where a node listens: ``"node-1"`` in one process, ``"tcp://10.0.0.1:9092"`` across machines."""
@@ -88,6 +91,11 @@ class File(Protocol):
     def reserve(self, position: int, size: int) -> None:
         """Reserve room for ``size`` bytes from ``position``, the file's end, without lengthening it: appending there is then cheaper.
         Where that cannot be, nothing happens."""
+        ...
+
+    def drop_cached(self) -> None:
+        """Have the system forget what it keeps of the content in memory and is on the disk, so that the next read comes from there. Where
+        that cannot be, nothing happens."""
         ...
 
     def close(self) -> None:
@@ -185,6 +193,11 @@ class Disk(Protocol):
 
     def sync_directory(self, directory: str) -> None:
         """Make creations, renames and removals in ``directory`` durable. Blocks."""
+        ...
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+        """What ``work`` returns for each of ``items``, in their order; side by side where the machine has the processors for it, so each
+        call has to keep to what is its own. The first error is raised, after all calls ended."""
         ...
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 from random import Random
+from typing import Any
 
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError
+from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log import Log
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
+from pyreplog.log.slice import TAIL_COUNT, TailCache
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place
@@ -384,14 +386,105 @@ def test_a_folder_of_another_topic_is_refused(place: Place) -> None:
             place.disk, place.of(T), topic="t", partition=0, config=None, clock=CLOCK, clean=False, same_boot=True,
             topic_id="ZbCdEfGhIjKlMnOpQrStUw",
         )  # fmt: skip
+    content = place.read(f"{T}/partition.metadata")
     place.write(f"{T}/partition.metadata", b"garbage")
-    with pytest.raises(PyreplogError, match=r"partition\.metadata"):
-        reopen(place.disk, place.of(T))
-    place.disk.remove(place.of(f"{T}/partition.metadata"))
-    log = reopen(place.disk, place.of(T))  # the mark knows it too
+    log = reopen(place.disk, place.of(T))  # the mark knows it too, and has a checksum
     assert log.end_offset == 4
     log.close(clean=True)
-    assert place.read(f"{T}/partition.metadata").startswith(b"version: 0\ntopic_id: ")
+    assert place.read(f"{T}/partition.metadata") == content
+    place.disk.remove(place.of(f"{T}/partition.metadata"))
+    reopen(place.disk, place.of(T)).close(clean=True)
+    assert place.read(f"{T}/partition.metadata") == content
+    place.write(f"{T}/partition.metadata", b"garbage")
+    place.disk.remove(place.of(f"{T}/replog.mark"))
+    with pytest.raises(PyreplogError, match=r"partition\.metadata"):
+        reopen(place.disk, place.of(T))
+
+
+def test_a_flipped_topic_id_does_not_outvote_the_mark(place: Place) -> None:
+    """Every bit of partition.metadata flipped: the log opens whole, as the same topic's, its mark believed and the file mended."""
+    written(place, 2)
+    content = place.read(f"{T}/partition.metadata")
+    for position in range(len(content)):
+        for bit in range(8) if isinstance(place.disk, SimDisk) else (0, 5):
+            flipped = bytearray(content)
+            flipped[position] ^= 1 << bit
+            place.write(f"{T}/partition.metadata", bytes(flipped))
+            log = reopen(place.disk, place.of(T))
+            assert log.recovery.mark_found
+            assert not log.incomplete
+            assert content.endswith(log.topic_id.encode())
+            log.close(clean=False)
+    place.write(f"{T}/partition.metadata", b"version: 0\ntopic_id: ZbCdEfGhIjKlMnOpQrStUw")
+    log = reopen(place.disk, place.of(T))
+    assert log.topic_id == "ZbCdEfGhIjKlMnOpQrStUw", "nothing in common: the mark is not that of this topic"
+    assert not log.recovery.mark_found
+    log.close(clean=False)
+
+
+def test_segments_are_scanned_side_by_side(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recovery gives all segments to the disk's map at once, and finds what one after another would."""
+    log = create(place.disk, place.of(T), LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100))
+    for _ in range(20):
+        log.append_as_leader(batch(2, size=200), 0)
+    whole = raw(log)
+    log.close(clean=False)
+    asked: list[int] = []
+    real = type(place.disk).map
+
+    def counting(disk: Any, work: Any, items: Any) -> Any:
+        asked.append(len(items))
+        return real(disk, work, items)
+
+    monkeypatch.setattr(type(place.disk), "map", counting)
+    log = reopen(place.disk, place.of(T))
+    assert raw(log) == whole
+    assert asked == [log.stats().segment_count]
+    assert log.recovery.scanned_size == len(whole)
+    log.close(clean=False)
+    gone = sorted(name for name in place.disk.list(place.of(T)) if name.endswith(".log"))[3]
+    content = bytearray(place.read(f"{T}/{gone}"))
+    content[-3] ^= 1
+    place.write(f"{T}/{gone}", bytes(content))
+    log = reopen(place.disk, place.of(T), same_boot=False)
+    assert whole.startswith(raw(log))
+    assert 0 < log.end_offset < 40
+    log.close(clean=True)
+
+
+def test_what_was_written_again_is_read_from_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failed sync the reopened log is read past the system's memory; a disk that has something else is told of, not believed."""
+    for lies in (False, True):
+        disk = SimDisk(Random(5))
+        disk.make_directory("d")
+        log = create(disk, "d/t-0", LogConfig())
+        for _ in range(5):
+            log.append_as_leader(batch(2, size=200), 0)
+        disk.fail("sync", "*.log")
+        with pytest.raises(StorageError):
+            sync(disk, log)
+        log.close(clean=False)
+        if lies:
+            # The system says that it wrote, and did not.
+            monkeypatch.setattr("pyreplog.testing.storage.Inode.settle", lambda inode, sequence: inode.pending.clear())
+            with pytest.raises(CorruptLogError, match="not on the disk"):
+                reopen(disk, "d/t-0")
+            monkeypatch.undo()
+        else:
+            log = reopen(disk, "d/t-0")
+            assert log.end_offset == 10
+            assert log.flushed_offset == 10
+            after = disk.crash(Random(6))
+            assert reopen(after, "d/t-0", same_boot=False).end_offset == 10
+
+
+def test_the_tail_is_bounded_in_entries_too() -> None:
+    """Many small batches do not keep more of them in memory than so many, however few bytes they have."""
+    tail = TailCache(1 << 30)
+    for number in range(3 * TAIL_COUNT):
+        tail.append(number, number + 1, b"x" * 61, 61)
+    assert tail.size == TAIL_COUNT * 61
+    assert tail.read(2 * TAIL_COUNT - 1, 100, 10**9) is None
 
 
 def test_no_file_of_a_log_can_make_it_fail_otherwise(place: Place) -> None:

@@ -13,8 +13,16 @@ class SegmentScanner:
     """
 
     def __new__(
-        cls, base_offset: int, *, position: int = 0, next_offset: int = -1, index_interval: int = 4096, check_crc: bool = True
-    ) -> SegmentScanner: ...
+        cls,
+        base_offset: int,
+        *,
+        position: int = 0,
+        next_offset: int = -1,
+        index_interval: int = 4096,
+        check_crc: bool = True,
+        dense: bool = False,
+    ) -> SegmentScanner:
+        """``dense``: stops at a batch that does not begin where the one before it ends, the first at ``next_offset``."""
     def feed(self, data: Buffer) -> int:
         """Take whole batches from ``data``, which starts at ``position``; bytes taken. Stops at the first bad one (see ``status``) or at
         one that is not all there (``needed``). Releases the GIL."""
@@ -24,6 +32,9 @@ class SegmentScanner:
     @property
     def needed(self) -> int:
         """Bytes that the batch at ``position`` has in all where its length is known and more than was given, else 0."""
+    @property
+    def gap(self) -> bool:
+        """Whether a ``dense`` scan met a batch at ``position`` that does not begin at ``next_offset``: it was not looked at."""
     @property
     def position(self) -> int: ...
     @property

@@ -52,7 +52,8 @@ TIME_INDEX_ENTRY_SIZE: Final = 12
 
 STATE_FILE_SIZE_MAX: Final = 64 << 20
 """Larger checkpoint or state files are taken for garbage."""
-SCAN_CHUNK_SIZE: Final = 4 << 20
+SCAN_CHUNK_SIZE: Final = 256 << 10
+"""Read at once when a segment is walked: what fits the cache of a processor is checked from there."""
 LOOKUP_CHUNK_SIZE: Final = 64 << 10
 FIRST_LOOK_SIZE: Final = 8 << 10
 READ_CHUNK_SIZE_MAX: Final = 16 << 20

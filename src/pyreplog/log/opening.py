@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError
+from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import id_for_name, read_topic_id, write_topic_id
 from pyreplog.log.layout import join, name_of, parse_base_offset, parse_directory_name
@@ -14,7 +14,7 @@ from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment import Segment, scan_segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.settings import read_config, write_config
 from pyreplog.ports import Clock, Disk
@@ -91,7 +91,7 @@ def open_parts(
     disk: Disk, directory: str, partition: int, config: LogConfig | None, clock: Clock, topic_id: str | None, origin: Origin
 ) -> Parts:
     """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
-    kept_id = read_topic_id(disk, directory)
+    kept_id = _topic_id(disk, directory, partition, topic_id, origin)
     if topic_id is not None and kept_id is not None and topic_id != kept_id:
         raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")
     found = find_mark(disk, directory, topic_id=kept_id, partition=partition) if origin.trust_mark else None
@@ -134,6 +134,8 @@ def open_parts(
     )
     if state is not None and state.poisoned:
         _write_again(loaded.segments, loaded.synced_end)
+        _sync_all(loaded.segments, end)
+        _verify_on_disk(loaded.segments)
     if not loaded.report.clean and config.durability == "sync":
         new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
     if found is None:
@@ -175,6 +177,28 @@ def _ordered_end(loaded: Loaded, state: MarkState | None, origin: Origin) -> int
     return max((segment.base_offset for segment in loaded.segments if segment.base_offset <= synced), default=0)
 
 
+def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, origin: Origin) -> str | None:
+    """The topic id in ``partition.metadata``, which has no checksum; the mark's, which has one, where the former is that one damaged."""
+    garbage: CorruptError | None = None
+    try:
+        kept = read_topic_id(disk, directory)
+        if kept is None:
+            return None
+    except CorruptError as error:
+        kept, garbage = None, error
+    found = find_mark(disk, directory, partition=partition) if origin.trust_mark else None
+    if found is None:
+        if garbage is not None:
+            raise garbage
+        return kept
+    marked = found[0].topic_id
+    if kept is None or (kept != marked and kept != asked and sum(one != other for one, other in zip(kept, marked, strict=True)) == 1):
+        write_topic_id(disk, directory, marked)
+        return marked
+    # Two ids that have nothing in common: the mark is that of another topic.
+    return kept
+
+
 def _write_again(segments: Sequence[Segment], synced_end: int) -> None:
     """Write what lies behind ``synced_end`` once more, as it is: after a failed sync the system shows it and takes it for written, so that
     a sync alone would succeed and make nothing durable."""
@@ -183,6 +207,22 @@ def _write_again(segments: Sequence[Segment], synced_end: int) -> None:
             for position in range(0, segment.size, REWRITE_SIZE):
                 chunk = segment.file.read_at(position, min(REWRITE_SIZE, segment.size - position))
                 segment.file.write_at(position, [chunk])
+
+
+def _verify_on_disk(segments: Sequence[Segment]) -> None:
+    """Read what was written again from the disk itself, as far as the system allows it: what it shows from memory has lied before."""
+    for segment in segments:
+        if not segment.synced:
+            segment.file.drop_cached()
+            scan = scan_segment(segment.file, segment.size, segment.base_offset)
+            if scan.position != segment.size:
+                raise CorruptLogError(
+                    "what was written again after a failed sync is not on the disk",
+                    start=scan.next_offset,
+                    end=max(segment.next_offset, scan.next_offset + 1),
+                    file=segment.path,
+                    position=scan.position,
+                )
 
 
 def _sync_all(segments: Sequence[Segment], end: int) -> int:

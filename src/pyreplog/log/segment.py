@@ -7,7 +7,6 @@ checked against the batch they name, and where they lie they are rebuilt from th
 from __future__ import annotations
 
 import errno
-import struct
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -37,8 +36,6 @@ from pyreplog.record import payload_of
 _MAGIC_POSITION: Final = 16
 _LENGTH_POSITION: Final = 8
 _LOG_OVERHEAD: Final = 12
-_OFFSETS: Final = struct.Struct(">qi11xi")
-"""Base offset, length, (leader epoch, magic, CRC, attributes), last offset delta."""
 _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
 _MESSAGE_SIZE_MIN: Final = _LOG_OVERHEAD + _OLD_LENGTH_MIN
@@ -668,20 +665,6 @@ def status_text(status: int) -> str:
         return error.reason
 
 
-def _unbroken(data: memoryview, expected: int) -> int:
-    """How much of ``data`` lies in front of the first batch that does not begin at the offset where the one before it ends."""
-    at, last = 0, len(data) - HEADER_SIZE
-    while at <= last:
-        base, length, delta = _OFFSETS.unpack_from(data, at)
-        if base != expected:
-            return at
-        if length < HEADER_SIZE - _LOG_OVERHEAD or delta < 0:
-            break  # no batch at all: the scan says so
-        expected += delta + 1
-        at += _LOG_OVERHEAD + length
-    return len(data)
-
-
 def scan_segment(
     file: File,
     size: int,
@@ -697,14 +680,15 @@ def scan_segment(
 
     ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``.
     """
-    scan = SegmentScanner(base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc)
+    scan = SegmentScanner(
+        base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc, dense=dense
+    )
     want = SCAN_CHUNK_SIZE
     while scan.position < size:
         start = scan.position
         data = file.read_at(start, min(want, size - start))
-        unbroken = _unbroken(data, max(scan.next_offset, next_offset)) if dense else len(data)
-        taken = scan.feed(data[:unbroken])
-        if scan.status or not len(data) or unbroken < len(data):
+        taken = scan.feed(data)
+        if scan.status or scan.gap or not len(data):
             break
         if taken:
             want = SCAN_CHUNK_SIZE

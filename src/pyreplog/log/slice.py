@@ -16,6 +16,8 @@ from pyreplog.ports import Buffer
 
 TAIL_SIZE: Final = 4 << 20
 """Bytes of appended batches that a log keeps in memory, unless told otherwise."""
+TAIL_COUNT: Final = 8192
+"""And so many of them: small ones cost more to keep than their bytes."""
 _COMPACT_COUNT: Final = 256
 
 
@@ -80,7 +82,7 @@ class TailCache:
         ends.append(end)
         self._views.append(memoryview(data))
         self.size += size
-        while self.size > self.size_max:
+        while self.size > self.size_max or len(self._views) - self._first > TAIL_COUNT:
             first = self._first
             self.size -= self._views[first].nbytes
             self._views[first] = _GONE

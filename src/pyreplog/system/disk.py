@@ -13,11 +13,12 @@ import os
 import stat
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.errors import InternalError, StorageError
-from pyreplog.ports import File, Lock, Stat, Store, SyncDone, Watch
+from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.lock import take_lock
 from pyreplog.system.process import current
@@ -31,6 +32,7 @@ __all__ = ["SystemDisk"]
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 CLOSE_S: Final = 60.0
+MAP_THREADS_MAX: Final = 16
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
 _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -113,6 +115,14 @@ class SystemDisk:
         """Make creations, renames and removals in ``directory`` durable. Blocks."""
         with self._doing("syncing the folder", directory):
             _sync_directory(directory)
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+        """In as many threads as there are processors, which end with the call."""
+        count = min(len(items), os.cpu_count() or 1, MAP_THREADS_MAX)
+        if count < 2:
+            return [work(item) for item in items]
+        with ThreadPoolExecutor(count, "pyreplog-map") as pool:
+            return [future.result() for future in [pool.submit(work, item) for item in items]]
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
         """Begin to sync ``files`` (of this disk) in background threads; returns a token at once.

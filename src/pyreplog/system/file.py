@@ -28,6 +28,7 @@ PARTS_MAX: Final = 512
 
 _sync_data = _platform.lib.rl_sync_data
 _preallocate = _platform.lib.rl_preallocate
+_drop_cache = _platform.lib.rl_drop_cache
 
 
 def open_again(path: str, *, write: bool) -> int:
@@ -197,6 +198,11 @@ class SystemFile:
         """Reserve room for ``size`` bytes behind the end, which is at ``position``. A disk that has none, or cannot, is no error."""
         descriptor = self._open()
         _preallocate(descriptor.fd, size if sys.platform == "darwin" else position + size)  # there it counts from the end
+
+    def drop_cached(self) -> None:
+        """By ``posix_fadvise``: only what is clean goes. It is an advice, and macOS has none like it."""
+        descriptor = self._open()
+        _drop_cache(descriptor.fd, 0, 0)
 
     def close(self) -> None:
         """Release it. Twice is harmless; a read or sync that is under way in another thread finishes first."""

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
-from pyreplog.ports import Clock, File, Lock, Stat, Store, SyncDone
+from pyreplog.ports import Clock, File, Lock, R, Stat, Store, SyncDone, T
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.storage import Change, Damage, Folder, Inode, Node, Piece, put
 from pyreplog.testing.store import SimStore
@@ -96,6 +96,11 @@ class SimFile:
     def reserve(self, position: int, size: int) -> None:
         """Nothing: a file here costs what was written to it."""
         self._check()
+
+    def drop_cached(self) -> None:
+        """What is shown then is what the disk has, and what is still to be written there."""
+        self._check()
+        self._inode.drop_cached()
 
     def close(self) -> None:
         """Release it. Twice is harmless."""
@@ -422,6 +427,10 @@ class SimDisk:
             else:
                 left.append(change)
         self._changes = left
+
+    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+        """One after another."""
+        return [work(item) for item in items]
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
         """Begin a sync of what the files hold now; what is written later is not covered."""

@@ -71,6 +71,14 @@ class Inode:
                 damage.apply(stable, piece)
         self.pending = [piece for piece in self.pending if piece.sequence > sequence]
 
+    def drop_cached(self) -> None:
+        """Show what is on the disk, and what is pending on top of it."""
+        data = bytearray(self.stable)
+        for piece in self.pending:
+            _apply(data, piece.position, piece.chunk)
+        self.data = data
+        self._frozen_data = None
+
     def flip(self, position: int, mask: int) -> None:
         """Flip the bits of ``mask`` in the byte at ``position``, on the disk and in the cache."""
         if type(self.data) is bytes:
