@@ -136,7 +136,11 @@ def parse_state(content: bytes, path: str) -> dict[str, str]:
     if not content.endswith(b"\n") or last != f"{_CRC_NAME}: {crc32c(body):08x}".encode():
         raise CorruptError("checksum mismatch", file=path)
     values: dict[str, str] = {}
-    for line in body.decode("utf-8").splitlines():
+    try:
+        lines = body.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise CorruptError("not UTF-8", file=path, position=error.start) from None
+    for line in lines:
         name, _, value = line.partition(": ")
         values[name] = value
     return values

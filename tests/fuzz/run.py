@@ -1,0 +1,154 @@
+"""The loop: seeds, mutations, and what was worth keeping; every execution is repeatable from (target, seed, number).
+
+``python -m tests.fuzz.run --count 100000 --seed 5`` runs all targets, each in a process of its own, so that a crash is found and named;
+with ``--target NAME --in-process`` one of them here. A finding is printed with the input that makes it, minimised.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from tests.fuzz.mutate import mutate
+from tests.fuzz.targets import TARGETS, Target
+
+REGRESSIONS: Final = Path(__file__).parent / "regressions"
+_POOL_MAX: Final = 400
+_PIECE: Final = 200_000
+
+
+class Finding(Exception):
+    """An input that a target does not bear."""
+
+    def __init__(self, target: Target, data: bytes, error: BaseException) -> None:
+        self.data = data
+        super().__init__(f"{target.name}: {type(error).__name__}: {error} with {data.hex()}")
+
+
+def execute(target: Target, data: bytes) -> object:
+    """One execution: a word on how it ended. Raises :class:`Finding`."""
+    try:
+        return target.run(data)
+    except target.allowed as error:
+        return f"{type(error).__name__} {str(error)[:24]}"
+    except Exception as error:
+        raise Finding(target, minimise(target, data, type(error)), error) from error
+
+
+def minimise(target: Target, data: bytes, kind: type[BaseException]) -> bytes:
+    """The shortest input found by cutting that still ends the same."""
+
+    def same(candidate: bytes) -> bool:
+        try:
+            target.run(candidate)
+        except target.allowed:
+            return False
+        except Exception as error:
+            return type(error) is kind
+        return False
+
+    step = len(data) // 2
+    while step:
+        at = 0
+        while at < len(data):
+            shorter = data[:at] + data[at + step :]
+            if same(shorter):
+                data = shorter
+            else:
+                at += step
+        step //= 2
+    return data
+
+
+def fuzz(target: Target, count: int, seed: int, trace: str | None = None) -> int:
+    """``count`` executions; how many inputs were kept. ``trace``: a file that holds the input of the moment, for who dies of it."""
+    chance = Random(f"{target.name} {seed}")
+    pool = list(target.seeds())
+    seen = {repr(execute(target, data)) for data in pool}
+    note = None if trace is None else os.open(trace, os.O_RDWR | os.O_CREAT, 0o600)
+    for _ in range(count):
+        data = mutate(pool[int(chance.random() * len(pool))], pool, chance)
+        if target.seal is not None:
+            data = target.seal(data, chance)
+        if note is not None:
+            os.pwrite(note, len(data).to_bytes(4, "big") + data, 0)
+        word = repr(execute(target, data))
+        if word not in seen and len(pool) < _POOL_MAX:
+            seen.add(word)
+            pool.append(data)
+    if note is not None:
+        os.close(note)
+    return len(pool)
+
+
+def regressions(target: Target) -> list[bytes]:
+    """Inputs that once were findings."""
+    return [bytes.fromhex(path.read_text()) for path in sorted((REGRESSIONS / target.name).glob("*.hex"))]
+
+
+def main() -> int:
+    """Run the targets; exit code 1 where one crashed or raised what it may not."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--target", action="append", choices=[target.name for target in TARGETS])
+    parser.add_argument("--count", type=int, default=100_000, help="executions of all targets together")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this time, with what was done by then")
+    parser.add_argument("--in-process", action="store_true")
+    parser.add_argument("--trace")
+    arguments = parser.parse_args()
+    chosen = [target for target in TARGETS if arguments.target is None or target.name in arguments.target]
+    if arguments.in_process:
+        for target in chosen:
+            kept = fuzz(target, arguments.count, arguments.seed, arguments.trace)
+            print(f"{target.name}: {arguments.count} executions, {kept} inputs kept")
+        return 0
+    return _all(chosen, arguments.count, arguments.seed, arguments.seconds)
+
+
+def _all(chosen: list[Target], count: int, seed: int, seconds: float) -> int:
+    """Rounds of pieces, each target by its share, until all are done; then one line with the count."""
+    shares = sum(target.share for target in chosen)
+    left = {target.name: count * target.share // shares for target in chosen}
+    done = failed = number = 0
+    started = time.monotonic()
+    while any(left.values()) and not failed and not (seconds and time.monotonic() - started > seconds):
+        for target in chosen:
+            piece = min(left[target.name], max(_PIECE * target.share // 20, 1))
+            if not piece:
+                continue
+            left[target.name] -= piece
+            number += 1
+            if _piece(target, piece, seed * 1_000_003 + number):
+                done += piece
+            else:
+                failed += 1
+    print(f"fuzz: {done:,} executions of {len(chosen)} targets, {failed} crashes, {time.monotonic() - started:.0f} s")
+    return 1 if failed else 0
+
+
+def _piece(target: Target, count: int, seed: int) -> bool:
+    """One process; whether it ended well."""
+    trace = f"/tmp/replog-fuzz-{os.getpid()}"
+    command = [sys.executable, "-m", "tests.fuzz.run", "--in-process", "--target", target.name]
+    done = subprocess.run(
+        [*command, "--count", str(count), "--seed", str(seed), "--trace", trace], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        os.unlink(trace)
+        return True
+    print(f"{target.name}, seed {seed}, {count} executions: exit code {done.returncode}\n{done.stderr[-3000:]}")
+    if os.path.exists(trace):
+        data = Path(trace).read_bytes()
+        print(f"the input: {data[4 : 4 + int.from_bytes(data[:4], 'big')].hex()}")
+        os.unlink(trace)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
