@@ -114,3 +114,15 @@ def check_fetched(parts: Sequence[Buffer], end_offset: int, latest_epoch: int) -
         views.append(view)
         total += size
     return views, batches, total, gaps
+
+
+def cut_fetched(views: Sequence[memoryview], batches: Sequence[Fetched]) -> list[memoryview]:
+    """The bytes of each of ``batches``, which lie one after another in ``views``."""
+    cut: list[memoryview] = []
+    for view in views:
+        position = 0
+        while position < view.nbytes:
+            size = batches[len(cut)][3]
+            cut.append(view[position : position + size])
+            position += size
+    return cut

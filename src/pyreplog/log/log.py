@@ -20,7 +20,7 @@ from pyreplog.log import cutting
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
-from pyreplog.log.intake import Fetched, Intake, check_fetched, check_from_client
+from pyreplog.log.intake import Fetched, Intake, check_fetched, check_from_client, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Origin, Parts, create_parts, durability_text, open_parts
@@ -309,12 +309,12 @@ class Log:
         views, batches, total, gaps = check_fetched(parts, self.end_offset, self.epochs.latest)
         if not batches:
             return self.end_offset
-        self._append_checked(views, batches, total, gaps)
-        try:
-            self.producers.note_all(views, self._active)
-        except StorageError as error:
-            self._write_failed(error)
-            raise
+        if batches[-1][1] - batches[0][0] <= INT32_MAX:
+            self._append_checked(views, batches, total, gaps)
+        else:
+            # No segment holds them all.
+            for view, fetched in zip(cut_fetched(views, batches), batches, strict=True):
+                self._append_checked([view], [fetched], view.nbytes, gaps)
         return self.end_offset
 
     def _append_checked(self, views: list[memoryview], batches: list[Fetched], total: int, gaps: bool) -> None:
@@ -365,6 +365,11 @@ class Log:
         self._batches += len(batches)
         self._records += self.end_offset - first[0]
         self._bytes += total
+        try:
+            self.producers.note_all(views, active)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
 
     def _is_old(self, max_timestamp: int) -> bool:
         """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
