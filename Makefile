@@ -13,9 +13,10 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo test check sanitize bench docs clean lint layers types stubs cython spelling kernels
+.PHONY: help demo pipeline test check sanitize bench docs clean lint layers types stubs cython spelling kernels
 help:
-	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars"
+	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
+	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
 	@echo "make test      every test but the soaks, with what was skipped and why"
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
@@ -56,6 +57,10 @@ $(VENV)/.ready-demo: pyproject.toml $(VENV)/.ready-build
 
 demo: $(CORE) $(call group,demo)
 	$(PY) docs/demo/demo.py
+	$(PY) docs/demo/pipeline.py
+
+pipeline: $(CORE) $(call group,demo)
+	$(PY) docs/demo/pipeline.py
 
 test: $(CORE) $(call group,test) $(call group,lint)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
