@@ -25,7 +25,7 @@ class Leader(Desk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sessions = FollowerSessions(self.effects, self.hosted, Random(1), 500)
+        self.sessions = FollowerSessions(self.effects, self.hosted, Random(1))
         self.number = 0
         for number in range(2):
             self.host(number)
@@ -165,19 +165,17 @@ def test_a_new_session_of_the_same_follower_replaces_the_old_one() -> None:
     assert (number, body.session_id == session) == (new, False)
 
 
-def test_unanswered_questions_are_put_again() -> None:
-    """While the follower sends requests, every half of the longest wait, and what was asked anew or answered is not."""
+def test_what_is_idle_costs_nothing() -> None:
+    """A request that names no partition puts no question to any replica, however long they have waited."""
     desk = Leader()
     session = open_session(desk)
     for number in range(2):
         desk.replicas[number].take()
-    desk.wait(249)
-    desk.fetch(session=(session, 1))
+    for epoch in range(1, 5):
+        desk.wait(500)
+        desk.fetch(session=(session, epoch))
+    assert desk.replicas[0].take() == []
     assert desk.replicas[1].take() == []
-    desk.wait(1)
-    desk.fetch((0, 5), session=(session, 2))
-    assert len(desk.replicas[0].take()) == 1
-    assert len(desk.replicas[1].take()) == 1
 
 
 def test_unknown_and_forgotten_partitions() -> None:

@@ -58,6 +58,20 @@ def test_an_idle_follower_stays(make_bench: MakeBench) -> None:
     assert not bench.wakes
 
 
+def test_a_long_silence_is_no_lag(make_bench: MakeBench) -> None:
+    """Whose fetch was parked had everything until the append that answered it: from then on it has its full time, however long nothing had
+    happened before."""
+    bench = led(make_bench(min_insync_replicas=1))
+    for _ in range(20):
+        bench.pass_time(LAG)
+    bench.append(1, acks=1)
+    bench.pass_time(LAG * 0.95, 1)
+    assert not bench.proposals[1]
+    for _ in range(3):
+        bench.pass_time(LAG / 2, 1)
+    assert [s.broker_id for s in bench.proposals[1][0].proposal.new_isr_with_epochs] == [1]
+
+
 def test_one_batch_behind_under_load_stays(make_bench: MakeBench) -> None:
     """A follower that always reaches the end of its previous fetch counts as caught up although it never has everything."""
     bench = led(make_bench(2, min_insync_replicas=1))

@@ -57,7 +57,7 @@ _PASSING: Final = frozenset(
 
 ANYWHERE: Final = "any"
 """``FetchRequest.rack_id`` of one who lets followers answer; nodes only look whether there is one."""
-BACKOFFS_CORRUPT: Final = 5
+BACKOFFS_CORRUPT: Final = 8
 """After damaged bytes the pause is that after so many failures."""
 
 
@@ -435,7 +435,7 @@ class Consumer:
     def _out_of_range(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
         if self.config.auto_offset_reset == "none":
             state.error = OffsetOutOfRangeError(state.position, data.log_start_offset, data.high_watermark, log=str(entry))
-            state.paused_until_ns = self._now_ns() + backoff_ns(3, self._random)
+            state.paused_until_ns = self._now_ns() + backoff_ns(6, self._random)
         else:
             state.move(-1)
 

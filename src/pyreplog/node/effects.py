@@ -8,6 +8,7 @@ node's turn; syncs are handed to the disk and come back by their token.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from pyreplog.node.hosting import Hosted, Timers
@@ -132,7 +133,7 @@ class Effects:
     def _wake(self, hosted: Hosted, at_ns: int) -> None:
         if hosted.wake_ns == 0 or at_ns < hosted.wake_ns:
             hosted.wake_ns = at_ns
-            self.timers.call_at(at_ns, hosted.on_wake)
+            self.timers.call_at(at_ns, partial(self.tick, hosted))
 
     def tick(self, hosted: Hosted) -> None:
         """A planned wake of ``hosted`` has come."""

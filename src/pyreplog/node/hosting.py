@@ -20,7 +20,7 @@ __all__ = ["Hosted", "Standing", "Timers"]
 class Hosted:
     """One partition on this node: its log, its machine, and what the node keeps for it."""
 
-    __slots__ = ("key", "log", "on_wake", "partition", "replica", "topic_id", "topic_partition", "wake_ns", "want")
+    __slots__ = ("key", "log", "partition", "replica", "topic_id", "topic_partition", "wake_ns", "want")
 
     def __init__(self, key: PartitionKey, topic_partition: TopicPartition, log: Log, replica: Replica) -> None:
         self.key = key
@@ -30,13 +30,8 @@ class Hosted:
         self.replica = replica
         self.wake_ns = 0
         """When its next ``Tick`` is planned; 0: not at all."""
-        self.on_wake: Callable[[], None] = _nothing
         self.want: Want | None = None
         """What it fetches from its leader."""
-
-
-def _nothing() -> None:
-    """Until the node says what a wake does."""
 
 
 class Standing:

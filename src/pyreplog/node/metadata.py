@@ -264,7 +264,6 @@ class MetadataFollower:
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
         hosted = Hosted(key, topic_partition, log, self.replica_class(log, self._node_id, self._config))
-        hosted.on_wake = lambda: self._effects.tick(hosted)
         self._hosted[key] = hosted
         return hosted
 

@@ -104,7 +104,7 @@ class Node:
         effects.now_ns = clock.monotonic_ns()
         wait_max_ms = config.replica_fetch_wait_max_ms
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
-        self._sessions = FollowerSessions(effects, self._hosted, random, wait_max_ms)
+        self._sessions = FollowerSessions(effects, self._hosted, random)
         self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)

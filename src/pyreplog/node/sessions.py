@@ -2,8 +2,7 @@
 
 A session remembers what each partition's follower asks, so that a request names only what changed. The replicas keep the questions they
 cannot answer yet; as soon as one has something to say the session's open request is answered, with everything said in this turn.
-A question that stays unanswered is put to its replica again at most every half of the longest wait, and only when its follower sent
-something: so a follower that lives, and has everything, keeps counting as caught up.
+So what is idle costs nothing: a request that names no partition is held and answered empty, however many partitions wait.
 """
 
 from __future__ import annotations
@@ -69,7 +68,6 @@ class _Session:
         "replica_id",
         "seats",
         "session_id",
-        "swept_ns",
         "watched",
     )
 
@@ -83,7 +81,6 @@ class _Session:
         self.ready: dict[int, tuple[str, PartitionData]] = {}
         self.open = _NONE
         self.open_until_ns = 0
-        self.swept_ns = 0
         self.dirty = False
         self.watched = False
 
@@ -91,12 +88,11 @@ class _Session:
 class FollowerSessions:
     """All sessions of this node as a leader."""
 
-    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], random: Random, wait_max_ms: int) -> None:
+    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], random: Random) -> None:
         self.dirty: list[_Session] = []
         self._effects = effects
         self._hosted = hosted
         self._random = random
-        self._sweep_ns = wait_max_ms * _MS // 2
         self._sessions: dict[int, _Session] = {}
         """By follower."""
         self._token = 0
@@ -109,7 +105,6 @@ class FollowerSessions:
             if session is not None:
                 self._close(session)
             session = _Session(replica, self._random.getrandbits(31) | 1, message.source)
-            session.swept_ns = effects.now_ns
             self._sessions[replica.replica_id] = session
         else:
             error = ErrorCode.NONE
@@ -133,8 +128,6 @@ class FollowerSessions:
         for topic in body.topics:
             for request in topic.partitions:
                 self._ask(session, (topic.topic_id, request.partition), request)
-        if effects.now_ns - session.swept_ns >= self._sweep_ns:
-            self._sweep(session, body)
         if session.ready and not session.dirty:
             session.dirty = True
             self.dirty.append(session)
@@ -175,14 +168,6 @@ class FollowerSessions:
             return
         seat.request = request
         self._effects.run(hosted, FollowerFetch(session.peer, seat.token, request, session.replica_id, session.broker_epoch))
-
-    def _sweep(self, session: _Session, body: FetchRequest) -> None:
-        """Put the unanswered questions again."""
-        session.swept_ns = self._effects.now_ns
-        fresh = {(topic.topic_id, request.partition) for topic in body.topics for request in topic.partitions}
-        for seat in list(session.seats.values()):
-            if seat.request is not None and seat.key not in fresh:
-                self._ask(session, seat.key, seat.request)
 
     def _leave(self, session: _Session, key: PartitionKey) -> None:
         seat = session.seats.pop(key, None)

@@ -204,8 +204,7 @@ class FollowerFetch:
     Answered by ``Reply`` with a :class:`PartitionData` at once when there are records, a divergence or an error, or when this leader's high
     watermark is above the request's; otherwise it is **parked without a deadline** and answered on the next append or high-watermark move.
     A newer fetch of the same replica replaces the parked one, which then gets no answer. Every answer uses the fetch up: the follower
-    presents itself anew. While the session lives the node presents an unanswered fetch again at most every half
-    ``replica_fetch_wait_max_ms``, so that the replica keeps counting as caught up.
+    presents itself anew. While its fetch is parked a replica has everything, up to the append that answers it.
     """
 
     source: Address

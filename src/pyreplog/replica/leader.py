@@ -13,7 +13,6 @@ A known-bad variant overrides one of them.
 from __future__ import annotations
 
 import errno
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -96,18 +95,19 @@ class Leader(Seat):
         self.remotes: list[Progress] = []
         self.alone = True
         """No other replica is in the maximal in-sync set."""
-        self.waiters: deque[Waiter] = deque()
+        self.waiters: list[Waiter] = []
         """Appends with acks=all, by rising offset."""
-        self.flush_waiters: deque[Waiter] = deque()
+        self.flush_waiters: list[Waiter] = []
         """Appends with acks=1 of a ``sync`` log, by rising offset."""
         self.readers = Readers(self)
         self.deletions: list[Deletion] = []
         """Deletions that not every live replica has made yet."""
         self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
-        # Moments of the next: end of a waiter or reader, push of the high watermark, look for laggards.
+        # Moments of the next: end of a waiter, push of the high watermark, look for laggards, look for joiners.
         self.expiry_at = FAR
         self.push_at = FAR
         self.shrink_at = FAR
+        self.join_at = FAR
 
     # ------------------------------------------------------------------------------------------------------------- the reign
 
@@ -187,7 +187,7 @@ class Leader(Seat):
         if appended.duplicate:
             self._repeated(event, appended, now_ns)
             return
-        self._serve_parked()
+        self._serve_parked(now_ns)
         if acks:
             required = appended.last_offset + 1
             if acks == 1 and self.own_end() >= required:
@@ -234,13 +234,13 @@ class Leader(Seat):
         if waiters and waiters[0].required <= high_watermark:
             code = 0 if len(self.maximal) >= self.min_isr else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             while waiters and waiters[0].required <= high_watermark:
-                self._answer(waiters.popleft(), code)
+                self._answer(waiters.pop(0), code)
 
     def flushes_acknowledged(self) -> None:
         """Answer acks=1 appends that are on this leader's stable storage."""
         waiters, end = self.flush_waiters, self.own_end()
         while waiters and waiters[0].required <= end:
-            self._answer(waiters.popleft(), 0)
+            self._answer(waiters.pop(0), 0)
 
     # -------------------------------------------------------------------------------------------------------- the high watermark
 
@@ -328,13 +328,15 @@ class Leader(Seat):
             self.push_at = now_ns + HIGH_WATERMARK_PUSH_NS
             machine.wake_by(self.push_at)
 
-    def _serve_parked(self) -> None:
-        """New records: everyone who waited for them gets them, with one read for all who wait at the same place."""
+    def _serve_parked(self, now_ns: int) -> None:
+        """New records: everyone who waited for them had everything until now, and gets them, with one read for all who wait at the same
+        place."""
         log, data, at = self.log, None, None
         for follower in self.remotes:
             parked = follower.parked
             if parked is None:
                 continue
+            follower.caught_up_ns = now_ns
             request = parked.request
             here = (request.fetch_offset, request.partition_max_bytes)
             if data is None or here != at:
@@ -390,10 +392,12 @@ class Leader(Seat):
                 self.advance(now_ns)
         elif code in _BACK_TO_COMMITTED:
             if pending.joins is not None:
-                pending.joins.not_before_ns = now_ns + INELIGIBLE_RETRY_NS
+                self.join_at = pending.joins.not_before_ns = now_ns + INELIGIBLE_RETRY_NS
+                machine.wake_by(self.join_at)
             self.pending = None
             self._set_committed(self.committed)
             self._arm_shrink(now_ns)
+            self._look_for_joiners(now_ns)
             self.advance(now_ns)
         elif code not in _UNTIL_METADATA:
             pending.resend_ns = now_ns + PROPOSAL_RETRY_NS
@@ -617,10 +621,14 @@ class Leader(Seat):
             self._push_high_watermark(now_ns)
         if now_ns >= self.shrink_at:
             self._propose_shrink(now_ns)
+        if now_ns >= self.join_at:
+            self.join_at = FAR
+            self._look_for_joiners(now_ns)
         if pending is not None and now_ns >= pending.resend_ns:
             pending.resend_ns = FAR
             self.machine.out.append(AlterPartition(pending.token, pending.data))
-        soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, FAR if pending is None else pending.resend_ns)
+        resend_at = FAR if pending is None else pending.resend_ns
+        soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, self.join_at, resend_at)
         if soonest < FAR:
             self.machine.wake_by(soonest)
 
@@ -628,7 +636,7 @@ class Leader(Seat):
         """Answer whose time is up with REQUEST_TIMED_OUT: appends may yet be committed, deletions go on."""
         soonest = FAR
         for name in ("waiters", "flush_waiters"):
-            kept: deque[Waiter] = deque()
+            kept: list[Waiter] = []
             for waiter in getattr(self, name):
                 if waiter.deadline_ns <= now_ns:
                     self._answer(waiter, ErrorCode.REQUEST_TIMED_OUT)

@@ -81,6 +81,18 @@ _BY_ROLE: Final[dict[type, str]] = {
 }
 
 
+Handlers = dict[type, Callable[[Any, Any, int], None]]
+_TABLES: Final[dict[type, Handlers]] = {}
+
+
+def _handlers(kind: type, names: Mapping[type, str]) -> Handlers:
+    """Which function of class ``kind`` takes which event. One table for all objects of the class: there may be very many."""
+    table = _TABLES.get(kind)
+    if table is None:
+        table = _TABLES[kind] = {event: getattr(kind, name) for event, name in names.items()}
+    return table
+
+
 class Replica:
     """One partition's replica on one broker. Owns ``log``: nobody else changes it until ``Stop``.
 
@@ -119,8 +131,8 @@ class Replica:
         self._sync_after = 1 if self.sync_only else log.config.flush_messages
         self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
         self.seat: Seat = Seat(self)
-        self._handlers: dict[type, Callable[[Any, int], None]] = {}
-        self._sit(self.seat)
+        self._of_role = _handlers(Seat, _BY_ROLE)
+        self._of_machine = _handlers(type(self), _BY_MACHINE)
 
     # -- what others may look at
 
@@ -151,7 +163,11 @@ class Replica:
         out: list[Effect] = []
         self.out = out
         try:
-            self._handlers[event.__class__](event, now_ns)
+            handler = self._of_role.get(event.__class__)
+            if handler is not None:
+                handler(self.seat, event, now_ns)
+            else:
+                self._of_machine[event.__class__](self, event, now_ns)
             if self._may_sync and not self.syncing:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
@@ -254,9 +270,7 @@ class Replica:
 
     def _sit(self, seat: Seat) -> None:
         self.seat = seat
-        handlers = {kind: getattr(self, name) for kind, name in _BY_MACHINE.items()}
-        handlers.update({kind: getattr(seat, name) for kind, name in _BY_ROLE.items()})
-        self._handlers = handlers
+        self._of_role = _handlers(type(seat), _BY_ROLE)
 
     def _sync(self, now_ns: int) -> None:
         """Begin a sync when enough is unsynced. REQUIRES that none is outstanding: whatever comes meanwhile goes with the next one."""

@@ -1,0 +1,48 @@
+"""What do partitions cost that nobody uses? Many of them, three replicas each, all in this process: share of one core, and memory.
+
+``BENCH_PARTITIONS`` changes how many; making them takes most of the time of this file.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyreplog
+
+PARTITION_COUNT = int(os.environ.get("BENCH_PARTITIONS", "10000"))
+QUIET_S = 3.0
+IDLE_S = 10.0
+
+
+def resident_size() -> int:
+    """Bytes of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_idle_partitions(benchmark: Any) -> None:
+    """Made once; then ten seconds in which nobody sends or reads."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, pyreplog.Cluster(Path(folder) / "c", nodes=3) as cluster:
+        before = resident_size()
+        began = time.perf_counter()
+        cluster.admin.create_topic("events", partitions=PARTITION_COUNT, replication_factor=3, config={"durability": "os"})
+        made_s = time.perf_counter() - began
+        time.sleep(QUIET_S)
+
+        def idle() -> None:
+            time.sleep(IDLE_S)
+
+        processor, wall = time.process_time(), time.perf_counter()
+        benchmark.pedantic(idle, rounds=1)
+        share = (time.process_time() - processor) / (time.perf_counter() - wall) * 100
+        size_mb = (resident_size() - before) / 1e6
+    what = f"{PARTITION_COUNT} idle partitions, RF 3, one process"
+    benchmark.extra_info["figures"] = [
+        {"what": what, "measured": f"{share:.2f} % of a core", "peer": "5 %", "ratio": round(5 / max(share, 0.01), 3), "reach": 1.0},
+        {"what": what, "measured": f"{size_mb:.0f} MB", "peer": "100 MB", "ratio": round(100 / size_mb, 3), "reach": 1.0},
+        {"what": what, "measured": f"made in {made_s:.1f} s", "peer": "", "ratio": ""},
+    ]
