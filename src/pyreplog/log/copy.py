@@ -148,6 +148,13 @@ class PartitionCopy:
         self._load_segments()
         segments = self._segments
         first = 0 if segments is None else segments.first.base_offset
+        for _ in range(_LOAD_TRIES):
+            if mark is None or mark.start_offset >= first:
+                break
+            # The writer may have raised the start, and then removed a segment, since the mark was read.
+            self._mark = mark = read_mark(disk, directory)
+        #: Behind the last offset that is missing at the start: somebody else than the writer removed segments.
+        self._lost_end = first if mark is not None and mark.start_offset < first else 0
         if mark is not None:
             self.topic_id = mark.topic_id
         else:
@@ -160,7 +167,7 @@ class PartitionCopy:
             self._producers = None  # it may have been cut
         self._chain = Chain(self.epochs) if mark is not None and not mark.adopted else None
         if mark is not None:
-            self.start_offset = max(mark.start_offset, first)
+            self.start_offset = mark.start_offset
             promised = mark.high_watermark
             # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
             if before is None and promised > mark.synced_end and root.lost_power():
@@ -176,7 +183,7 @@ class PartitionCopy:
             self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
             if self.start_offset > self.high_watermark and promised_end is None:
                 self.start_offset = first  # a checkpoint behind all data is not believed
-        self.start_offset = min(self.start_offset, max(self.high_watermark, first))
+        self.start_offset = min(self.start_offset, max(self.high_watermark, 0 if self._lost_end else first))
         self.high_watermark = max(self.high_watermark, self.start_offset)
 
     def _load_segments(self) -> None:
@@ -265,6 +272,9 @@ class PartitionCopy:
         """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one."""
         if offset >= end_offset:
             return memoryview(b"")
+        if offset < self._lost_end:
+            end = min(self._lost_end, end_offset)
+            raise CorruptLogError("segments are missing", start=offset, end=end, file=self.directory)
         try:
             data = self._read(offset, size_max, end_offset)
         except StorageError as error:

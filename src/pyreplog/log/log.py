@@ -10,6 +10,7 @@ caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -519,9 +520,14 @@ class Log:
         self.start_offset = offset
         self.producers.table.raise_start(offset)
         if self.epochs.truncate_from_start(offset):
-            self._write_epochs()
-        else:
-            self.write_mark()
+            try:
+                self._write_epochs()
+                return True
+            except StorageError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                # Deleting must work on a full disk. The file and its checksum in the mark stay as they were; who reads it cuts it again.
+        self.write_mark()
         return True
 
     def delete_records(self, offset: int) -> int:

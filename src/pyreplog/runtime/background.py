@@ -69,23 +69,26 @@ class Background:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _is_stopping(self) -> bool:
-        return self._stopping
-
     def _run(self) -> None:
         pause: float | None = 0.0
         while not self._stopping:
-            woken = self._signal.acquire(timeout=-1 if pause is None else max(pause, 0.0))
-            if woken and not self._stopping:
-                self._urgent.acquire(timeout=LINGER_S)
-            if self._is_stopping():
-                return
-            self._armed = False
             try:
-                pause = self._work()
-            except Exception:
-                _log.exception("%s: unexpected failure in the background thread", self._name)
+                pause = self._turn(pause)
+            except Exception:  # no memory, even: this thread is the only one
                 pause = 1.0
+                try:
+                    _log.exception("%s: unexpected failure in the background thread", self._name)
+                except Exception:  # nor for telling
+                    pass
+
+    def _turn(self, pause: float | None) -> float | None:
+        woken = self._signal.acquire(timeout=-1 if pause is None else max(pause, 0.0))
+        if woken and not self._stopping:
+            self._urgent.acquire(timeout=LINGER_S)
+        if self._stopping:
+            return None
+        self._armed = False
+        return self._work()
 
 
 def release(lock: threading.Lock) -> None:

@@ -405,6 +405,7 @@ class LogWriter:
             else:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
         except (PyreplogError, MemoryError) as error:
+            self._gathering = None
             outcome.fail(error)
         except BaseException:  # Ctrl-C
             if not outcome.settled and all(waiting is not outcome for _, waiting in self._unsettled):
@@ -457,8 +458,8 @@ class LogWriter:
                 log.write_mark()
                 if self._followers:
                     self._tell_followers()
-        except Exception:
-            self._busy = False  # refused as a whole by the log itself
+        except PyreplogError:
+            self._busy = False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
             self._tell_followers()  # who may wait for what can no longer come
             raise
         self._busy = False

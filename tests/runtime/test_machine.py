@@ -1,0 +1,407 @@
+"""The fault table's rows about the machine, as a program with an open log meets them: disks that are full, read-only or slow, no
+descriptors, no memory, clocks that jump, and somebody else's hands in the folder. The number of its row is in each test's name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog.testing import SimClock, SimDisk
+from tests.runtime.programs import ran
+
+# --------------------------------------------------------------------------------------------------------------------- file systems
+
+
+@contextlib.contextmanager
+def mounted(place: Path, options: str) -> Iterator[Path]:
+    """A tmpfs at ``place``."""
+    place.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=False).returncode:
+        pytest.skip("SKIPPED FAULT RIG: this machine does not let us mount")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_row_11_no_inode_is_left(tmp_path: Path) -> None:
+    """Where no file can be made any more, a roll is a StorageError, what was acknowledged stays, and with room again appending goes on."""
+    with (
+        mounted(tmp_path / "small", "size=4m,nr_inodes=30,mode=0700") as place,
+        pyreplog.open_log(place / "log", durability="os", config={"segment.bytes": 2000, "file.delete.delay.ms": 0}) as log,
+    ):
+        told = 0
+        with pytest.raises(pyreplog.StorageError) as caught:
+            while True:
+                log.append(bytes(500))
+                told += 1
+        assert caught.value.errno == errno.ENOSPC
+        assert told > 3
+        assert len(list(log.read())) == told
+        assert log.delete_records(told - 1) == told - 1, "deleting works on a full disk"
+        log.append(bytes(500))
+        assert next(log.read()).offset == told - 1
+
+
+def test_row_11_a_limit_on_file_sizes(tmp_path: Path) -> None:
+    """EFBIG is a StorageError like a full disk; what was acknowledged stays and is read by the next opening."""
+    code = """
+import errno, resource, signal, sys, pyreplog
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = pyreplog.open_log(sys.argv[1], durability="os")
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, resource.RLIM_INFINITY))
+told = 0
+try:
+    while True:
+        log.append(bytes(1000))
+        told += 1
+except pyreplog.StorageError as error:
+    print(error.errno == errno.EFBIG, len(list(log.read())) == told > 10)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+try:
+    print(log.append(b"x") == told)
+except pyreplog.ClosedError:
+    log.close()
+    log = pyreplog.open_log(sys.argv[1])
+    print(log.append(b"x") == told)
+log.close()
+"""
+    assert ran(code, tmp_path / "log").split() == ["True"] * 3
+
+
+def test_row_44_a_read_only_disk(tmp_path: Path) -> None:
+    """On a file system that turned read-only opening to write is a StorageError with EROFS; reading works; writable again, all is there."""
+    with mounted(tmp_path / "disk", "size=4m,mode=0700") as place:
+        remount = ["mount", "-o", "remount,{}", "tmpfs", str(place)]
+        with pyreplog.open_log(place / "log") as log:
+            log.append(b"x")
+        subprocess.run([part.format("ro") for part in remount], check=True)
+        with pytest.raises(pyreplog.StorageError) as caught:
+            pyreplog.open_log(place / "log")
+        assert caught.value.errno == errno.EROFS
+        with pytest.raises(pyreplog.StorageError):
+            pyreplog.open_log(place / "new")
+        with pyreplog.open_log(place / "log", "r") as reader:
+            assert [record.value for record in reader] == [b"x"]
+            assert [record.value for record in reader.follow(timeout=0)] == [b"x"]
+        subprocess.run([part.format("rw") for part in remount], check=True)
+        with pyreplog.open_log(place / "log") as log:
+            assert log.append(b"y") == 1
+
+
+@pytest.mark.parametrize("call", ["create", "open", "write", "sync", "rename", "sync_directory"])
+def test_row_44_every_call_says_so(call: str) -> None:
+    """Whichever call is refused with EROFS while a log is used, an error with that number comes out, and nothing acknowledged is lost."""
+    disk = SimDisk()
+    log = pyreplog.open_log("/log", disk=disk, config={"segment.bytes": 2000})
+    told = [log.append(b"first")]
+    disk.fail(call, "*", error=errno.EROFS, times=None)
+    refused = 0
+    for _ in range(10):
+        try:
+            told.append(log.append(bytes(500)))
+        except (pyreplog.StorageError, pyreplog.ClosedError) as error:
+            first: Any = error if isinstance(error, pyreplog.StorageError) else error.__cause__
+            assert first is None or first.errno == errno.EROFS
+            refused += 1
+    disk.clear_faults()
+    with contextlib.suppress(pyreplog.PyreplogError):
+        log.close()
+    with pyreplog.open_log("/log", disk=disk) as log:
+        assert {record.offset for record in log.read()} >= set(told)
+    assert refused or call in ("open", "rename", "sync_directory")
+
+
+# ------------------------------------------------------------------------------------------------------------------------- resources
+
+FEW_DESCRIPTORS = """
+import errno, os, resource, sys, pyreplog
+folder = sys.argv[1]
+with pyreplog.open_log(folder, durability="os", config={"segment.bytes": 1024}) as log:
+    for number in range(20):
+        log.append(bytes(300))
+count = 20
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+used = len(os.listdir("/proc/self/fd"))
+typed = worked = 0
+for limit in range(3, used + 40, 3):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    reader = log = None
+    try:
+        log = pyreplog.open_log(folder)
+        for _ in range(6):
+            log.append(bytes(300))
+            count += 1
+        reader = pyreplog.open_log(folder, "r")
+        assert len(list(reader)) == count
+        assert len(list(reader.follow(timeout=0))) == count
+        assert len(list(log.read())) == count
+        worked += 1
+    except pyreplog.PyreplogError as error:
+        cause = error
+        while cause is not None and not isinstance(cause, pyreplog.StorageError):
+            cause = cause.__cause__
+        assert cause is not None and cause.errno == errno.EMFILE, repr(error)
+        typed += 1
+    finally:
+        for opened in (reader, log):
+            try:
+                if opened is not None:
+                    opened.close()
+            except pyreplog.PyreplogError:
+                pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with pyreplog.open_log(folder, "r") as check:
+        found = len(list(check))
+        assert found >= count, (limit, found, count)
+        count = found
+assert len(os.listdir("/proc/self/fd")) <= used + 1, "descriptors leaked"
+print(typed > 1, worked > 3)
+"""
+
+
+def test_row_38_too_few_descriptors(tmp_path: Path) -> None:
+    """At every limit from 3 descriptors up, opening, appending over segments, reading and following work or are a StorageError with EMFILE;
+    nothing acknowledged is lost, no descriptor leaks, and with more of them everything goes on."""
+    assert ran(FEW_DESCRIPTORS, tmp_path / "log", options=()).split() == ["True", "True"]
+
+
+NO_MEMORY = """
+import sys, _testcapi, pyreplog
+from pyreplog.testing import SimDisk
+class Table:
+    def __init__(self, scan):
+        self.scan = scan
+    def __arrow_c_stream__(self, schema=None):
+        return self.scan.__arrow_c_stream__(schema)
+log = pyreplog.open_log(sys.argv[1], durability="os", config={"segment.bytes": 4096})
+source = pyreplog.open_log(sys.argv[1] + "-source", durability="os")
+source.append_many([b"row"] * 3)
+table = Table(source.scan())
+value, many = b"value", [b"many"] * 5
+uses = [
+    lambda: log.append(value), lambda: log.append(value, key=b"k", headers=[("h", b"v")]), lambda: log.append_many(many),
+    lambda: log.append_nowait(value).result(), lambda: log.append_many(many, wait=False).result(), lambda: log.append_arrow(table),
+    lambda: list(log.read(0)), lambda: list(log.follow(0, timeout=0)), lambda: log.seek(timestamp=1), lambda: log.stats(),
+    lambda: sum(batch.row_count for batch in log.scan().batches()),
+]
+told = 0
+for which, use in enumerate(uses):
+    failures = 0
+    for nth in range(int(sys.argv[2])):
+        try:
+            _testcapi.set_nomemory(nth, nth + 1)
+            try:
+                use()
+            finally:
+                _testcapi.remove_mem_hooks()
+        except MemoryError:
+            failures += 1
+        except ValueError as error:                   # of the table's stream, which can only say it in words
+            assert "MemoryError" in str(error)
+        except RuntimeError as error:                 # Python's own locks say it so
+            assert "allocate lock" in str(error)
+        except pyreplog.PyreplogError as error:       # what failed for lack of memory may be told by another's handle
+            cause = error
+            while cause is not None and not isinstance(cause, MemoryError):
+                cause = cause.__cause__ or cause.__context__
+            assert cause is not None or isinstance(error, pyreplog.OutcomeUnknownError), repr(error)
+            failures += 1
+        offset = log.append(b"alive %d" % told)
+        assert offset == log.end_offset - 1
+        told += 1
+    print(which, failures > 0, flush=True)
+found = [record.value for record in log.read()]
+assert [value for value in found if value.startswith(b"alive")] == [b"alive %d" % number for number in range(told)]
+log.close()
+with pyreplog.open_log(sys.argv[1], "r") as reader:
+    assert [record.value for record in reader] == found
+source.close()
+"""
+
+
+def test_row_37_no_memory(tmp_path: Path) -> None:
+    """Each of the first allocations of Python's within every call fails once: MemoryError, or an error it caused, comes out, nothing is
+    left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
+    pytest.importorskip("_testcapi")
+    lines = ran(NO_MEMORY, tmp_path / "log", 60, options=(), quiet=False).splitlines()
+    assert [line.split()[0] for line in lines] == [str(number) for number in range(11)]
+    assert sum(line.endswith("True") for line in lines) >= 8
+
+
+LITTLE_MEMORY = """
+import resource, sys, pyreplog
+log = pyreplog.open_log(sys.argv[1], durability="os", config={"max.message.bytes": 600_000_000})
+log.append(b"before")
+big = bytes(150_000_000)
+size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 60_000_000, resource.RLIM_INFINITY))
+refused = 0
+many = [b"x", big]
+for use in (lambda: log.append(big), lambda: log.append_many(many), lambda: log.append_nowait(big), lambda: log.append(big, wait=False)):
+    try:
+        use()
+    except MemoryError:
+        refused += 1
+    log.append(b"alive")
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+log.append(big)
+print(refused, [len(record.value) for record in log.read()])
+log.close()
+"""
+
+
+def test_row_37_no_memory_for_a_batch(tmp_path: Path) -> None:
+    """When the core cannot have memory for a large batch, that append is a MemoryError and the log goes on without a trace of it."""
+    assert ran(LITTLE_MEMORY, tmp_path / "log", options=()) == "4 [6, 5, 5, 5, 5, 150000000]\n"
+
+
+# ---------------------------------------------------------------------------------------------------------------------------- clocks
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_row_19_a_clock_that_jumps(durability: Any) -> None:
+    """Wall clocks that go years back and forth change timestamps and nothing else: order, offsets, reading and the next opening stay."""
+    clock, disk = SimClock(), SimDisk()
+    jumps = [0, -3 * 365 * 86_400_000, 10 * 365 * 86_400_000, -1, 1, 86_400_000, -86_400_000]
+    with pyreplog.open_log("/log", disk=disk, clock=clock, durability=durability, config={"segment.bytes": 2000}) as log:
+        for number in range(70):
+            clock.skew_wall(jumps[number % len(jumps)])
+            assert log.append(bytes(100)) == number
+        times = [record.timestamp for record in log.read()]
+        assert len(times) == 70
+        assert min(times) < max(times)
+        found = log.seek(timestamp=max(times))
+        assert times[found] == max(times)
+    with pyreplog.open_log("/log", disk=disk, clock=clock) as log:
+        assert [record.timestamp for record in log.read()] == times
+
+
+# --------------------------------------------------------------------------------------------------------------- somebody else's hands
+
+
+def segment(folder: Path) -> Path:
+    """The first segment's file."""
+    return min(folder.glob("*-0/*.log"))
+
+
+@pytest.mark.parametrize("way", ["truncated", "overwritten", "removed", "replaced"])
+@pytest.mark.parametrize("mode", ["a", "r"])
+def test_row_40_files_changed_while_open(tmp_path: Path, mode: Any, way: str) -> None:
+    """A segment that an outsider cuts, overwrites, removes or replaces while a log is open: its records or a typed error, never fewer
+    records without one, never other ones."""
+    folder = tmp_path / "log"
+    values = [b"%d" % number * 30 for number in range(100)]
+    with pyreplog.open_log(folder, durability="os", config={"segment.bytes": 3000}) as log:
+        log.append_many(values[:50])
+        for value in values[50:]:
+            log.append(value)
+        opened = log if mode == "a" else pyreplog.open_log(folder, "r")
+        file = segment(folder)
+        if way == "truncated":
+            os.truncate(file, 500)
+        elif way == "overwritten":
+            with file.open("r+b") as raw:
+                raw.seek(200)
+                raw.write(b"\xff" * 50)
+        elif way == "removed":
+            file.unlink()
+        else:
+            shutil.copy(max(folder.glob("*-0/*.log")), tmp_path / "other")
+            os.replace(tmp_path / "other", file)
+        for _ in range(2):
+            try:
+                assert [record.value for record in opened.read()] == values
+            except pyreplog.PyreplogError:
+                pass
+        opened.close()
+
+
+BAD_TOPICS = ["", ".", "..", "../up", "a/b", "/etc", "a\0b", "ü", "a b", "x" * 250, "a\n", "%2e%2e", "~"]
+
+
+@pytest.mark.parametrize("topic", BAD_TOPICS)
+def test_row_41_names_that_are_paths(tmp_path: Path, topic: str) -> None:
+    """A topic's name that is none is refused before anything is made; so is a partition that is none."""
+    with pytest.raises((pyreplog.InvalidTopicError, pyreplog.ConfigError)):
+        pyreplog.open_log(tmp_path / "log", topic=topic)
+    assert [path.name for path in tmp_path.rglob("*") if path.name.endswith("-0")] == []
+
+
+@pytest.mark.parametrize(
+    "victim", ["*-0/*.log", "*-0/*.index", "*-0/replog.mark", "*-0/leader-epoch-checkpoint", "meta.properties", ".lock"]
+)
+def test_row_42_symbolic_links(tmp_path: Path, victim: str) -> None:
+    """A file of a log that was replaced by a symbolic link is not followed: what it points to is neither read nor changed."""
+    folder = tmp_path / "log"
+    with pyreplog.open_log(folder) as log:
+        log.append(b"x")
+    secret = tmp_path / "secret"
+    (file,) = folder.glob(victim)
+    content = file.read_bytes() or b"secret"
+    secret.write_bytes(content)
+    secret.chmod(0o600)
+    file.unlink()
+    file.symlink_to(secret)
+    before = secret.stat()
+    try:
+        with pyreplog.open_log(folder) as log:
+            log.append(b"y")
+    except pyreplog.PyreplogError:
+        pass
+    assert secret.read_bytes() == content
+    assert secret.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_row_42_a_folder_of_others(tmp_path: Path) -> None:
+    """A folder that is a symbolic link, or that others may write to, is not written to."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    with pytest.raises(pyreplog.StorageError, match="symbolic link"):
+        pyreplog.open_log(tmp_path / "link")
+    (tmp_path / "log").chmod(0o770)
+    with pytest.raises(pyreplog.StorageError, match="chmod go-w"):
+        pyreplog.open_log(tmp_path / "log")
+    with pyreplog.open_log(tmp_path / "log", "r") as reader:
+        assert len(list(reader)) == 1
+
+
+def test_row_43_permission_bits(tmp_path: Path) -> None:
+    """Whatever the umask, what a log makes in its whole life is its owner's alone: folders 0700, files 0600."""
+    before = os.umask(0)
+    try:
+        with pyreplog.open_log(tmp_path / "log", config={"segment.bytes": 2000}) as log:
+            for _ in range(20):
+                log.append(bytes(500))
+            log.flush()
+            modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "log", *(tmp_path / "log").rglob("*"))}
+        modes |= {path: path.stat().st_mode & 0o777 for path in (tmp_path / "log", *(tmp_path / "log").rglob("*"))}
+    finally:
+        os.umask(before)
+    assert len(modes) > 15
+    assert {path: oct(mode) for path, mode in modes.items() if mode != (0o700 if path.suffix == "" and path.is_dir() else 0o600)} == {}
+
+
+def test_the_page_knows_every_row() -> None:
+    """The page of the fault table names, for each row of one machine, tests that are there."""
+    root = Path(__file__).parents[2]
+    page = (root / "docs/internals/faults.md").read_text()
+    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page))
+    assert len(named) > 20
+    for path, test in named:
+        text = (root / path).read_text()
+        assert not test or f"def {test}" in text, f"{path} has no {test}"
+    here = "".join((root / "tests/runtime" / name).read_text() for name in ("test_machine.py", "test_processes.py"))
+    for number in set(re.findall(r"def test_row_(\d+)_", here)):
+        assert re.search(rf"^\| {number} \|", page, re.MULTILINE), f"row {number} is not on the page"
