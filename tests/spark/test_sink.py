@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,36 +14,11 @@ from pyspark.sql import functions as sf
 
 import pyreplog
 from pyreplog.record import partition_for_key
-from pyreplog.spark import local_session
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-KILLING = Path(__file__).parent / "killing"
-ROOT = Path(__file__).parents[2]
 AT = datetime(2024, 6, 1, 12, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)
-
-
-@pytest.fixture(scope="module")
-def kill_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Names the step at which a worker dies; workers read it."""
-    path = tmp_path_factory.mktemp("kill") / "step"
-    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "REPLOG_KILL_FILE")}
-    os.environ["REPLOG_KILL_FILE"] = str(path)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(KILLING), str(ROOT), before["PYTHONPATH"] or ""]).rstrip(os.pathsep)
-    yield path
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
-
-
-@pytest.fixture(scope="module")
-def spark(kill_file: Path) -> Iterator[SparkSession]:
-    """One session for this file; its workers may be killed."""
-    with local_session("tests", cores=2) as session:
-        yield session
 
 
 def numbered(spark: SparkSession, count: int, tasks: int = 2) -> DataFrame:
