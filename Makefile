@@ -13,11 +13,12 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo pipeline test check sanitize bench docs clean lint layers types stubs cython spelling kernels
+.PHONY: help demo pipeline test test-spark check sanitize bench docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
 	@echo "make test      every test but the soaks, with what was skipped and why"
+	@echo "make test-spark  the tests of Spark with PySpark 4.0, 4.2 and the installed one (SPARKS=... chooses others)"
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
 	@echo "make bench     the figures, as a table"
@@ -64,6 +65,17 @@ pipeline: $(CORE) $(call group,demo)
 
 test: $(CORE) $(call group,test) $(call group,lint)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
+
+# Other versions of PySpark, each a download of 455 MB, kept in build/; then the installed one.
+SPARKS ?= 4.0 4.2
+test-spark: $(CORE) $(call group,test)
+	@for version in $(SPARKS); do \
+	  folder="$(CURDIR)/build/spark-$$version"; \
+	  test -d "$$folder" || { $(PIP) install --target "$$folder.part" "pyspark==$$version.*" && mv "$$folder.part" "$$folder"; } || exit 1; \
+	  echo "PySpark $$version"; \
+	  PYTHONPATH="$$folder" $(PY) -m pytest tests/spark $(PYTEST) || exit 1; \
+	done
+	$(PY) -m pytest tests/spark $(PYTEST)
 
 # `make -k check` goes on after the first that fails; each can be run alone.
 check: lint layers types stubs cython spelling kernels
