@@ -10,8 +10,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from pyreplog._core import SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.log import Log, LogRoot, open_readers
@@ -39,7 +40,8 @@ class Fact(NamedTuple):
     ``made``: the partition is there. ``tried``: the log may have ``content`` from now on. ``acked``: what ``content`` has below ``end``
     survives what the durability says; ``synced``: it survives power loss in any case. ``showing``: readers may see below ``end``.
     ``cut``: of what was promised, that above ``end`` may go. ``removing``: the partition may go. ``configured``: segment.bytes is
-    ``end``. ``failed``: the disk refused, and the page cache is not what it has.
+    ``end``. ``failed``: the disk refused, and the page cache is not what it has. ``starting``: the log may begin at up to ``end``;
+    ``started``: it does not begin below, whatever happens.
     """
 
     kind: str
@@ -50,11 +52,22 @@ class Fact(NamedTuple):
 class Life:
     """One owner of the root and its log, who tells facts."""
 
-    def __init__(self, disk: SimDisk, facts: list[Fact], durability: str, *, seed: int = 1, segment_size: int = 1200) -> None:
+    def __init__(
+        self,
+        disk: SimDisk,
+        facts: list[Fact],
+        durability: str,
+        *,
+        seed: int = 1,
+        segment_size: int = 1200,
+        root_class: type[LogRoot] = LogRoot,
+        lazy: bool = False,
+        **settings: Any,
+    ) -> None:
         self.disk = disk
         self.facts = facts
-        self.config = LogConfig(durability=durability, segment_bytes=segment_size, index_interval_bytes=100)  # type: ignore[arg-type]
-        self.root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(seed))
+        self.config = LogConfig(durability=durability, segment_bytes=segment_size, index_interval_bytes=100, **settings)  # type: ignore[arg-type]
+        self.root = root_class.open(disk, ROOT, clock=CLOCK, random=Random(seed), lazy=lazy)
         if KEY in self.root.damaged:
             raise self.root.damaged[KEY]
         log = self.root.logs.get(KEY)
@@ -73,10 +86,10 @@ class Life:
         """As the partition's leader."""
         self.log.become_leader(epoch)
 
-    def append(self, count: int = 2, *, size: int = 60, tag: bytes = b"") -> None:
+    def append(self, count: int = 2, *, size: int = 60, tag: bytes = b"", timestamp: int = 1000) -> None:
         """As leader. Under ``os`` it is acknowledged."""
         epoch = self.log.epochs.latest
-        one = batch(count, size=size, tag=b"%s%d:" % (tag, self.log.end_offset))
+        one = batch(count, size=size, tag=b"%s%d:" % (tag, self.log.end_offset), timestamp=timestamp)
         stamped = bytearray(one)
         stamp(stamped, self.log.end_offset, epoch)
         after = self._try(bytes(stamped))
@@ -140,6 +153,20 @@ class Life:
         self.log.truncate_to(offset)
         self.content = left
         self.facts.append(Fact("tried", 0, self.content))
+
+    def delete(self, offset: int) -> None:
+        """Hide what lies below ``offset``."""
+        self.facts.append(Fact("starting", offset))
+        self.log.delete_records(offset)
+        self.facts.append(Fact("started", offset))
+
+    def retain(self) -> int:
+        """Remove the segments that may go; how many did."""
+        self.facts.append(Fact("starting", self.log.high_watermark))
+        count = self.log.apply_retention()
+        if count:
+            self.facts.append(Fact("started", self.log.start_offset))
+        return count
 
     def checkpoint(self) -> None:
         """All three of the root's files."""
@@ -283,9 +310,148 @@ def replaced(disk: SimDisk, facts: list[Fact]) -> None:
         life.follow(2, tag=b"b")
 
 
+def retained(disk: SimDisk, facts: list[Fact]) -> None:
+    """``os``: old segments go by size, with and without delay, then all of them by age; a kill and a clean stop in between."""
+    life = Life(disk, facts, "os", segment_size=1024, retention_bytes=1500, file_delete_delay_ms=0)
+    life.lead(0)
+    for number in range(16):
+        life.append(2, size=150 + 20 * (number % 3))
+        if number % 5 == 4:
+            life.retain()
+    assert life.log.start_offset > 0
+    life.sync()
+    life.root.checkpoint_log_starts()
+    life.root.close(clean=False)
+    life = Life(disk, facts, "os", seed=2)
+    life.lead(1)
+    facts.append(Fact("configuring", 1100))
+    life.log.update_config(LogConfig(durability="os", segment_bytes=1100, index_interval_bytes=100, retention_ms=1))
+    facts.append(Fact("configured", 1100))
+    life.append(2, size=200, tag=b"p")
+    life.retain()  # everything is too old: an empty segment begins
+    assert life.log.start_offset == life.log.end_offset
+    life.append(2, size=300, tag=b"q")
+    life.close()
+    life = Life(disk, facts, "os", seed=3)
+    life.lead(2)
+    life.append(3, size=300, tag=b"r")
+    life.retain()
+    life.close()
+
+
+def deleted(disk: SimDisk, facts: list[Fact]) -> None:
+    """``sync``: records are deleted within a batch, at a segment's beginning and up to the end; a follower is cut below the start."""
+    life = Life(disk, facts, "sync", segment_size=1024, file_delete_delay_ms=0)
+    life.lead(0)
+    for number in range(9):
+        life.append(3, size=100, tag=b"%d" % number)
+        if number % 3 == 2:
+            life.sync()
+    life.delete(4)
+    life.retain()
+    life.delete(13)
+    life.root.checkpoint_log_starts()
+    life.append(2, size=100, tag=b"u")
+    life.root.close(clean=False)
+    life = Life(disk, facts, "sync", seed=2)
+    life.lead(1)
+    life.append(2, size=100, tag=b"v")
+    life.sync()
+    life.retain()
+    life.delete(life.log.high_watermark)
+    life.retain()
+    life.append(2, size=100, tag=b"w")
+    life.close()
+
+
+def rolls(disk: SimDisk, facts: list[Fact]) -> None:
+    """``sync``: segments of reserved room are closed by time, by a full index and by size; the last one is trimmed."""
+    life = Life(disk, facts, "sync", segment_size=2000, preallocate=True, segment_index_bytes=36, segment_ms=5000, segment_jitter_ms=500)
+    life.lead(0)
+    for number in range(14):
+        life.append(1, size=120 + 300 * (number % 5 == 4), timestamp=1000 + 700 * number)
+        if number % 4 == 3:
+            life.sync()
+    assert life.log.stats().segment_count > 4
+    life.root.close(clean=False)
+    life = Life(disk, facts, "sync", seed=2)
+    life.lead(1)
+    life.append(1, size=900, tag=b"y", timestamp=90_000)
+    life.append(1, size=900, tag=b"z", timestamp=90_001)
+    life.close()
+
+
+class Crowd(LogRoot):
+    """A root that leaves a summary of few partitions too."""
+
+    summaries_from = 2
+
+
+def crowd(disk: SimDisk, facts: list[Fact]) -> None:
+    """``sync``: several partitions, known from the summary of a clean stop and opened when they are asked for; some never are."""
+    life = Life(disk, facts, "sync", root_class=Crowd)
+    life.lead(0)
+    for number in range(1, 5):
+        other = life.root.create_log("t", number, TOPIC_ID, life.config)
+        other.become_leader(0)
+        other.append_as_leader(batch(number, size=50), 0)
+    life.append(2, size=100)
+    life.close()
+    for seed in range(2, 4):
+        life = Life(disk, facts, "sync", seed=seed, root_class=Crowd, lazy=True)
+        life.lead(seed)
+        life.append(2, size=100, tag=b"%d" % seed)
+        other_key = TopicPartition("t", seed)
+        if life.root.logs.get(other_key) is None:
+            raise life.root.damaged[other_key]
+        assert life.root.logs[other_key].end_offset == seed
+        life.checkpoint()
+        life.close()
+    life = Life(disk, facts, "sync", seed=7, root_class=Crowd, lazy=True)
+    life.lead(9)
+    life.append(2, tag=b"x")
+    life.sync()
+    life.root.close(clean=False)
+    life = Life(disk, facts, "sync", seed=8, root_class=Crowd, lazy=True)
+    life.close()
+
+
+def mended(disk: SimDisk, facts: list[Fact]) -> None:
+    """``sync``: a sync fails, the log is poisoned, opened again and verified, and lives on."""
+    life = Life(disk, facts, "sync")
+    life.lead(0)
+    life.append(3, size=100)
+    life.sync()
+    life.append(2, size=100, tag=b"b")
+    disk.fail("sync", "*.log")
+    try:
+        life.sync()
+    except StorageError:
+        assert life.log.failure is not None
+    else:
+        raise AssertionError("the sync did not fail")
+    life.root.reopen_log("t", 0)
+    life.log = life.root.logs[KEY]
+    life.lead(1)
+    life.append(2, size=100, tag=b"c")
+    life.sync()
+    life.close()
+
+
 Workload = Callable[[SimDisk, list[Fact]], None]
-LIVES: Final[tuple[Workload, ...]] = (sync_log, os_log, cycles, stubborn)
-DURABILITY: Final[dict[Workload, str]] = {replaced: "os", sync_log: "sync", os_log: "os", cycles: "sync", stubborn: "os"}
+LIVES: Final[tuple[Workload, ...]] = (sync_log, os_log, cycles, stubborn, retained, deleted, rolls, crowd, mended)
+DURABILITY: Final[dict[Workload, str]] = {
+    replaced: "os",
+    sync_log: "sync",
+    os_log: "os",
+    cycles: "sync",
+    stubborn: "os",
+    retained: "os",
+    deleted: "sync",
+    rolls: "sync",
+    crowd: "sync",
+    mended: "sync",
+}
 
 
 # -- the check --
@@ -298,10 +464,12 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str, *, again: float
     """
     seen = _look_beside(disk, facts, durability)
     before = _log_files(disk)
-    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(77))
+    root = Crowd.open(disk, ROOT, clock=CLOCK, random=Random(77), lazy=True)
     try:
-        assert not root.damaged, f"damaged: {root.damaged}"
         log = root.logs.get(KEY)
+        for key in root.logs:
+            assert root.logs.get(key) is not None or key in root.damaged
+        assert not root.damaged, f"damaged: {root.damaged}"
         if log is None:
             assert not any(fact.kind == "made" for fact in facts) or any(fact.kind == "removing" for fact in facts), "the partition is gone"
             return
@@ -309,14 +477,15 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str, *, again: float
         assert start <= log.high_watermark <= log.flushed_offset or (durability == "os" and log.high_watermark <= log.end_offset)
         content = content_of(raw(log))
         _check_content(content, facts, start, "the log")
-        _check_promises(disk, content, facts, durability, log.recovery.poisoned)
+        _check_start(start, facts)
+        _check_promises(disk, content, facts, durability, log.recovery.poisoned, start)
         if _survived(disk, facts) and not log.recovery.poisoned:
             assert log.high_watermark >= seen, f"the high watermark fell from {seen} to {log.high_watermark}"
         _check_config(log.config.segment_bytes, facts)
         if durability == "sync":
             assert not log.incomplete, "incomplete"
         assert not _survived(disk, facts) or log.recovery.poisoned or not log.incomplete
-        _check_kept(disk, before)
+        _check_kept(disk, before, start)
     finally:
         root.close(clean=False)
     if disk.random.random() < again:
@@ -329,6 +498,8 @@ def _live_on(disk: SimDisk, content: Content, epoch: int, durability: str) -> No
     life = Life(disk, facts, durability)
     assert life.content == content, "a second recovery found something else"
     facts.append(Fact("showing", life.log.high_watermark))
+    facts.append(Fact("starting", life.log.start_offset))
+    facts.append(Fact("started", life.log.start_offset))
     life.lead(max(epoch, life.log.epochs.latest) + 1)
     life.append(3, size=150, tag=b"on")
     life.sync()
@@ -352,6 +523,7 @@ def _look_beside(disk: SimDisk, facts: Sequence[Fact], durability: str) -> int:
         data = b"".join(bytes(one.data) for one in reader.batches(reader.start_offset, reader.end_offset))
         content = content_of(data)
         _check_content(content, facts, reader.start_offset, "a reader")
+        _check_start(reader.start_offset, facts)
         end = reader.end_offset
         assert (content[-1][0] if content else reader.start_offset) == end, "a reader does not reach its end"
         shown = max((fact.end for fact in facts if fact.kind in {"showing", "acked", "synced"}), default=0)
@@ -377,7 +549,16 @@ def _check_content(content: Content, facts: Sequence[Fact], start: int, who: str
     )
 
 
-def _check_promises(disk: SimDisk, content: Content, facts: Sequence[Fact], durability: str, poisoned: bool) -> None:
+def _check_start(start: int, facts: Sequence[Fact]) -> None:
+    """The log begins where it was told to, or where it may have been about to."""
+    if any(fact.kind == "removing" or (fact.kind == "cut" and not fact.end) for fact in facts):
+        return  # all of it was to go, and some may have gone
+    highest = max((fact.end for fact in facts if fact.kind == "starting"), default=0)
+    lowest = max((fact.end for fact in facts if fact.kind == "started"), default=0)
+    assert lowest <= start <= highest, f"the log begins at {start}, not from {lowest} to {highest}"
+
+
+def _check_promises(disk: SimDisk, content: Content, facts: Sequence[Fact], durability: str, poisoned: bool, start: int) -> None:
     floor = None  # of what was promised, all below the lowest cut announced since
     survived = _survived(disk, facts) and not poisoned
     for fact in reversed(facts):
@@ -387,7 +568,7 @@ def _check_promises(disk: SimDisk, content: Content, facts: Sequence[Fact], dura
             return
         if fact.kind == "synced" or (fact.kind == "acked" and (durability == "sync" or survived)):
             end = fact.end if floor is None else min(fact.end, floor)
-            kept = [one for one in fact.content if one[0] <= end]
+            kept = [one for one in fact.content if start < one[0] <= end]
             assert list(content[: len(kept)]) == kept, (
                 f"lost: {kept[-1][0]} is promised, the log ends at {content[-1][0] if content else 0}"
             )
@@ -408,6 +589,13 @@ def begins(whole: Content, part: Content, start: int) -> bool:
     """Whether ``part``, which begins with the batch that holds ``start``, is what ``whole`` begins with there."""
     rest = tuple(one for one in whole if one[0] > start)
     return rest[: len(part)] == part
+
+
+def content_end(data: bytes) -> int:
+    """Where the whole batches at the beginning of ``data`` end."""
+    scan = SegmentScanner(0)
+    scan.feed(data)
+    return scan.next_offset
 
 
 def content_of(data: bytes) -> Content:
@@ -436,13 +624,13 @@ def _read(disk: SimDisk, name: str) -> bytes:
         file.close()
 
 
-def _check_kept(disk: SimDisk, before: dict[str, bytes]) -> None:
-    """What left a log file is in a file beside it, to the byte; zeros need not be."""
+def _check_kept(disk: SimDisk, before: dict[str, bytes], start: int) -> None:
+    """What left a log file is in a file beside it, to the byte; zeros need not be, nor what lies below the log's start."""
     after = _log_files(disk)
     kept = [data for name, data in after.items() if name.startswith(TORN_PREFIX)]
     for name, data in before.items():
         now = after.get(name, b"")
-        if name.endswith(".tmp"):
+        if name.endswith(".tmp") or (name.endswith(LOG_SUFFIX) and name not in after and data and content_end(data) <= start):
             continue
         assert data.startswith(now), f"recovery changed {name}"
         gone = data[len(now) :]

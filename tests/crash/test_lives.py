@@ -1,4 +1,4 @@
-"""Every end of four lives of a log root, and every refusal of its disk.
+"""Every end of nine lives of a log root, and every refusal of its disk.
 
 The share that runs by default is drawn by a seed that the output names: ``REPLOG_CRASH_SEED`` sets it. ``-m soak`` runs everything, with
 several seeds (``REPLOG_CRASH_SEEDS``).
@@ -6,6 +6,7 @@ several seeds (``REPLOG_CRASH_SEEDS``).
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,6 +21,8 @@ from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, cycles
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
 COMMAND: Final = ".venv/bin/python -m pytest 'tests/crash/test_lives.py"
+ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
+"""A refused write has also written a part: a short one."""
 EVERY: Final[dict[Workload, int]] = {cycles: 61}  # it makes many calls
 
 
@@ -41,7 +44,7 @@ def crashes(life: Workload, seed: int, *, damages: int, thorough: float, again: 
 def errors(life: Workload, seed: int, *, every: int, first: int) -> CrashReport:
     """Its refused calls."""
     replay = f"REPLOG_CRASH_SEED={seed} {COMMAND}::test_no_refusal_breaks_a_promise[{life.__name__}]'"
-    return error_points(life, checking(life, 0.0), seed=seed, damages=1, every=every, first=first, replay=replay)
+    return error_points(life, checking(life, 0.0), seed=seed, errors=ERRORS, damages=1, every=every, first=first, replay=replay)
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
@@ -49,8 +52,8 @@ def test_no_end_breaks_a_promise(life: Workload) -> None:
     """After power loss or a kill at any call, and again while that is repaired: all that was promised is there, and nothing but it."""
     print(f"REPLOG_CRASH_SEED={SEED}")
     report = crashes(life, SEED, damages=3, thorough=0.005, again=0.3, every=3)
-    assert report.states > 200
-    assert report.compound > 50
+    assert report.states > 100
+    assert report.compound > 30
 
 
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)

@@ -154,7 +154,7 @@ BUGS: Final[list[tuple[Patch, Callable[[Workload], None], Workload, str]]] = [
     (mark_advanced_before_the_sync, _crashes, sync_log, "damaged: .*(before what was synced|damaged|missing)"),
     (state_files_in_place, _crashes, cycles, "settings went back|incomplete|damaged"),
     (rename_without_directory_sync, _crashes, cycles, "settings went back"),
-    (rename_without_sync, _crashes, sync_log, "damaged: .*partition.metadata"),
+    (rename_without_sync, _crashes, sync_log, "damaged: .*partition.metadata|meta.properties"),
     (new_segment_without_directory_sync, _crashes, sync_log, "lost|before what was synced"),
     (rolled_segments_not_synced, _crashes, sync_log, "lost"),
     (truncation_not_synced, _many_crashes, replaced, "what never was"),

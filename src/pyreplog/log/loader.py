@@ -23,7 +23,7 @@ from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT64_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
-from pyreplog.log.mark import MarkState
+from pyreplog.log.mark import MarkState, sync_found_mark
 from pyreplog.log.segment import Segment, describe_damage, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
@@ -104,11 +104,14 @@ class Loader:
     def _drop_below_start(self, bases: Sequence[int]) -> Sequence[int]:
         """Without the segments that lie wholly below the log's start, whose removal was not finished: their files go now.
 
-        Only the mark is believed here: a checkpoint has no checksum.
+        Only the mark is believed here: a checkpoint has no checksum. What it says is made durable first: else power loss may bring back
+        one that still promises what went.
         """
         start = -1 if self.state is None else self.state.start_offset
         count = 0
         while count + 1 < len(bases) and bases[count + 1] <= start:
+            if not count:
+                sync_found_mark(self.disk, self.directory)
             for suffix in SEGMENT_SUFFIXES:
                 path = join(self.directory, segment_name(bases[count], suffix))
                 if self.disk.stat(path) is not None:

@@ -265,6 +265,15 @@ def find_mark(disk: Disk, directory: str, *, topic_id: str | None = None, partit
     return found
 
 
+def sync_found_mark(disk: Disk, directory: str) -> None:
+    """Make what :func:`find_mark` found durable: after a process kill it may only be in the page cache. REQUIRES that there is a mark."""
+    file = disk.open(join(directory, MARK_NAME), write=True)
+    try:
+        file.sync()
+    finally:
+        file.close()
+
+
 def read_mark(disk: Disk, directory: str) -> MarkState | None:
     """The mark in ``directory`` as a reader beside a live writer sees it: a slot caught half-written is read again."""
     for _ in range(_READ_TRIES):

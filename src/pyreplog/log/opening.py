@@ -133,9 +133,9 @@ def open_parts(
         sequence=state.sequence if state is not None else 0,
     )
     if state is not None and state.poisoned:
-        _write_again(loaded.segments, loaded.synced_end)
+        written = _write_again(loaded.segments, loaded.synced_end)
         _sync_all(loaded.segments, end)
-        _verify_on_disk(loaded.segments)
+        _verify_on_disk(written)
     if not loaded.report.clean and config.durability == "sync":
         new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
     if found is None:
@@ -199,30 +199,35 @@ def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, ori
     return kept
 
 
-def _write_again(segments: Sequence[Segment], synced_end: int) -> None:
-    """Write what lies behind ``synced_end`` once more, as it is: after a failed sync the system shows it and takes it for written, so that
-    a sync alone would succeed and make nothing durable."""
-    for segment in segments:
-        if segment.next_offset > synced_end:
-            for position in range(0, segment.size, REWRITE_SIZE):
-                chunk = segment.file.read_at(position, min(REWRITE_SIZE, segment.size - position))
-                segment.file.write_at(position, [chunk])
+def _write_again(segments: Sequence[Segment], synced_end: int) -> Sequence[Segment]:
+    """Write what lies behind ``synced_end`` once more, as it is, and the length of the last segment; which ones that were.
+
+    After a failed sync the system shows it and takes it for written, so that a sync alone would succeed and make nothing durable.
+    """
+    written = [segment for segment in segments if segment.next_offset > synced_end or segment is segments[-1]]
+    for segment in written:
+        file = segment.file
+        # A length that was cut, too, is only written when it changes.
+        file.truncate(segment.size + 1)
+        file.truncate(segment.size)
+        for position in range(0, segment.size, REWRITE_SIZE):
+            file.write_at(position, [file.read_at(position, min(REWRITE_SIZE, segment.size - position))])
+    return written
 
 
 def _verify_on_disk(segments: Sequence[Segment]) -> None:
     """Read what was written again from the disk itself, as far as the system allows it: what it shows from memory has lied before."""
     for segment in segments:
-        if not segment.synced:
-            segment.file.drop_cached()
-            scan = scan_segment(segment.file, segment.size, segment.base_offset)
-            if scan.position != segment.size:
-                raise CorruptLogError(
-                    "what was written again after a failed sync is not on the disk",
-                    start=scan.next_offset,
-                    end=max(segment.next_offset, scan.next_offset + 1),
-                    file=segment.path,
-                    position=scan.position,
-                )
+        segment.file.drop_cached()
+        scan = scan_segment(segment.file, segment.size, segment.base_offset)
+        if scan.position != segment.size or segment.file.size() != segment.size:
+            raise CorruptLogError(
+                "what was written again after a failed sync is not on the disk",
+                start=scan.next_offset,
+                end=max(segment.next_offset, scan.next_offset + 1),
+                file=segment.path,
+                position=scan.position,
+            )
 
 
 def _sync_all(segments: Sequence[Segment], end: int) -> int:
