@@ -3,8 +3,8 @@
 from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
 from pyreplog._core.builder import Ack, BatchBuilder, Gathering
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
-from pyreplog._core.rows import RowEncoder, murmur2
 from pyreplog._core.legacy import legacy_messages
+from pyreplog._core.rows import RowEncoder, murmur2
 from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_producers, find_timestamp, whole_batches
 from pyreplog._core.table import ArrowRows
 
