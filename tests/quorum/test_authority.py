@@ -13,9 +13,14 @@ from pyreplog.quorum import STATE_FILE, Authority, MetadataImage, decode, encode
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
+    AlterPartitionData,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopic,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    BrokerState,
     CreatableTopic,
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -242,3 +247,38 @@ def test_foreign_requests_get_no_answer() -> None:
     """A fetch of anything but the metadata is not for the controller."""
     desk = Desk()
     assert desk.ask(FetchRequest(0, 1, [FetchTopic("other", [FetchPartition(0, -1, 0)])])) is None
+
+
+def test_a_proposal_that_arrives_twice_is_decided_once() -> None:
+    """A leader whose proposal was refused goes on without the member it proposed: the same request, arriving again when that member could
+    be accepted, must not put it into the in-sync set behind the leader's back."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.create("t")
+    image = desk.authority.image
+    key = (image.topic_ids["t"], 0)
+    partition = image.partition(key)
+    assert partition is not None
+    leader = partition.leader
+    (late, *_) = [one for one in partition.replicas if one != leader]
+    epochs = {one.broker_id: one.epoch for one in image.brokers.values()}
+    desk.ask(BrokerHeartbeatRequest(late, epochs[late], image.offset, want_fence=True))
+    partition = image.partition(key)
+    assert partition is not None
+    assert late not in partition.isr
+    members = [BrokerState(one, epochs[one]) for one in partition.replicas]
+    proposal = AlterPartitionData(0, partition.leader_epoch, members, partition.partition_epoch)
+    body = AlterPartitionRequest(leader, epochs[leader], [AlterPartitionTopic(key[0], [proposal])])
+    answer = desk.ask(body, "leader")
+    assert isinstance(answer, AlterPartitionResponse)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INELIGIBLE_REPLICA
+    twice = Request("leader", desk.number, body)
+    desk.ask(BrokerHeartbeatRequest(late, epochs[late], image.offset))
+    desk.authority.step([twice], desk.clock.monotonic_ns())
+    partition = image.partition(key)
+    assert partition is not None
+    assert late not in partition.isr
+    desk.ask(body, "leader")
+    partition = image.partition(key)
+    assert partition is not None
+    assert late in partition.isr, "asked anew it is accepted"

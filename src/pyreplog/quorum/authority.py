@@ -108,6 +108,8 @@ class Authority:
         self._kept: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
         self._kept_from = controller.image.offset + 1
         self._parked: dict[Address, _Parked] = {}
+        self._proposed: dict[int, tuple[int, int]] = {}
+        """Broker -> its epoch and the newest request with proposals that was decided."""
         self._planned_ns: int | None = None
         self._last_ns = 0
         self._failure: StorageError | None = None
@@ -220,6 +222,8 @@ class Authority:
         if isinstance(body, BrokerHeartbeatRequest):
             return controller.heartbeat(body, now_ns)
         if isinstance(body, AlterPartitionRequest):
+            if self._is_old(body, request.correlation_id):
+                return None
             return controller.alter_partition(body)
         if isinstance(body, BrokerRegistrationRequest):
             return controller.register(body, now_ns)
@@ -228,6 +232,18 @@ class Authority:
         if isinstance(body, DeleteTopicsRequest):
             return controller.delete_topics(body)
         return self._describe(body)
+
+    def _is_old(self, body: AlterPartitionRequest, correlation_id: int) -> bool:
+        """Whether proposals of this broker that were sent later, or these very ones, were decided already.
+
+        A transport may double a request or let an older one arrive after a newer. A leader that was refused goes on without the member it
+        proposed; nothing but its next request may put it into the set then.
+        """
+        epoch, latest = self._proposed.get(body.broker_id, (-1, -1))
+        if body.broker_epoch < epoch or (body.broker_epoch == epoch and correlation_id <= latest):
+            return True
+        self._proposed[body.broker_id] = (body.broker_epoch, correlation_id)
+        return False
 
     def _describe(self, body: RequestBody) -> ResponseBody | None:
         if isinstance(body, MetadataRequest):
