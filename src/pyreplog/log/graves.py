@@ -7,7 +7,6 @@ leaves is removed when the folder is opened the next time.
 from __future__ import annotations
 
 import errno
-from collections import deque
 
 from pyreplog.errors import StorageError
 from pyreplog.log.layout import DELETED_SUFFIX, SEGMENT_SUFFIXES, join, segment_name
@@ -23,7 +22,7 @@ class Graves:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         # (due by the monotonic clock, path), in the order of burial.
-        self._waiting: deque[tuple[int, str]] = deque()
+        self._waiting: list[tuple[int, str]] = []
         #: Whether names changed since the folder was last synced.
         self.dug = False
 
@@ -61,5 +60,5 @@ class Graves:
             except StorageError as error:
                 if error.errno != errno.ENOENT:
                     raise
-            self._waiting.popleft()
+            self._waiting.pop(0)
             self.dug = True
