@@ -257,8 +257,8 @@ def _page(run: Run, delays: pl.DataFrame, drawn: dict[str, str]) -> str:
     if run.killed_batch >= 0:
         killed = f"without the query, killed in batch {run.killed_batch}"
         step = (
-            f"The kill came when batch {run.killed_batch} was <b>{html.escape(run.killed_step)}</b>. The query, started again, ran that batch "
-            "once more with tasks of its own, found that it had been published, and threw its own files away."
+            f"The kill came when batch {run.killed_batch} was <b>{html.escape(run.killed_step)}</b>. The query, started again, ran that "
+            "batch once more with tasks of its own, found that it had been published, and threw its own files away."
         )
     cards = [
         ("", f"{FLIGHT_COUNT:,}", f"flights in {run.sent[-1][0]:.0f} s, on three replicas"),

@@ -13,7 +13,6 @@ from secrets import token_hex
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -87,6 +86,8 @@ class _Stage:
             assert self._target.topic is not None, "no column, so the folder or the option says"
             self._encode(self._target.topic, batch, now_ms)
         else:
+            import pyarrow.compute as pc  # noqa: PLC0415  (slow to load, and seldom needed)
+
             topics = batch.column("topic")
             if topics.null_count:
                 raise InvalidRequestError("a row has a null in column 'topic', and option 'topic' is not set")
