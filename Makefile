@@ -1,4 +1,4 @@
-# Six commands, each of which sets up what it needs in .venv first: make demo test check sanitize bench docs
+# Commands, each of which sets up what it needs in .venv first: make demo test check sanitize soak bench docs
 # Needs Python 3.11 or newer with its headers, a C compiler and make. PYTHON=... chooses the interpreter, PYTEST=... adds arguments.
 
 VENV ?= .venv
@@ -13,7 +13,7 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo pipeline test test-spark check sanitize bench docs clean lint layers types stubs cython spelling kernels
+.PHONY: help demo pipeline test test-spark check sanitize soak bench docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-spark  the tests of Spark with PySpark 4.0, 4.2 and the installed one (SPARKS=... chooses others)"
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
+	@echo "make soak      crash points, kills, flips, fuzzing and simulated clusters for MINUTES=10, counted in docs/soak.csv"
 	@echo "make bench     the figures, as a table"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
@@ -110,6 +111,11 @@ kernels:
 # A second copy of the package in build/sanitize: the ordinary one stays as it is.
 sanitize: $(CORE) $(call group,test)
 	PYTHON=$(PY) CC=$(CC) bash .ci/sanitize $(PYTEST)
+
+# Two processes at a time. The sanitized build of the parsers is made first; the counts are appended to docs/soak.csv.
+MINUTES ?= 10
+soak: $(CORE) $(call group,test)
+	$(PY) -m tests.soak.run --minutes $(MINUTES) --jobs $(JOBS)
 
 bench: $(CORE) $(call group,bench)
 	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)

@@ -115,17 +115,20 @@ def _without_epochs(content: Content, start: int) -> Content:
     return tuple((base, end, data if base < start else data[:12] + data[16:]) for base, end, data in content)
 
 
-def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, write: bool = True) -> Iterator[None]:
-    """Flip every bit of every file, or every ``share``-th by chance, one at a time; yields after each file, so that others may stop it."""
+def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, part: tuple[int, int] = (0, 1)) -> Iterator[None]:
+    """Flip every bit of every file, or every ``share``-th by chance, one at a time; yields after each file, so that others may stop it.
+
+    ``part``: (number, of how many) equal parts to do.
+    """
     chance = Random(f"{golden.name} {seed}")
     disk = golden.disk.snapshot()
     exempt = uncovered(golden)
-    writes = write and golden.name in OWN and golden.name != "cluster"
+    writes = golden.name in OWN and golden.name != "cluster"
     for path in files(disk):
         ranges = exempt.get(path, [])
         for position in range(size_of(disk, path)):
             for bit in range(8):
-                if share > 1 and chance.randrange(share):
+                if (8 * position + bit) % part[1] != part[0] or (share > 1 and chance.randrange(share)):
                     continue
                 account.flips += 1
                 if any(start <= position < end for start, end in ranges):
@@ -142,8 +145,8 @@ def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0,
         yield
 
 
-def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0) -> Iterator[None]:
-    """Cut every file at every length, or at every ``share``-th by chance; yields after each file."""
+def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, part: tuple[int, int] = (0, 1)) -> Iterator[None]:
+    """Cut every file at every length, or at every ``share``-th by chance; yields after each file. ``part``: as in :func:`flip_all`."""
     chance = Random(f"{golden.name} {seed}")
     writes = golden.name in OWN and golden.name != "cluster"
     exempt = uncovered(golden)
@@ -151,7 +154,7 @@ def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0) 
         # Where offsets may have gaps, nobody can tell a segment that ends with a whole batch from one that was cut there.
         boundaries = [start for start, end in exempt.get(path, ()) if end == start + 8]
         for size in range(size_of(golden.disk, path)):
-            if share > 1 and chance.randrange(share):
+            if size % part[1] != part[0] or (share > 1 and chance.randrange(share)):
                 continue
             if size in boundaries:
                 account.cuts += 1

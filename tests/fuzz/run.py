@@ -7,6 +7,7 @@ with ``--target NAME --in-process`` one of them here. A finding is printed with 
 from __future__ import annotations
 
 import argparse
+import mmap
 import os
 import subprocess
 import sys
@@ -15,12 +16,11 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.fuzz.mutate import mutate
+from tests.fuzz.mutate import SIZE_MAX, mutate
 from tests.fuzz.targets import TARGETS, Target
 
 REGRESSIONS: Final = Path(__file__).parent / "regressions"
 _POOL_MAX: Final = 400
-_PIECE: Final = 200_000
 
 
 class Finding(Exception):
@@ -66,25 +66,43 @@ def minimise(target: Target, data: bytes, kind: type[BaseException]) -> bytes:
     return data
 
 
-def fuzz(target: Target, count: int, seed: int, trace: str | None = None) -> int:
-    """``count`` executions; how many inputs were kept. ``trace``: a file that holds the input of the moment, for who dies of it."""
+def fuzz(target: Target, count: int, seed: int, trace: str | None = None, seconds: float = 0) -> int:
+    """``count`` executions, or as many as fit into ``seconds``; how many they were.
+
+    ``trace``: a file that holds the input of the moment, for who dies of it.
+    """
+    until = time.monotonic() + seconds
     chance = Random(f"{target.name} {seed}")
     pool = list(target.seeds())
     seen = {repr(execute(target, data)) for data in pool}
-    note = None if trace is None else os.open(trace, os.O_RDWR | os.O_CREAT, 0o600)
-    for _ in range(count):
+    note = None if trace is None else _shared(trace)
+    for number in range(count):
+        if seconds and number % 512 == 511 and time.monotonic() > until:
+            count = number
+            break
         data = mutate(pool[int(chance.random() * len(pool))], pool, chance)
         if target.seal is not None:
             data = target.seal(data, chance)
         if note is not None:
-            os.pwrite(note, len(data).to_bytes(4, "big") + data, 0)
+            note[4 : 4 + len(data)] = data
+            note[:4] = len(data).to_bytes(4, "big")
         word = repr(execute(target, data))
         if word not in seen and len(pool) < _POOL_MAX:
             seen.add(word)
             pool.append(data)
     if note is not None:
-        os.close(note)
-    return len(pool)
+        note.close()
+    return count
+
+
+def _shared(path: str) -> mmap.mmap:
+    """A file of memory that outlives a crash of this process."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.ftruncate(file, 4 + SIZE_MAX)
+        return mmap.mmap(file, 4 + SIZE_MAX)
+    finally:
+        os.close(file)
 
 
 def regressions(target: Target) -> list[bytes]:
@@ -105,49 +123,50 @@ def main() -> int:
     chosen = [target for target in TARGETS if arguments.target is None or target.name in arguments.target]
     if arguments.in_process:
         for target in chosen:
-            kept = fuzz(target, arguments.count, arguments.seed, arguments.trace)
-            print(f"{target.name}: {arguments.count} executions, {kept} inputs kept")
+            print(f"{target.name}: {fuzz(target, arguments.count, arguments.seed, arguments.trace, arguments.seconds)} executions")
         return 0
     return _all(chosen, arguments.count, arguments.seed, arguments.seconds)
 
 
 def _all(chosen: list[Target], count: int, seed: int, seconds: float) -> int:
-    """Rounds of pieces, each target by its share, until all are done; then one line with the count."""
+    """Each target by its share of the executions and of the time; then one line with the count."""
     shares = sum(target.share for target in chosen)
-    left = {target.name: count * target.share // shares for target in chosen}
-    done = failed = number = 0
+    done = failed = 0
     started = time.monotonic()
-    while any(left.values()) and not failed and not (seconds and time.monotonic() - started > seconds):
-        for target in chosen:
-            piece = min(left[target.name], max(_PIECE * target.share // 20, 1))
-            if not piece:
-                continue
-            left[target.name] -= piece
-            number += 1
-            if _piece(target, piece, seed * 1_000_003 + number):
-                done += piece
-            else:
-                failed += 1
+    for number, target in enumerate(chosen):
+        found = _process(target, max(count * target.share // shares, 1), seed * 1009 + number, seconds * target.share / shares)
+        done += found
+        failed += not found
     print(f"fuzz: {done:,} executions of {len(chosen)} targets, {failed} crashes, {time.monotonic() - started:.0f} s")
     return 1 if failed else 0
 
 
-def _piece(target: Target, count: int, seed: int) -> bool:
-    """One process; whether it ended well."""
+def _process(target: Target, count: int, seed: int, seconds: float) -> int:
+    """One target in a process of its own; how many executions, 0 where it crashed or raised what it may not."""
     trace = f"/tmp/replog-fuzz-{os.getpid()}"
-    command = [sys.executable, "-m", "tests.fuzz.run", "--in-process", "--target", target.name]
-    done = subprocess.run(
-        [*command, "--count", str(count), "--seed", str(seed), "--trace", trace], capture_output=True, text=True, check=False
-    )
+    words = [
+        "--in-process",
+        "--target",
+        target.name,
+        "--count",
+        str(count),
+        "--seed",
+        str(seed),
+        "--seconds",
+        str(seconds),
+        "--trace",
+        trace,
+    ]
+    done = subprocess.run([sys.executable, "-m", "tests.fuzz.run", *words], capture_output=True, text=True, check=False)
     if done.returncode == 0:
         os.unlink(trace)
-        return True
+        return int(done.stdout.split()[1])
     print(f"{target.name}, seed {seed}, {count} executions: exit code {done.returncode}\n{done.stderr[-3000:]}")
     if os.path.exists(trace):
         data = Path(trace).read_bytes()
         print(f"the input: {data[4 : 4 + int.from_bytes(data[:4], 'big')].hex()}")
         os.unlink(trace)
-    return False
+    return 0
 
 
 if __name__ == "__main__":

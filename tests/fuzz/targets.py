@@ -40,9 +40,16 @@ from pyreplog.wire.layouts import CLASSES
 from tests.fuzz.mutate import seal_batch, seal_mark, seal_snapshot, seal_state
 from tests.golden.units import unit
 from tests.log.support import batch
+from tests.record.guarded import GuardedMemory
 
 Seal = Callable[[bytes, Random], bytes]
 SIZE_MAX: Final = 1 << 20
+_MEMORY: Final = GuardedMemory()
+
+
+def _edge(data: bytes) -> memoryview | bytes:
+    """``data`` at the end of readable memory, so that one byte read behind it is a crash, whatever build this is."""
+    return _MEMORY.place(data) if len(data) <= _MEMORY.capacity else data
 
 
 class Target(NamedTuple):
@@ -66,7 +73,7 @@ def _batches() -> list[bytes]:
 
 
 def _run_batch(data: bytes) -> object:
-    one = RecordBatch(data)
+    one = RecordBatch(_edge(data))
     one.check_crc()
     one.check_records(None if one.codec == 0 else decompress_payload(one.codec, one.payload, SIZE_MAX))
     records = records_of(one, "t", 0, 0, 2**63 - 1)
@@ -84,7 +91,8 @@ def _segments() -> list[bytes]:
     return [b"".join(singles[start : start + 3]) for start in range(0, len(singles) - 3, 3)] + singles[:6]
 
 
-def _run_segment(data: bytes) -> object:
+def _run_segment(given: bytes) -> object:
+    data = _edge(given)
     scan = SegmentScanner(0, index_interval=100)
     taken = scan.feed(data)
     assert 0 <= taken <= len(data)
@@ -144,7 +152,7 @@ def _run_indexes(data: bytes) -> object:
     words = []
     for kind in (OffsetIndex, TimeIndex):
         try:
-            index = kind(0, data)
+            index = kind(0, _edge(data))
         except CorruptError as error:
             words.append(error.reason)
             continue
@@ -348,13 +356,13 @@ _ROWS: Final = [
 ]
 
 TARGETS: Final = (
-    Target("batch", _batches, _run_batch, (CorruptError,), 26, seal_batch),
+    Target("batch", _batches, _run_batch, (CorruptError,), 29, seal_batch),
     Target("segment", _segments, _run_segment, (), 20, seal_batch),
-    Target("legacy", _old, _run_old, (CorruptError,), 6, _seal_old),
-    Target("indexes", _indexes, _run_indexes, (), 10),
+    Target("legacy", _old, _run_old, (CorruptError,), 4, _seal_old),
+    Target("indexes", _indexes, _run_indexes, (), 12),
     Target("checkpoint", lambda: _CHECKPOINTS, _run_checkpoint, (), 5),
     Target("mark", _marks, _run_mark, (), 5, seal_mark),
-    Target("settings", lambda: _STATES, _run_settings, (CorruptError, ConfigError), 4, seal_state),
+    Target("settings", lambda: _STATES, _run_settings, (CorruptError, ConfigError), 2, seal_state),
     Target("identity", lambda: _IDENTITIES, _run_identity, (), 4),
     Target("snapshot", _snapshots, lambda data: min(len(parse_producers(data, "x")), 4), (CorruptError,), 4, seal_snapshot),
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),

@@ -1,0 +1,232 @@
+"""``make soak MINUTES=n``: crash points, kills, flips, fuzzing and simulated clusters side by side for n minutes, and what they counted.
+
+Each part is a process of its own that keeps its share of the time. The counts are printed and appended to ``docs/soak.csv`` with the
+commit; where anything is lost, wrong or crashes, nothing is appended, the output says what replays it, and the exit code is 1. Parsers are
+fuzzed on a build with AddressSanitizer and UBSan where the compiler has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ACCOUNT: Final = ROOT / "docs" / "soak.csv"
+COLUMNS: Final = (
+    "date",
+    "commit",
+    "minutes",
+    "crash_states",
+    "compound_states",
+    "refused_calls",
+    "kills",
+    "flips",
+    "cuts",
+    "fuzz_executions",
+    "sanitizer",
+    "sim_seeds",
+    "sim_events",
+    "lost",
+    "wrong",
+)
+COUNTED: Final = {
+    "crash_states": "crash states",
+    "compound_states": "of them crashed again in recovery",
+    "refused_calls": "refused calls",
+    "kills": "processes killed at an I/O call",
+    "flips": "flipped bits",
+    "cuts": "files cut short",
+    "fuzz_executions": "executions of parsers",
+    "sim_seeds": "simulated clusters",
+    "sim_events": "events in them",
+}
+README: Final = ROOT / "README.md"
+BEGIN: Final = "<!-- soak -->"
+END: Final = "<!-- /soak -->"
+SANITIZED: Final = ROOT / "build" / "soak"
+SIM_SEEDS: Final = 10
+
+
+class Failed(Exception):
+    """A part found something; the text is its output."""
+
+
+def run(words: list[str], environment: dict[str, str] | None = None) -> str:
+    """The output of a Python module, in the repository."""
+    command = [sys.executable, "-m", *words]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failed(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def number(pattern: str, text: str) -> int:
+    """The number that ``pattern`` finds, written with commas."""
+    found = re.search(pattern, text)
+    if found is None:
+        raise Failed(f"no {pattern!r} in {text[-500:]!r}")
+    return int(found[1].replace(",", ""))
+
+
+def crashes(seconds: float, seed: int) -> dict[str, int]:
+    """Crash points and refused calls of the lives of a log root."""
+    counts: dict[str, int] = json.loads(run(["tests.soak.crashes", str(seconds), str(seed)]))
+    return {name: counts[name] for name in ("crash_states", "compound_states", "refused_calls")}
+
+
+def kills(seconds: float, seed: int) -> dict[str, int]:
+    """Processes killed at their I/O calls on real files."""
+    return {"kills": number(r"kills: ([\d,]+) of", run(["tests.kills.run", "--seconds", str(seconds), "--seed", str(seed)]))}
+
+
+def flips(seconds: float, seed: int) -> dict[str, int]:
+    """Bits flipped and files cut short."""
+    counts: dict[str, int] = json.loads(run(["tests.soak.flips", str(seconds), str(seed)]))
+    return {name: counts[name] for name in ("flips", "cuts", "wrong")}
+
+
+def fuzzing(seconds: float, seed: int, executions: int) -> dict[str, int]:
+    """Mutated input for every parser."""
+    words = ["tests.fuzz.run", "--count", str(executions), "--seed", str(seed), "--seconds", str(seconds)]
+    return {"fuzz_executions": number(r"fuzz: ([\d,]+) executions", run(words, sanitized()))}
+
+
+def simulation(seconds: float, seed: int) -> dict[str, int]:
+    """Simulated clusters under random faults, seed after seed."""
+    until = time.monotonic() + seconds
+    counts = {"sim_seeds": 0, "sim_events": 0}
+    first = 1_000_000 + seed * 10_007
+    while time.monotonic() < until:
+        text = run(["pyreplog.testing", "--seed", str(first), "--count", str(SIM_SEEDS), "--no-shrink"])
+        counts["sim_seeds"] += SIM_SEEDS
+        counts["sim_events"] += number(r"seeds, ([\d,]+) events", text)
+        first += SIM_SEEDS
+    return counts
+
+
+def sanitized() -> dict[str, str]:
+    """The environment in which the sanitized build is used; empty where there is none."""
+    if not any((SANITIZED / "lib").glob("pyreplog/_core/*.so")):
+        return {}
+    compiler = os.environ.get("CC", "cc")
+    names = []
+    for name in ("libasan.so", "libubsan.so"):
+        found = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=False).stdout.strip()
+        if not os.path.isabs(found):
+            return {}
+        names.append(found)
+    return {
+        "LD_PRELOAD": ":".join(names),
+        "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+        "PYTHONPATH": str(SANITIZED / "lib"),
+    }
+
+
+def build_sanitized() -> None:
+    """Build the core with ASan and UBSan into ``build/soak``; where that cannot be, say so."""
+    words = ["--quiet", "build", "--build-base", str(SANITIZED), "--build-lib", f"{SANITIZED}/lib", "--build-temp", f"{SANITIZED}/temp"]
+    environment = {**os.environ, "SANITIZE": "1", "BUILD_DIR": f"{SANITIZED}/cython"}
+    done = subprocess.run([sys.executable, "setup.py", *words], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"no sanitized build, so parsers are fuzzed on the ordinary one: {done.stderr[-300:]}", flush=True)
+
+
+def commit() -> str:
+    """The short name of the commit; with a plus sign where the tree was changed since."""
+    name = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    words = ["git", "status", "--porcelain", "--untracked-files=no", "--", "src", "tests"]
+    changed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{name or 'unknown'}{'+' if changed else ''}"
+
+
+def quoted(account: str) -> str:
+    """What the README says of the last run, and of all together."""
+    rows = list(csv.DictReader(account.splitlines()))
+    last = rows[-1]
+    whole = {name: sum(int(row[name] or 0) for row in rows) for name in COUNTED}
+    words = ", ".join(f"{int(last[name] or 0):,} {about}" for name, about in COUNTED.items())
+    total = ", ".join(f"{whole[name]:,} {about}" for name, about in COUNTED.items())
+    return (
+        f"The last run (commit `{last['commit']}`, {last['minutes']} minutes): {words}; lost {last['lost']}, wrong {last['wrong']}.\n"
+        f"All {len(rows)} runs in [the account](docs/soak.csv): {total}."
+    )
+
+
+def quote(account: str) -> None:
+    """Put it between the two marks in the README."""
+    text = README.read_text(encoding="utf-8")
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if begin and end:
+        README.write_text(f"{head}{begin}\n{quoted(account)}\n{end}{tail}", encoding="utf-8")
+
+
+def main() -> int:
+    """Run all parts for the minutes asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=None, help="default: the clock's")
+    parser.add_argument("--executions", type=int, default=5_000_000, help="stop fuzzing after so many")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    seed = int(time.time()) % 100_000 if arguments.seed is None else arguments.seed
+    seconds = arguments.minutes * 60
+    named = commit()
+    print(f"soak of {named} for {arguments.minutes:g} minutes, seed {seed}", flush=True)
+    build_sanitized()
+    sanitizer = "ASan+UBSan" if sanitized() else "none"
+    # Each job has half of the time's worth of work where there are two of them; shares of the whole.
+    whole = seconds * arguments.jobs
+    parts = (
+        ("fuzz", lambda: fuzzing(whole * 0.32, seed, arguments.executions)),
+        ("flips", lambda: flips(whole * 0.22, seed)),
+        ("crash points", lambda: crashes(whole * 0.18, seed)),
+        ("kills", lambda: kills(whole * 0.18, seed)),
+        ("simulation", lambda: simulation(whole * 0.10, seed)),
+    )
+    counts: dict[str, int] = {"lost": 0, "wrong": 0}
+    failed = False
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        for name, future in [(name, pool.submit(work)) for name, work in parts]:
+            try:
+                found = future.result()
+            except Failed as failure:
+                failed = True
+                print(f"{name}: FAILED\n{failure}", flush=True)
+                continue
+            counts |= found
+            print(f"{name}: {', '.join(f'{what} {count:,}' for what, count in found.items())}", flush=True)
+    if failed:
+        print("nothing is appended to the account: mend what is above first")
+        return 1
+    row = {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": named,
+        "minutes": f"{arguments.minutes:g}",
+        "sanitizer": sanitizer,
+        **counts,
+    }
+    new = not ACCOUNT.exists()
+    with open(ACCOUNT, "a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+    quote(ACCOUNT.read_text(encoding="utf-8"))
+    print(f"lost 0, wrong 0; appended to {ACCOUNT.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
