@@ -55,7 +55,7 @@ def test_iterate_records(duel: Duel, folder: Path, tmp_path: Path, look: bool) -
     environment = lmdb.open(str(tmp_path / "lmdb"), map_size=1 << 30, sync=False)
     with pyreplog.open_log(folder, "r") as log, environment.begin(write=True) as transaction:
         for record in log:
-            transaction.put(record.offset.to_bytes(8, "big"), record.value, append=True)
+            transaction.put(record.offset.to_bytes(8, "big"), record.value or b"", append=True)
 
     with pyreplog.open_log(folder, "r") as log:
 
