@@ -6,7 +6,6 @@ threads, and no chance but that of the seed or of the ``random.Random`` given.
 
 from __future__ import annotations
 
-from pyreplog.testing.breakable import BreakableCluster, BreakableDisk
 from pyreplog.testing.checkers import INVARIANTS, Anomaly, Checker, History, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
@@ -15,8 +14,9 @@ from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.network import Link, NetworkOptions, SimNetwork, SimTransport
 from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
 from pyreplog.testing.shrink import shrink
+from pyreplog.testing.stage import Stage
 from pyreplog.testing.totals import Totals
-from pyreplog.testing.transports import TransportConformance
+from pyreplog.testing.walk import Walk, search
 from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
 from pyreplog.testing.world import Machine, World
 
@@ -24,8 +24,6 @@ __all__ = [
     "INVARIANTS",
     "Anomaly",
     "Attempt",
-    "BreakableCluster",
-    "BreakableDisk",
     "Call",
     "Checker",
     "CrashFailure",
@@ -45,13 +43,15 @@ __all__ = [
     "SimNetwork",
     "SimProducer",
     "SimTransport",
+    "Stage",
     "TopicOptions",
     "Totals",
-    "TransportConformance",
+    "Walk",
     "World",
     "WorldOptions",
     "crash_points",
     "error_points",
+    "search",
     "shrink",
     "standard_checkers",
 ]

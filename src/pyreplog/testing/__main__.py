@@ -10,16 +10,34 @@ import sys
 import time
 from functools import partial
 from random import Random
+from typing import Any
 
 from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.options import WorldOptions
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.totals import Totals
+from pyreplog.testing.variants import MUSEUM
+from pyreplog.testing.walk import Walk
 from pyreplog.testing.world import World
 
 
-def _run(seed: int, options: WorldOptions) -> None:
-    World(seed, options).run()
+def _run(seed: int, parts: dict[str, Any], options: WorldOptions) -> None:
+    World(seed, options, **parts).run()
+
+
+def _walk(first: int, count: int, variant: str | None, *, trace: bool) -> int:
+    steps = 0
+    for seed in range(first, first + count):
+        try:
+            stage = Walk(seed, variant).run()
+        except InvariantBroken as broken:
+            print(broken)
+            return 1
+        steps += stage.steps
+        if trace:
+            print("\n".join(stage.events))
+    print(f"{count} walks, {steps} steps: every invariant held")
+    return 0
 
 
 def main() -> int:
@@ -28,20 +46,30 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
     parser.add_argument("--trace", action="store_true", help="print what was done to the cluster, and when")
+    parser.add_argument("--variant", metavar="NAME", choices=sorted(MUSEUM), help="put this known-bad rule in the place of the right one")
+    parser.add_argument(
+        "--walk", type=int, metavar="SEED", help="a random walk over one partition instead of a cluster (also with --count)"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="stop at the failure itself")
     options = parser.parse_args()
+    parts: dict[str, Any] = {}
+    if options.variant is not None:
+        parts = MUSEUM[options.variant].parts()
+    if options.walk is not None:
+        return _walk(options.walk, options.count, options.variant, trace=options.trace)
     totals = Totals()
     begun = time.process_time()
     for seed in range(options.seed, options.seed + options.count):
+        replay = f"python -m pyreplog.testing --seed {seed}" + ("" if options.variant is None else f" --variant {options.variant}")
         try:
-            world = World(seed)
+            world = World(seed, **parts, replay=replay)
             print(world.about(), flush=True)
             world.run()
         except InvariantBroken as broken:
             print(broken)
             if not options.no_shrink:
                 print("shrinking ...", flush=True)
-                smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed), broken.rule)
+                smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed, parts), broken.rule)
                 if last is not None:
                     print(f"it also fails as World({seed}, {smaller!r}).run():\n{last}")
             return 1

@@ -77,6 +77,7 @@ __all__ = [
     "WatermarkMonotonic",
     "WatermarksArrive",
     "batches_of",
+    "stage_checkers",
     "standard_checkers",
 ]
 
@@ -122,4 +123,24 @@ def standard_checkers() -> list[Checker]:
         committed,
         *(kind(committed) if kind in ghosts else kind() for kind in _KINDS if kind is not CommittedIdentical),  # type: ignore[call-arg]
         Sightings(),
+    ]
+
+
+def stage_checkers() -> list[Checker]:
+    """Those that look at replicas and metadata alone, fresh: for a :class:`pyreplog.testing.Stage`, which has no clients."""
+    committed = CommittedIdentical()
+    return [
+        committed,
+        LeaderComplete(committed),
+        CandidatesComplete(committed),
+        LogsMatch(),
+        OneLeaderPerEpoch(),
+        EpochsWellFormed(),
+        MaximalSuperset(),
+        AckImplies(committed),
+        WatermarkMonotonic(),
+        NoBrokenRule(),
+        MetadataWellFormed(),
+        SomewhereKept(committed),
+        DeletedStaysDeleted(committed),
     ]

@@ -28,6 +28,7 @@ class InvariantBroken(AssertionError):
         self.about = about
         self.seed = seed
         self.at_ns = at_ns
+        self.events = list(events)
         self.replay = replay or f"python -m pyreplog.testing --seed {seed}"
         story = "\n  ".join(events[-EVENTS_SHOWN_MAX:])
         name = f"{rule} ({says})" if says else rule

@@ -1,0 +1,153 @@
+"""Who stands on a stage: nodes with their disks, and the messages between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+from pyreplog.config import LogConfig
+from pyreplog.log import Log, LogRoot
+from pyreplog.quorum import MetadataImage
+from pyreplog.replica import Fetch, Replica, Sync
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+
+if TYPE_CHECKING:
+    from pyreplog.testing.stage import Stage
+
+__all__ = ["TOPIC", "Actor", "DiskHome", "Letter"]
+
+TOPIC: Final = "t"
+
+
+@dataclass(slots=True, eq=False)
+class Letter:
+    """A message on its way. ``kind``: fetch, records, proposal or decision; ``body`` is what arrives."""
+
+    kind: str
+    source: int
+    target: int
+    body: Any
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.source or 'controller'} -> {self.target or 'controller'}"
+
+
+class DiskHome:
+    """Where one node keeps its log: a :class:`LogRoot` on a :class:`SimDisk`."""
+
+    def __init__(self, stage: Stage, node_id: int) -> None:
+        self._stage = stage
+        self._node_id = node_id
+        self._random = Random(node_id)
+        self.disk = SimDisk(Random(node_id), manual=True)
+        self.root: LogRoot | None = None
+
+    @property
+    def log(self) -> Any:
+        """The partition's log; None where there is none."""
+        return None if self.root is None else self.root.logs.get(TopicPartition(TOPIC, 0))
+
+    def open(self) -> tuple[str, int]:
+        """Begin a life: (incarnation id, broker epoch of a clean stop before it or -1)."""
+        stage = self._stage
+
+        class Root(LogRoot):
+            log_class = stage.log_class
+
+        self.root = Root.open(
+            self.disk, f"node-{self._node_id}", clock=stage.clock, random=self._random, node_id=self._node_id, cluster_id=stage.cluster_id
+        )
+        return self.root.incarnation_id, self.root.previous_broker_epoch if self.root.clean else -1
+
+    @property
+    def directory_id(self) -> str:
+        """Of the disk."""
+        return "" if self.root is None else self.root.directory_id
+
+    def create(self, topic_id: str, config: LogConfig, *, incomplete: bool) -> Log:
+        """A new copy."""
+        assert self.root is not None
+        return self.root.create_log(TOPIC, 0, topic_id, config, incomplete=incomplete)
+
+    def kill(self) -> None:
+        """The process dies."""
+        self.disk.kill()
+        self.root = None
+
+    def lose_power(self, chance: Random | None) -> None:
+        """What was not synced may be gone; without a chance it is."""
+        self.kill()
+        if chance is None:
+            self.disk = self.disk.crash(_Worst(0))
+        else:
+            self.disk = self.disk.crash(chance)
+        self.disk.manual = True
+
+    def stop(self, broker_epoch: int) -> None:
+        """A clean stop."""
+        assert self.root is not None
+        self.root.close(clean=True, broker_epoch=broker_epoch)
+        self.root = None
+
+    def wipe(self) -> None:
+        """An empty disk."""
+        self.kill()
+        self.disk = SimDisk(Random(self._node_id + 100), manual=True)
+
+    def sync(self, files: Sequence[Any], error: int = 0) -> OSError | None:
+        """End a sync; its error. One that fails loses everything it covers."""
+        if error:
+            self.disk.random = _Worst(0)
+        self.disk.complete(self.disk.submit_sync(files, lambda: None), error)
+        (done,) = self.disk.poll()
+        return done.error
+
+
+class _Worst(Random):
+    """A chance by which a crash takes everything that was not synced."""
+
+    def randrange(self, *arguments: Any, **more: Any) -> int:
+        """Always the first."""
+        return 0
+
+    def choice(self, seq: Any) -> Any:
+        """Always the first."""
+        return seq[0]
+
+    def random(self) -> float:
+        """Always least."""
+        return 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Actor:
+    """One node on the stage. ``told``: how many of the controller's records it has heard of; ``epoch``: of its registration.
+
+    ``node``, ``root``, ``disk_failed`` and ``rotten`` are what checkers look at, in the shape of a world's machine.
+    """
+
+    node_id: int
+    home: Any
+    replica: Replica | None = None
+    image: MetadataImage = field(default_factory=MetadataImage)
+    told: int = 0
+    epoch: int = -1
+    incarnation_id: str = ""
+    starts: int = 0
+    fetch: Fetch | None = None
+    syncs: list[Sync] = field(default_factory=list)
+    wake_ns: int = 0
+    asked: int = 0
+    """Number of its newest proposal."""
+    node: Any = None
+    root: Any = None
+    disk_failed: bool = False
+    rotten: bool = False
+
+    @property
+    def log(self) -> Any:
+        """Its log; None while it has none, or is down."""
+        return None if self.replica is None else self.replica.log

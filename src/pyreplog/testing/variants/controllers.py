@@ -1,0 +1,69 @@
+"""Wrong rules of the controller, each one overridden method."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pyreplog.quorum import Controller, PartitionImage, PartitionKey
+from pyreplog.wire import AlterPartitionData, BrokerRegistrationRequest, BrokerState, ErrorCode
+
+__all__ = ["AnyBrokerEpoch", "AnyPartitionEpoch", "ElrKept", "NoElr", "SuspectsTrusted", "UncleanStartsIgnored"]
+
+
+class AnyPartitionEpoch(Controller):
+    """A proposal is accepted whatever partition epoch it was made on: no compare before the swap."""
+
+    def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
+        """As if it had been made on the newest."""
+        partition = self.image.partition(key)
+        epoch = proposal.partition_epoch if partition is None else partition.partition_epoch
+        return super()._validate(sender, key, dataclasses.replace(proposal, partition_epoch=epoch))
+
+
+class AnyBrokerEpoch(Controller):
+    """Members of a proposed set are not compared with the incarnations that are registered (before KIP-903)."""
+
+    def _validate(self, sender: int, key: PartitionKey, proposal: AlterPartitionData) -> ErrorCode:
+        """Every member is the one that is registered."""
+        brokers = self.image.brokers
+        members = [BrokerState(one.broker_id, brokers[one.broker_id].epoch) for one in proposal.new_isr_with_epochs]
+        return super()._validate(sender, key, dataclasses.replace(proposal, new_isr_with_epochs=members))
+
+
+class NoElr(Controller):
+    """No eligible leader replicas: the last member of the in-sync set stays in it, whatever becomes of it ("last replica standing")."""
+
+    def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
+        """Nobody is remembered who left, and nobody is known to have lost anything."""
+        self.suspects.pop(key, None)
+        members = isr or partition.isr
+        found = super()._settlement(key, partition._replace(elr=()), members, (), patient=patient)
+        return found._replace(elr=())
+
+
+class UncleanStartsIgnored(Controller):
+    """A broker that restarted uncleanly stays eligible, although it lost records."""
+
+    def _take_stock(self, request: BrokerRegistrationRequest, *rest: Any, **more: Any) -> None:
+        """It has everything it had."""
+        request.partition_ends = [dataclasses.replace(end, incomplete=False) for end in request.partition_ends]
+        request.previous_broker_epoch = self.image.brokers[request.broker_id].epoch if request.broker_id in self.image.brokers else -1
+        super()._take_stock(request, *rest, **more)
+
+
+class SuspectsTrusted(Controller):
+    """Among replicas that restarted uncleanly the first in the list is elected, not the one that reaches furthest."""
+
+    def _suspect(self, key: PartitionKey, broker_id: int, end: Any) -> None:
+        """Nobody is one."""
+
+
+class ElrKept(Controller):
+    """The eligible leader replicas are not forgotten when the in-sync set is large enough again."""
+
+    def _settlement(self, key: PartitionKey, partition: PartitionImage, isr: Any, lost: Any, *, patient: bool) -> Any:
+        """Whoever was in it stays in it."""
+        found = super()._settlement(key, partition, isr, lost, patient=patient)
+        kept = tuple(one for one in partition.elr if one not in found.isr and one not in lost)
+        return found._replace(elr=found.elr or kept)

@@ -1,0 +1,70 @@
+"""Wrong rules of a follower, each one overridden method."""
+
+from __future__ import annotations
+
+from pyreplog.replica import FetchAnswered, Follower, Replica
+
+__all__ = ["FirstDesign", "NonDurableFollower", "TruncateAfterFirstAnswer", "TruncateToHighWatermark"]
+
+
+class _EarlyFollower(Follower):
+    def may_ask(self, end: int) -> bool:
+        """Always: the fetch then claims what is not on stable storage."""
+        return True
+
+
+class NonDurableFollower(Replica):
+    """A ``sync`` follower fetches before it has synced, so the high watermark passes what it may lose. Breaks S14; lost by power loss."""
+
+    follower_class = _EarlyFollower
+
+
+class _TruncatingFollower(Follower):
+    def take(self, now_ns: int) -> None:
+        """Cut off everything above the own high watermark first, as Kafka did before KIP-101."""
+        self.log.truncate_to(max(self.log.start_offset, self.log.high_watermark))
+        super().take(now_ns)
+
+
+class TruncateToHighWatermark(Replica):
+    """A new follower truncates to its own high watermark (V1). Breaks S2: acknowledged records go with the second failure."""
+
+    follower_class = _TruncatingFollower
+
+
+class _UnquestioningFollower(Follower):
+    def ask(self) -> None:
+        """Without saying which epoch the log ends with, so that the leader cannot compare."""
+        super().ask()
+        if self.asked is not None:
+            self.asked.last_fetched_epoch = -1
+
+
+class _FirstFollower(_UnquestioningFollower):
+    def take(self, now_ns: int) -> None:
+        """Cut off everything above the own high watermark first."""
+        self.log.truncate_to(max(self.log.start_offset, self.log.high_watermark))
+        super().take(now_ns)
+
+
+class FirstDesign(Replica):
+    """Kafka before 0.11: a new follower truncates to its own high watermark, and there are no leader epochs to ask about."""
+
+    follower_class = _FirstFollower
+
+
+class _WaitingFollower(_UnquestioningFollower):
+    def fetch_answered(self, event: FetchAnswered, now_ns: int) -> None:
+        """The first answer says that somebody leads: only then truncate to the own high watermark."""
+        if event.request is self.asked and not vars(self).setdefault("answered", False):
+            vars(self)["answered"] = True
+            if self.log.high_watermark < self.log.end_offset:
+                self.log.truncate_to(max(self.log.start_offset, self.log.high_watermark))
+        super().fetch_answered(event, now_ns)
+
+
+class TruncateAfterFirstAnswer(Replica):
+    """As the first design, but a follower keeps its log until the leader has answered once: the second fix that was proposed, and rejected
+    because two logs may still part below their high watermarks."""
+
+    follower_class = _WaitingFollower

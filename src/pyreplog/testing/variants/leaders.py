@@ -1,0 +1,359 @@
+"""Wrong rules of a leader, each one overridden method."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+from pyreplog.replica import (
+    AlterPartitionAnswered,
+    ConsumerFetch,
+    FollowerFetch,
+    Leader,
+    ListOffsets,
+    MetadataApplied,
+    Produce,
+    Progress,
+    Replica,
+    SyncFailed,
+)
+from pyreplog.wire import FetchPartition, PartitionData
+
+__all__ = [
+    "AckBeforeFsync",
+    "AnswersLeft",
+    "AnyEpochFetches",
+    "CommittedIsrOnly",
+    "DeletesAlone",
+    "DivergenceCounts",
+    "EmptyEpochForgotten",
+    "EpochEndOffByOne",
+    "FsyncFailureIgnored",
+    "JoinBelowStartOfEpoch",
+    "KeepsProgress",
+    "MetadataReplayCounts",
+    "NoMinimum",
+    "OldEndTold",
+    "OneQuestion",
+    "OneQuestionAndEmptyEpoch",
+    "ReadsTwice",
+    "ReplyUnmatched",
+    "ShrinksEarly",
+    "UnknownEpochToHighWatermark",
+    "WaitersByOffset",
+    "WaitsForFollowersToKnow",
+]
+
+
+class _HastyLeader(Leader):
+    def produce(self, event: Produce, now_ns: int) -> None:
+        """Appends with acks=1 and acks=all are answered as soon as they are written, and only then made durable."""
+        super().produce(event, now_ns)
+        self.flushes_acknowledged()
+
+    def own_end(self) -> int:
+        """The written end."""
+        return self.log.end_offset
+
+
+class AckBeforeFsync(Replica):
+    """A ``sync`` leader counts what it has not synced: acknowledgements come before its fsync. Breaks S14; lost by power loss."""
+
+    leader_class = _HastyLeader
+
+
+class _OffByOneLeader(Leader):
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """One more than the true end, for every epoch but the latest."""
+        found, end = super().end_of_epoch(epoch)
+        return (found, end + 1) if 0 <= found < self.log.epochs.latest else (found, end)
+
+
+class EpochEndOffByOne(Replica):
+    """The end of an older epoch is told one too high, so a diverging follower keeps one record that is not the leader's. Breaks S4."""
+
+    leader_class = _OffByOneLeader
+
+
+class _LonelyLeader(Leader):
+    def high_watermark_candidate(self, now_ns: int) -> int:
+        """Over the committed in-sync set only: who may have been accepted already is not waited for."""
+        if len(self.committed) < self.min_isr:
+            return -1
+        return min([self.own_end(), *(f.leo for f in self.remotes if f.committed)])
+
+
+class CommittedIsrOnly(Replica):
+    """The high watermark ignores a proposed member (V7). Breaks S7."""
+
+    leader_class = _LonelyLeader
+
+
+class _LaxLeader(Leader):
+    def high_watermark_candidate(self, now_ns: int) -> int:
+        """Without the gate of ``min.insync.replicas``."""
+        minimum, self.min_isr = self.min_isr, 0
+        try:
+            return super().high_watermark_candidate(now_ns)
+        finally:
+            self.min_isr = minimum
+
+
+class NoMinimum(Replica):
+    """The high watermark moves below ``min.insync.replicas`` (V15). Breaks S2 with eligible leader replicas."""
+
+    leader_class = _LaxLeader
+
+
+class _OpenLeader(Leader):
+    def may_join(self, follower: Progress, now_ns: int) -> bool:
+        """Without the test of the start of the epoch."""
+        return follower.leo >= self.log.high_watermark and follower.leo >= 0 and self.eligible(follower)
+
+
+class JoinBelowStartOfEpoch(Replica):
+    """A replica joins when it reached the new leader's (older) high watermark (V5, KAFKA-7128). Breaks S2."""
+
+    leader_class = _OpenLeader
+
+
+class _OneQuestionLeader(Leader):
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """KIP-101's answer: where the first later epoch begins, whether or not this log ever had the epoch asked for."""
+        entries = [entry for entry in self.log.epochs.entries if entry.epoch > epoch]
+        return (epoch, entries[0].start_offset if entries else self.log.end_offset)
+
+
+class OneQuestion(Replica):
+    """One question about the latest epoch, as before KIP-279: two elections in a row leave a foreign record in the middle."""
+
+    leader_class = _OneQuestionLeader
+
+
+class _AnyEpochLeader(Leader):
+    def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
+        """Of whatever leader epoch the fetch is."""
+        request = dataclasses.replace(event.request, current_leader_epoch=self.machine.leader_epoch)
+        super().follower_fetch(dataclasses.replace(event, request=request), now_ns)
+
+
+class AnyEpochFetches(Replica):
+    """Fetches are not fenced by epoch: what a follower says of an older reign moves the high watermark of this one."""
+
+    leader_class = _AnyEpochLeader
+
+
+class _EarlyShrinker(Leader):
+    def _propose(self, members: Any, joins: Progress | None) -> None:
+        """A member that is to leave counts no more, although the controller has not agreed."""
+        super()._propose(members, joins)
+        if joins is None and self.pending is not None:
+            self._set_committed(members)
+
+
+class ShrinksEarly(Replica):
+    """A smaller in-sync set is used before the controller has confirmed it."""
+
+    leader_class = _EarlyShrinker
+
+
+class _ForgetfulLeader(Leader):
+    def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
+        """Also metadata that is known already says how things are."""
+        super().registered(event, now_ns, newer=True)
+
+
+class MetadataReplayCounts(Replica):
+    """Metadata of the partition epoch that is known already ends a pending proposal, as in Kafka's code."""
+
+    leader_class = _ForgetfulLeader
+
+
+class _GullibleLeader(Leader):
+    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+        """Any answer is the answer."""
+        token = event.token if self.pending is None else self.pending.token
+        super().alter_partition_answered(dataclasses.replace(event, token=token), now_ns)
+
+
+class ReplyUnmatched(Replica):
+    """The answer to an earlier proposal settles a later one."""
+
+    leader_class = _GullibleLeader
+
+
+class KeepsProgress(Replica):
+    """A leader that is elected again trusts what it knew of its followers in its former reign, as Kafka's code does; and so of a replica
+    that was taken away and came back empty meanwhile."""
+
+    def _change(self, seat: Any, now_ns: int) -> None:
+        """The new reign begins with the old one's followers."""
+        if isinstance(self.seat, Leader) and isinstance(seat, Leader):
+            seat.followers = {broker_id: copy.copy(follower) for broker_id, follower in self.seat.followers.items()}
+            super()._change(seat, now_ns)
+            seat._look_for_joiners(now_ns)
+        else:
+            super()._change(seat, now_ns)
+
+
+class _CountingLeader(Leader):
+    def diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
+        """Whose fetch diverges has everything up to where it asked, all the same."""
+        found = super().diverging(request, end)
+        if found is not None and found.diverging_epoch is not None and not found.error_code:
+            for follower in self.remotes:
+                follower.leo = max(follower.leo, request.fetch_offset)
+            self.advance(0)
+        return found
+
+
+class DivergenceCounts(Replica):
+    """A fetch that is answered with a divergence is taken as progress (KAFKA-13141)."""
+
+    leader_class = _CountingLeader
+
+
+class _SilentLeader(Leader):
+    def take(self, now_ns: int) -> None:
+        """The epoch is recorded with its first batch only."""
+        before = self.log.epochs.entries
+        super().take(now_ns)
+        self.log.epochs.restore(before)
+
+
+class EmptyEpochForgotten(Replica):
+    """A leader that writes nothing leaves no trace of its epoch (KAFKA-7415)."""
+
+    leader_class = _SilentLeader
+
+
+class _OneQuestionSilentLeader(_SilentLeader, _OneQuestionLeader):
+    """Both."""
+
+
+class OneQuestionAndEmptyEpoch(Replica):
+    """One question about the latest epoch, and a new leader that writes nothing does not record its own: KIP-101 as it was first built."""
+
+    leader_class = _OneQuestionSilentLeader
+
+
+class _HighWatermarkAnswer(_SilentLeader):
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """Of an epoch that this log does not know it says: as far as my high watermark."""
+        found, end = super().end_of_epoch(epoch)
+        return (found, end) if end >= 0 else (epoch, self.log.high_watermark)
+
+
+class UnknownEpochToHighWatermark(Replica):
+    """Who asks about an unknown epoch is sent to the high watermark, which on a new leader is old; and a leader that has written nothing
+    does not know its own epoch."""
+
+    leader_class = _HighWatermarkAnswer
+
+
+class WaitersByOffset(Replica):
+    """Who waits for an offset keeps waiting when the leader steps down, and is answered when any record comes to it (KAFKA-20634)."""
+
+    def _change(self, seat: Any, now_ns: int) -> None:
+        """The waiters stay with the replica, whatever its role."""
+        kept = vars(self).setdefault("kept", [])
+        if isinstance(self.seat, Leader):
+            kept.extend(self.seat.waiters)
+            self.seat.waiters.clear()
+        if isinstance(seat, Leader):
+            seat.waiters.extend(sorted(kept, key=lambda waiter: waiter.required))
+            kept.clear()
+        super()._change(seat, now_ns)
+
+
+class _LonelyDeleter(Leader):
+    def low_watermark(self) -> int:
+        """Its own log's start."""
+        return self.log.start_offset
+
+
+class DeletesAlone(Replica):
+    """DeleteRecords is answered when the leader has done it; what was deleted can be read elsewhere."""
+
+    leader_class = _LonelyDeleter
+
+
+class _TwiceReadingLeader(Leader):
+    def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
+        """Between finding out how far may be read and reading, others get a turn."""
+        high_watermark = self.log.high_watermark
+        between = getattr(self.machine, "between", None)
+        if between is not None:
+            between()
+        if event.request.fetch_offset < high_watermark:
+            self.reply(event, self.data(self.log.read(event.request.fetch_offset, 1 << 20, self.log.end_offset)))
+        else:
+            super().consumer_fetch(event, now_ns)
+
+
+class ReadsTwice(Replica):
+    """The read path looks at the high watermark twice with a yield between (KAFKA-9807): the second look sees another log."""
+
+    leader_class = _TwiceReadingLeader
+
+
+class FsyncFailureIgnored(Replica):
+    """A failed sync is asked again, succeeds, and is believed."""
+
+    def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
+        """As if it had succeeded."""
+        self.syncing = False
+        self.log.synced(self.log.end_offset, self.log.generation)
+        self.seat.synced(event, now_ns)  # type: ignore[arg-type]
+
+
+class _GenerousLeader(Leader):
+    def leave(self, code: int) -> None:
+        """Whoever waits is told that all went well."""
+        for waiter in self.waiters:
+            self._answer(waiter, 0)
+        self.waiters.clear()
+        super().leave(code)
+
+
+class AnswersLeft(Replica):
+    """A leader that steps down answers the appends that wait with success."""
+
+    leader_class = _GenerousLeader
+
+
+class _FrankLeader(Leader):
+    def list_offsets(self, event: ListOffsets, now_ns: int) -> None:
+        """The end is the high watermark, also before it has reached the start of the epoch."""
+        start, self.start_of_epoch = self.start_of_epoch, 0
+        super().list_offsets(event, now_ns)
+        self.start_of_epoch = start
+
+
+class OldEndTold(Replica):
+    """A new leader tells readers its own, older high watermark: the end they were told goes back (KIP-207)."""
+
+    leader_class = _FrankLeader
+
+
+class _PatientLeader(Leader):
+    def appends_acknowledged(self) -> None:
+        """Only when every follower has asked with that high watermark, which takes another round."""
+        known = [follower.parked.request.high_watermark for follower in self.remotes if follower.in_play and follower.parked]
+        if len(known) == sum(follower.in_play for follower in self.remotes):
+            waiters = self.waiters
+            while waiters and waiters[0].required <= min(known, default=self.log.high_watermark):
+                self._answer(waiters.pop(0), 0)
+
+    def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
+        """Each may be the last one that was waited for."""
+        super().follower_fetch(event, now_ns)
+        self.appends_acknowledged()
+
+
+class WaitsForFollowersToKnow(Replica):
+    """An append is acknowledged only when the followers know of its high watermark: the first fix that was proposed for the truncation to
+    it, and rejected for the round trip it costs."""
+
+    leader_class = _PatientLeader

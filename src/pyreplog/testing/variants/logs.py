@@ -1,0 +1,81 @@
+"""Wrong rules of a log, each one overridden method."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from pyreplog.log import Log
+from pyreplog.record import RecordBatch
+
+__all__ = ["ChecksumUnchecked", "EpochNotTrimmed", "MarkBeforeCut", "MarkTooEarly", "NumbersKept", "NumbersNotCopied"]
+
+
+class MarkTooEarly(Log):
+    """The durable mark calls synced what is only written. After power loss an honest torn tail reads as rot, and a copy that is as good as
+    any is refused."""
+
+    def write_mark(self) -> None:
+        """With the written end in place of the synced one."""
+        self._mark.write(self.end_offset, self.high_watermark, self.start_offset)
+
+
+class ChecksumUnchecked(Log):
+    """A follower takes what it fetched without looking at checksums: rot on the leader's disk spreads to good replicas."""
+
+    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+        """As the original, but for the one line."""
+        views = [memoryview(part) for part in parts]
+        batches: list[tuple[int, int, int, int, int]] = []
+        for view in views:
+            position = 0
+            while position < view.nbytes:
+                one = RecordBatch(view, position)
+                batches.append((one.base_offset, one.last_offset, one.leader_epoch, one.size, one.max_timestamp))
+                position += one.size
+        if batches:
+            self._append_checked(views, batches, sum(view.nbytes for view in views), gaps=False)
+        return self.end_offset
+
+
+class EpochNotTrimmed(Log):
+    """A truncation at or behind the end of the log leaves the epochs that begin there (KAFKA-10706)."""
+
+    def truncate_to(self, offset: int) -> None:
+        """Nothing to cut, nothing to do."""
+        if offset < self.end_offset:
+            super().truncate_to(offset)
+
+
+class MarkBeforeCut(Log):
+    """The mark still promises, after a truncation, what was cut."""
+
+    def truncate_to(self, offset: int) -> None:
+        """The old mark is written once more."""
+        synced, high_watermark = self.flushed_offset, self.high_watermark
+        super().truncate_to(offset)
+        self._mark.write(synced, high_watermark, self.start_offset)
+        self._mark.sync()
+
+
+class NumbersKept(Log):
+    """What is known of producers is not looked at anew after a truncation: a record that was cut is still "a duplicate"."""
+
+    def truncate_to(self, offset: int) -> None:
+        """With what was known of producers before."""
+        table = copy.deepcopy(self.producers.table)
+        super().truncate_to(offset)
+        self.producers.table = table
+
+
+class NumbersNotCopied(Log):
+    """Followers do not learn which batches their leader has seen from whom: after an election a retry is appended once more."""
+
+    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+        """With what was known of producers before."""
+        table = copy.deepcopy(self.producers.table)
+        end = super().append_as_follower(parts)
+        self.producers.table = table
+        return end

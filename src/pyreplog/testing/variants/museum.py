@@ -1,0 +1,203 @@
+"""The museum: every known way to get replication wrong, with the checker that catches it and the schedule in which it does.
+
+``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability plan, ``R`` the fixes that were proposed and
+rejected before leader epochs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from pyreplog.testing.checkers import Checker, CommittedIdentical, LogsMatch
+from pyreplog.testing.stage import Stage
+from pyreplog.testing.variants import controllers, followers, leaders, logs, schedules
+
+__all__ = ["MUSEUM", "Variant"]
+
+
+def _none() -> list[Checker] | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants of which one breaks.
+
+    ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well without them. ``search``: random walks
+    within which it must be found, 0 where walks do not find it (see ``docs/internals/simulation.md``).
+    """
+
+    name: str
+    numbers: tuple[str, ...]
+    kinds: Mapping[str, type]
+    caught_by: tuple[str, ...]
+    schedule: Callable[[Stage], None]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    search: int = 0
+    checkers: Callable[[], list[Checker] | None] = _none
+    harmless: bool = False
+    """It breaks nothing: an exhibit that shows a price, or that another rule already covers it."""
+
+    @property
+    def about(self) -> str:
+        """What is wrong with it, in the words of its class."""
+        return " ".join((next((kind.__doc__ for kind in self.kinds.values()), None) or "").split())
+
+    def parts(self) -> dict[str, Any]:
+        """Keyword arguments that put it into a :class:`Stage` or a :class:`World`."""
+        return dict(self.kinds)
+
+    def stage(self, *, right: bool = False, **more: Any) -> Stage:
+        """A stage with it; or, where ``right``, the same stage with the true rules."""
+        parts: dict[str, Any] = {} if right else self.parts()
+        return Stage(**{"checkers": self.checkers(), "replay": f"replog lesson {self.name}", **self.settings, **parts, **more})
+
+    def perform(self, *, right: bool = False) -> Stage:
+        """Run its schedule. Raises :class:`InvariantBroken` unless ``right``, or unless it is harmless."""
+        stage = self.stage(right=right)
+        self.schedule(stage)
+        return stage
+
+
+def _replica(kind: type) -> dict[str, type]:
+    return {"replica_class": kind}
+
+
+def _controller(kind: type) -> dict[str, type]:
+    return {"controller_class": kind}
+
+
+def _log(kind: type) -> dict[str, type]:
+    return {"log_class": kind}
+
+
+_TWO: Final = {"count": 2, "min_insync_replicas": 1}
+_ONE_SYNC: Final = {"count": 1, "min_insync_replicas": 1, "durability": "sync"}
+_ALL: Final = (
+    Variant(
+        "TruncateToHighWatermark",
+        ("V1", "28"),
+        _replica(followers.TruncateToHighWatermark),
+        ("S1", "S2"),
+        schedules.hw_truncation,
+        {"count": 2},
+        300,
+    ),
+    Variant(
+        "OneQuestionAndEmptyEpoch",
+        ("V2",),
+        _replica(leaders.OneQuestionAndEmptyEpoch),
+        ("S4", "S2"),
+        schedules.parted_below,
+        _TWO,
+        400,
+    ),
+    Variant("OneQuestion", ("V3",), _replica(leaders.OneQuestion), ("S4", "S2"), schedules.parted_below, _TWO, 800),
+    Variant(
+        "AnyEpochFetches", ("V4", "30"), _replica(leaders.AnyEpochFetches), ("S2", "S8", "S1"), schedules.fetch_of_an_older_epoch, {}, 3000
+    ),
+    Variant(
+        "JoinBelowStartOfEpoch",
+        ("V5",),
+        _replica(leaders.JoinBelowStartOfEpoch),
+        ("S2", "S8"),
+        schedules.replica_behind_the_epoch,
+        {"count": 4},
+        3000,
+    ),
+    Variant("ShrinksEarly", ("V6",), _replica(leaders.ShrinksEarly), ("S7", "S2"), schedules.shrink_undecided, {}, 300),
+    Variant(
+        "CommittedIsrOnly", ("V7",), _replica(leaders.CommittedIsrOnly), ("S8", "S7", "S2"), schedules.proposed_and_not_awaited, {}, 600
+    ),
+    Variant("AnyPartitionEpoch", ("V8",), _controller(controllers.AnyPartitionEpoch), ("S7", "S2"), schedules.old_proposal, {}, 3000),
+    Variant("MetadataReplayCounts", ("V9",), _replica(leaders.MetadataReplayCounts), ("S7", "S2"), schedules.metadata_replay, {}, 3000),
+    Variant(
+        "ReplyUnmatched", ("V10",), _replica(leaders.ReplyUnmatched), ("S7", "S2"), schedules.late_reply, {"match_answers": False}, 3000
+    ),
+    Variant("KeepsProgress", ("V11",), _replica(leaders.KeepsProgress), ("S14", "S8", "S2"), schedules.hidden_between_two_elections, {}, 0),
+    Variant("DivergenceCounts", ("V12",), _replica(leaders.DivergenceCounts), ("S2", "S1", "S8"), schedules.diverging_fetch, {}, 300),
+    Variant(
+        "AnyBrokerEpoch", ("V13", "32"), _controller(controllers.AnyBrokerEpoch), ("S2", "S1", "S8"), schedules.stale_incarnation, {}, 1200
+    ),
+    Variant("NoElr", ("V14", "34"), _controller(controllers.NoElr), ("S2", "S1"), schedules.last_replica_standing, {}, 300),
+    Variant("NoMinimum", ("V15", "27"), _replica(leaders.NoMinimum), ("S14", "S2"), schedules.another_node_holds_the_rest, {}, 200),
+    Variant(
+        "UncleanStartsIgnored",
+        ("V16", "33"),
+        _controller(controllers.UncleanStartsIgnored),
+        ("S2", "S1", "S19"),
+        schedules.unclean_restart,
+        {},
+        300,
+    ),
+    Variant("ElrKept", ("V17",), _controller(controllers.ElrKept), ("S18", "S2"), schedules.still_eligible, {}, 200),
+    Variant(
+        "UnknownEpochToHighWatermark",
+        ("V18",),
+        _replica(leaders.UnknownEpochToHighWatermark),
+        ("S2", "S1", "S8"),
+        schedules.unknown_epoch,
+        {},
+        1000,
+    ),
+    Variant("Unclean", ("V19",), {}, ("S3",), schedules.unclean, {**_TWO, "unclean": True}, 0, lambda: [CommittedIdentical()]),
+    Variant(
+        "OneQuestionUnclean", ("V20",), _replica(leaders.OneQuestion), ("S4", "S3"), schedules.parted_below, {**_TWO, "unclean": True}, 800
+    ),
+    Variant("EmptyEpochForgotten", ("V22",), _replica(leaders.EmptyEpochForgotten), ("L12", "L5", "L3"), schedules.silent_leader, {}, 0),
+    Variant("EpochNotTrimmed", ("V23",), _log(logs.EpochNotTrimmed), ("L5", "S6"), schedules.behind_the_high_watermark, {}, 0),
+    Variant("WaitersByOffset", ("V28",), _replica(leaders.WaitersByOffset), ("S1", "S14"), schedules.step_down, {}, 600),
+    Variant(
+        "MarkBeforeCut", ("V29",), _log(logs.MarkBeforeCut), ("S24", "S6"), schedules.cut_then_power_loss, {"durability": "sync", **_TWO}, 0
+    ),
+    Variant("NumbersKept", ("V30",), _log(logs.NumbersKept), ("S1", "S12"), schedules.retry_after_truncation, {}, 0),
+    Variant("NumbersNotCopied", ("V31", "36"), _log(logs.NumbersNotCopied), ("S12",), schedules.retry_after_election, {}, 0),
+    Variant(
+        "KeepsProgressOfTheRemoved",
+        ("V34",),
+        _replica(leaders.KeepsProgress),
+        ("S2", "S7", "S8", "S1"),
+        schedules.empty_again,
+        {"min_insync_replicas": 1},
+        0,
+    ),
+    Variant("DeletesAlone", ("V36",), _replica(leaders.DeletesAlone), ("S21",), schedules.deleted_elsewhere, {}, 0),
+    Variant("ReadsTwice", ("V37",), _replica(leaders.ReadsTwice), ("S10",), schedules.two_looks, {}, 0),
+    Variant("FsyncFailureIgnored", ("V39",), _replica(leaders.FsyncFailureIgnored), ("S24", "S1"), schedules.failed_sync, _ONE_SYNC, 0),
+    Variant(
+        "NonDurableFollower",
+        ("26",),
+        _replica(followers.NonDurableFollower),
+        ("S8", "S14"),
+        schedules.follower_loses_its_tail,
+        {"durability": "sync"},
+        200,
+    ),
+    Variant("AckBeforeFsync", ("1",), _replica(leaders.AckBeforeFsync), ("S14", "S1"), schedules.ack_then_power_loss, _ONE_SYNC, 100),
+    Variant("EpochEndOffByOne", ("29",), _replica(leaders.EpochEndOffByOne), ("S4", "S2", "S6"), schedules.one_foreign_record, _TWO, 400),
+    Variant("AnswersLeft", ("31",), _replica(leaders.AnswersLeft), ("S14", "S1"), schedules.waiting_append, {}, 200),
+    Variant("OldEndTold", ("35",), _replica(leaders.OldEndTold), ("S8",), schedules.old_end_told, {}, 0),
+    Variant(
+        "ChecksumUnchecked", ("37",), _log(logs.ChecksumUnchecked), ("S3",), schedules.rot_on_the_leader, {"min_insync_replicas": 1}, 0
+    ),
+    Variant(
+        "TruncateAfterFirstAnswer",
+        ("R2",),
+        _replica(followers.TruncateAfterFirstAnswer),
+        ("S4", "S3", "S2", "S1"),
+        schedules.divergence,
+        {**_TWO, "unclean": True},
+        0,
+        lambda: [LogsMatch()],
+    ),
+    Variant("FirstDesign", ("F1", "F2"), _replica(followers.FirstDesign), ("S1", "S2"), schedules.hw_truncation, {"count": 2}, 0),
+    Variant(
+        "WaitsForFollowersToKnow", ("R1",), _replica(leaders.WaitsForFollowersToKnow), (), schedules.zombie_answers, {}, 0, harmless=True
+    ),
+)
+
+MUSEUM: Final[Mapping[str, Variant]] = MappingProxyType({one.name: one for one in _ALL})
+"""Every exhibit, by its name."""

@@ -1,0 +1,213 @@
+"""Random walks over a stage: whatever can happen next happens with some chance, then everything heals and must agree.
+
+Smaller than a world (one partition, no clients that retry, no network with times) and so a hundred times cheaper per schedule: walks look
+for what worlds reach too seldom. Each seed draws its own weather (which actions are likely, who is slow, which kind of message),
+because no single weather finds everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final
+
+from pyreplog.testing.actors import Letter
+from pyreplog.testing.checkers import InvariantBroken
+from pyreplog.testing.stage import Stage
+from pyreplog.testing.variants.museum import MUSEUM, Variant
+from pyreplog.values import TopicPartition
+
+__all__ = ["Walk", "search"]
+
+NAME: Final = TopicPartition("t", 0)
+USUAL: Final[Mapping[str, float]] = {
+    "append": 10,
+    "deliver": 45,
+    "send": 5,
+    "lose": 2,
+    "repeat": 1,
+    "sync": 12,
+    "tell": 14,
+    "skip": 1,
+    "fence": 1,
+    "unfence": 3,
+    "prefer": 1,
+    "kill": 1,
+    "start": 5,
+    "power": 1,
+    "stop": 0.3,
+    "time": 7,
+}
+KINDS: Final = ("fetch", "records", "proposal", "decision")
+
+
+class Walk:
+    """One walk. ``variant``: the name of an exhibit of the museum, whose settings it takes; None for the true rules.
+
+    ``run()`` returns the stage at the end; raises :class:`InvariantBroken`. The same seed walks the same way.
+    """
+
+    def __init__(self, seed: int, variant: str | None = None, *, steps: int = 400, right: bool = False, **settings: Any) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.random = random = Random(seed)
+        replay = f"python -m pyreplog.testing --walk {seed}" + ("" if variant is None else f" --variant {variant}")
+        if variant is None:
+            drawn = {"min_insync_replicas": random.choice([1, 2, 2, 3]), "durability": random.choice(["os", "sync"])}
+            self.stage = Stage(**{**drawn, "replay": replay, **settings})
+        else:
+            found: Variant = MUSEUM[variant]
+            self.stage = found.stage(right=right, replay=replay, **settings)
+        self.weights = {action: weight * random.choice((0.2, 1, 1, 3)) for action, weight in USUAL.items()}
+        self.slow_node = random.choice([0, 0, *self.stage.machines])
+        self.slow_kind = random.choice(["", "", *KINDS])
+        self.fenced: dict[int, None] = {}
+        self._sequence = 0
+
+    def run(self) -> Stage:
+        """Walk, heal, look."""
+        names, weights = list(self.weights), list(self.weights.values())
+        acts: list[Callable[[], None]] = [getattr(self, "_" + name) for name in names]
+        for act in self.random.choices(acts, weights, k=self.steps):
+            act()
+        self.stage.finish()
+        return self.stage
+
+    # -- what may happen
+
+    def _up(self) -> list[int]:
+        return self.stage.up()
+
+    def _append(self) -> None:
+        """A producer sends its next batch to somebody who believes to lead."""
+        stage = self.stage
+        leaders = [one for one, actor in stage.machines.items() if actor.replica is not None and actor.replica.is_leader]
+        if leaders:
+            values = [b"w%d" % (self._sequence + index) for index in range(self.random.choice((1, 1, 2)))]
+            self._sequence += len(values)
+            stage.append(self.random.choice(leaders), *values, acks=-1 if self.random.random() < 0.8 else 1)
+
+    def _choose(self) -> Letter | None:
+        flight = self.stage.flight
+        if not flight:
+            return None
+        letter = flight[0] if self.random.random() < 0.7 else self.random.choice(flight)
+        late = letter.kind == self.slow_kind or self.slow_node in (letter.source, letter.target)
+        if late and self.slow_node + len(self.slow_kind) > 0 and self.random.random() < 0.8:
+            letter = self.random.choice(flight)
+        return letter
+
+    def _deliver(self) -> None:
+        letter = self._choose()
+        if letter is not None:
+            self.stage.deliver(letter)
+
+    def _lose(self) -> None:
+        if self.stage.flight:
+            self.stage.lose(self.random.choice(self.stage.flight))
+
+    def _repeat(self) -> None:
+        """It arrives, and will arrive again."""
+        letter = self._choose()
+        if letter is not None:
+            self.stage.arrive(letter)
+
+    def _send(self) -> None:
+        node_id = self.random.choice(list(self.stage.machines))
+        if self.random.random() < 0.8:
+            self.stage.send(node_id)
+        else:
+            self.stage.ask_again(node_id)
+
+    def _sync(self) -> None:
+        for node_id in self._up()[:]:
+            if self.stage.machines[node_id].syncs and self.random.random() < 0.6:
+                self.stage.sync(node_id)
+
+    def _tell(self) -> None:
+        up = self._up()
+        if up:
+            self.stage.tell(self.random.choice(up), count=self.random.choice((1, 1, 2, 9)))
+
+    def _skip(self) -> None:
+        up = [one for one in self._up() if self.stage.machines[one].told > self.stage.machines[one].epoch]
+        if up:
+            self.stage.skip(self.random.choice(up))
+
+    def _fence(self) -> None:
+        up = [one for one in self._up() if one not in self.fenced]
+        if len(up) > 1:
+            node_id = self.random.choice(up)
+            self.fenced[node_id] = None
+            self.stage.fence(node_id)
+
+    def _unfence(self) -> None:
+        for node_id in list(self.fenced):
+            del self.fenced[node_id]
+            if node_id in self._up():
+                self.stage.unfence(node_id)
+                return
+
+    def _prefer(self) -> None:
+        stage = self.stage
+        electable = [one for one in stage.partition.isr if stage.image.brokers[one].active]
+        if electable and stage.leader >= 0:
+            stage.prefer(self.random.choice(electable))
+
+    def _kill(self) -> None:
+        up = self._up()
+        if up:
+            node_id = self.random.choice(up)
+            self.fenced.pop(node_id, None)
+            self.stage.kill(node_id, tell=self.random.random() < 0.7)
+
+    def _stop(self) -> None:
+        up = self._up()
+        if up:
+            node_id = self.random.choice(up)
+            self.fenced.pop(node_id, None)
+            self.stage.stop(node_id)
+
+    def _power(self) -> None:
+        """Never more than the acknowledgement table allows: of an ``os`` log one copy less than the minimum may lack something."""
+        stage = self.stage
+        up = self._up()
+        if not up:
+            return
+        node_id = self.random.choice(up)
+        if stage.durability == "os":
+            self._forget_losses()
+            lost = [*stage.lost.get(NAME, ()), node_id]
+            members = (*stage.partition.isr, *stage.partition.elr)
+            left = [one for one in members if one not in lost]
+            if len(dict.fromkeys(lost)) > stage.min_insync_replicas - 1 or not left:
+                return
+        self.fenced.pop(node_id, None)
+        stage.lose_power(node_id, chance=Random(self.random.getrandbits(32)), tell=self.random.random() < 0.7)
+
+    def _forget_losses(self) -> None:
+        stage = self.stage
+        lost = stage.lost.get(NAME, {})
+        for node_id in list(lost):
+            log = stage.machines[node_id].log
+            whole = log is not None and not log.incomplete
+            if whole and stage.leader >= 0 and node_id in stage.partition.isr and stage.is_registered(node_id):
+                del lost[node_id]
+
+    def _start(self) -> None:
+        down = [node_id for node_id in self.stage.machines if node_id not in self._up()]
+        if down:
+            self.stage.start(self.random.choice(down))
+
+    def _time(self) -> None:
+        self.stage.pass_time(self.random.choice((1, 10, 60, 600, 1500)))
+
+
+def search(variant: str, budget: int, *, first: int = 0, steps: int = 400) -> tuple[int, InvariantBroken] | None:
+    """The first seed of at most ``budget`` whose walk with that exhibit breaks one of the invariants that catch it, and how."""
+    for seed in range(first, first + budget):
+        try:
+            Walk(seed, variant, steps=steps).run()
+        except InvariantBroken as broken:
+            return seed, broken
+    return None
