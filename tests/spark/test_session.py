@@ -365,7 +365,7 @@ def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, li
     with pytest.raises(ConfigError, match="there is no column 'vaule'; did you mean 'value'"):
         map_arrow(spark, sizes, "size long", columns=["vaule"], path=root)
     with pytest.raises(ConfigError, match="unknown option 'pth'"):
-        map_arrow(spark, sizes, "size long", pth=root)
+        map_arrow(spark, sizes, "size long", pth=root, path=root)
 
 
 def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
@@ -390,6 +390,6 @@ def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders:
 
 
 def test_tables_lose_their_options(spark: SparkSession) -> None:
-    """Spark drops the options of CREATE TABLE for such sources: then the missing path is told with that reason."""
-    with pytest.raises(PySparkException, match="CREATE TEMPORARY VIEW keeps it"):
+    """Spark drops the options of CREATE TABLE for such sources: it is refused with what to do instead."""
+    with pytest.raises(PySparkException, match="does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"):
         spark.sql("CREATE TABLE lost USING replog OPTIONS (path '/nowhere')")

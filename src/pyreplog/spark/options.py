@@ -67,6 +67,9 @@ _INSTEAD: Final = {
 }
 """What stands for an option of a Kafka client."""
 
+_OF_TABLES: Final = ("owner", "provider", "location")
+"""What Spark adds when a table is made."""
+
 BYTES_PER_PARTITION: Final = 128 << 20
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 _TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -118,9 +121,6 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
     """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case. :class:`ConfigError` names the
     option and what it may be. ``streaming`` None: which of the two it will be is not known yet."""
     given: dict[str, str] = {}
-    lowered = {key.lower(): value for key, value in options.items()}
-    if "paths" not in lowered:
-        folder_of(lowered.get("path"))  # before names are looked at: CREATE TABLE has names of its own, and loses this one
     for key, value in options.items():
         name = _CANONICAL.get(key.lower())
         if name is None:
@@ -157,6 +157,8 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
 def _unknown(key: str) -> str:
     if key.lower() == "paths":
         return "several paths were given; replog reads one folder at a time: union several load() calls"
+    if key.lower() in _OF_TABLES:
+        return "CREATE TABLE ... USING replog: Spark does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"
     if key.lower().startswith("kafka."):
         instead = _INSTEAD.get(key.lower(), "leave it out")
         return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: {instead}"
