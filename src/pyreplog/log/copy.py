@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
+from pyreplog.config import Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, read_epochs
@@ -101,9 +102,14 @@ class PartitionCopy:
         return self._unreadable_size or 0
 
     @property
-    def durability(self) -> str | None:
+    def durability(self) -> Durability | None:
         """What the mark says: ``"sync"`` or ``"os"``; None without a mark."""
         return None if self._mark is None else self._mark.durability
+
+    @property
+    def flushed_offset(self) -> int:
+        """What the mark calls synced; 0 without a mark."""
+        return 0 if self._mark is None else self._mark.synced_end
 
     def segments(self) -> list[tuple[int, int]]:
         """(base offset, size) of each segment, in order."""

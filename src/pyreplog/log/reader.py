@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pyreplog._core import RecordBatch
+from pyreplog.config import LogConfig
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join
+from pyreplog.log.settings import read_config
 from pyreplog.values import EpochEntry, TopicPartition
 
 
@@ -67,6 +69,15 @@ class LogReader:
     def durability(self) -> str | None:
         """``"sync"`` or ``"os"``; None where the folder does not say (a broker's)."""
         return self._chosen.durability
+
+    @property
+    def flushed_offset(self) -> int:
+        """Below this offset the copy that is read is on stable storage, as far as its mark tells; 0 where there is none."""
+        return self._chosen.flushed_offset
+
+    def config(self) -> LogConfig:
+        """The settings kept with the copy that is read; Kafka's defaults, as far as a folder of Kafka's does not say."""
+        return read_config(self._chosen.disk, self._chosen.directory) or LogConfig(durability=self._chosen.durability or "os")
 
     @property
     def replicas(self) -> list[str]:

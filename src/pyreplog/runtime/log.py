@@ -438,12 +438,13 @@ class Log:
     @property
     def durability(self) -> str:
         """``"sync"`` or ``"os"``."""
-        return self._writing().log.config.durability
+        return self.config.durability
 
     @property
     def config(self) -> LogConfig:
         """The log's settings."""
-        return self._writing().log.config
+        self._check()
+        return self._view.config
 
     def stats(self) -> LogStats:
         """What the log holds and did since it was opened."""

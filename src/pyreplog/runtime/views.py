@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final, Protocol
 
-from pyreplog.errors import ClosedError, CorruptError, CorruptLogError
+from pyreplog.config import LogConfig
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log import CommittedSource, LogReader
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
@@ -62,6 +63,11 @@ class LogView(Protocol):
 
     def stats(self) -> LogStats:
         """Numbers of the log."""
+        ...
+
+    @property
+    def config(self) -> LogConfig:
+        """The log's settings."""
         ...
 
     @property
@@ -131,6 +137,11 @@ class WriterView:
     def stats(self) -> LogStats:
         """Numbers of the log."""
         return self._writer.stats()
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._writer.log.config
 
     @property
     def closed(self) -> bool:
@@ -205,8 +216,30 @@ class ReaderView:
             return self._reader.find_timestamp(timestamp)
 
     def stats(self) -> LogStats:
-        """What a reader can tell: sizes of what it may see; it appended nothing."""
-        raise ClosedError("a log opened with mode='r' has no statistics of its own")
+        """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
+        with self._lock:
+            reader = self._reader
+            segments = reader.segments()
+            return LogStats(
+                start_offset=reader.start_offset,
+                end_offset=reader.end_offset,
+                flushed_offset=min(reader.flushed_offset, reader.end_offset),
+                high_watermark=reader.end_offset,
+                leader_epoch=reader.leader_epoch,
+                segment_count=len(segments),
+                size=sum(size for _, size in segments),
+                batches_appended=0,
+                records_appended=0,
+                bytes_appended=0,
+                syncs=0,
+                torn_bytes_cut=0,
+            )
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings kept with the log, as they are now."""
+        with self._lock:
+            return self._reader.config()
 
     @property
     def closed(self) -> bool:
@@ -281,6 +314,11 @@ class CommittedView:
     def stats(self) -> LogStats:
         """Of the view."""
         return self._view.stats()
+
+    @property
+    def config(self) -> LogConfig:
+        """Of the view."""
+        return self._view.config
 
     @property
     def closed(self) -> bool:

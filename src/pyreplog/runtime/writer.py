@@ -12,7 +12,6 @@ always taken by ``with``, whose entry, unlike a call of ``acquire``, cannot be i
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -576,6 +575,8 @@ class LogWriter:
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
+        import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
+
         loop = asyncio.get_running_loop()
         future = loop.create_future()
 
@@ -715,7 +716,13 @@ class LogWriter:
                 failure = error
         self._background.stop()
         with self.lock:
-            self._root.close(clean=self._syncer.failure is None and not self._busy)
+            well = self._syncer.failure is None and not self._busy
+            if well:
+                try:
+                    self._retain(self._now_ns())  # who opens and closes often may never have had a turn
+                except PyreplogError as error:
+                    failure = failure or error
+            self._root.close(clean=well)
             if self._gathering is not None:
                 self._gathering.fail(self._failure)
                 self._gathering = None

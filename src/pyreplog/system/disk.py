@@ -13,7 +13,6 @@ import os
 import stat
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from pyreplog._core import _platform
@@ -121,6 +120,8 @@ class SystemDisk:
         count = min(len(items), os.cpu_count() or 1, MAP_THREADS_MAX)
         if count < 2:
             return [work(item) for item in items]
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (slow to load, and seldom needed)
+
         with ThreadPoolExecutor(count, "pyreplog-map") as pool:
             return [future.result() for future in [pool.submit(work, item) for item in items]]
 

@@ -1,0 +1,92 @@
+"""What a log tells of itself, in both modes; what goes of it by retention and deletion, through its face."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.testing.disk import SimDisk
+
+
+def test_a_reader_knows_the_settings_and_sizes(tmp_path: Path) -> None:
+    """durability, config and stats of a log that somebody else writes are as its files say; nothing was appended by the reader."""
+    path = tmp_path / "events"
+    with pyreplog.open_log(path, durability="os", config={"segment.bytes": 2000, "retention.bytes": 10**6}) as log:
+        log.append_many([b"x" * 100] * 30)
+        with pyreplog.open_log(path, "r") as reader:
+            assert reader.durability == "os"
+            assert reader.config == log.config
+            assert reader.config.segment_bytes == 2000
+            mine, its = log.stats(), reader.stats()
+            assert (its.start_offset, its.end_offset, its.high_watermark) == (0, 30, 30)
+            assert (its.segment_count, its.size, its.leader_epoch) == (mine.segment_count, mine.size, mine.leader_epoch)
+            assert its.batches_appended == its.syncs == 0
+            log.flush()
+            log.append(b"one more")
+            assert reader.end_offset == 31
+            assert reader.stats().flushed_offset == 30
+        with pytest.raises(pyreplog.ClosedError):
+            reader.stats()
+        with pytest.raises(pyreplog.ClosedError):
+            _ = reader.config
+
+
+def test_old_segments_go_by_themselves(tmp_path: Path) -> None:
+    """A log with retention.bytes stays near that size while it is appended to, and a reader goes on from its start."""
+    path = tmp_path / "events"
+    settings = {"segment.bytes": 4000, "retention.bytes": 10_000, "file.delete.delay.ms": 0}
+    with pyreplog.open_log(path, durability="os", config=settings) as log:
+        for _ in range(100):
+            log.append_many([b"x" * 1000])
+        log.apply_retention()
+        stats = log.stats()
+        assert 10_000 <= stats.size < 16_000
+        assert stats.start_offset == log.start_offset > 80
+        with pyreplog.open_log(path, "r") as reader:
+            assert [record.offset for record in reader] == list(range(log.start_offset, 100))
+            log.append_many([b"x" * 1000] * 3)
+    with pyreplog.open_log(path) as log:
+        assert log.start_offset > 80
+        assert log.end_offset == 103
+
+
+def test_retention_runs_when_a_log_is_opened_and_closed_shortly() -> None:
+    """A program that opens, appends a little and closes does not have to ask: each opening has its turn."""
+    disk = SimDisk()
+    for number in range(6):
+        with pyreplog.open_log(
+            "events", disk=disk, config={"segment.bytes": 2000, "retention.bytes": 2000} if number == 0 else None
+        ) as log:
+            log.append_many([b"x" * 900])
+            log.append_many([b"x" * 900])
+            log.append_many([b"x" * 900])
+    with pyreplog.open_log("events", disk=disk) as log:
+        assert log.start_offset > 8
+
+
+def test_deleted_records_are_gone_for_good(tmp_path: Path) -> None:
+    """delete_records raises the start at once, for readers elsewhere too, and it stays raised; above the high watermark it is refused."""
+    path = tmp_path / "events"
+    with pyreplog.open_log(path, config={"segment.bytes": 1024, "file.delete.delay.ms": 0}) as log:
+        for number in range(10):
+            log.append(b"%d" % number + b"x" * 400)
+        with pytest.raises(pyreplog.OffsetOutOfRangeError):
+            log.delete_records(11)
+        with pytest.raises(pyreplog.OffsetOutOfRangeError):
+            log.delete_records(-1)
+        assert log.delete_records(5) == 5
+        assert log.delete_records(3) == 5
+        with pyreplog.open_log(path, "r") as reader:
+            assert [record.offset for record in reader] == [5, 6, 7, 8, 9]
+            with pytest.raises(pyreplog.OffsetOutOfRangeError):
+                reader.read(4)
+            with pytest.raises(pyreplog.ClosedError, match="mode='r'"):
+                reader.delete_records(6)
+        assert log.delete_records() == 10
+        assert list(log.read()) == []
+        assert log.append(b"next") == 10
+    with pyreplog.open_log(path) as log:
+        assert (log.start_offset, log.end_offset) == (10, 11)
+        assert [record.value for record in log] == [b"next"]
