@@ -158,8 +158,8 @@ def quoted(account: str) -> str:
     words = ", ".join(f"{int(last[name] or 0):,} {about}" for name, about in COUNTED.items())
     total = ", ".join(f"{whole[name]:,} {about}" for name, about in COUNTED.items())
     return (
-        f"The last run (commit `{last['commit']}`, {last['minutes']} minutes): {words}; lost {last['lost']}, wrong {last['wrong']}.\n"
-        f"All {len(rows)} runs in [the account](docs/soak.csv): {total}."
+        f"The last run ({last['minutes']} minutes, commit `{last['commit']}`): {words}; lost {last['lost']}, wrong {last['wrong']}.\n\n"
+        f"All runs of [the account](docs/soak.csv), {len(rows)} so far: {total}."
     )
 
 
