@@ -10,11 +10,10 @@ from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol, TypedDict
 
-from typing_extensions import Buffer
-
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
+from pyreplog.ports import Buffer
 from pyreplog.record import RecordBatch, payload_of
 
 __all__ = [

@@ -7,7 +7,6 @@ with the nearest known one.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -32,6 +31,8 @@ def default_min_insync_replicas(replication_factor: int) -> int:
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
     """``"; did you mean 'x'?"`` where something near is known, else the list of what is."""
+    import difflib  # noqa: PLC0415  (only on this cold path)
+
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 

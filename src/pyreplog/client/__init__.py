@@ -5,12 +5,17 @@ The runtime gives them blocking faces; a simulation polls the very same objects.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from pyreplog.client.acks import Acks
-from pyreplog.client.admin import Admin, Answer
-from pyreplog.client.consumer import Consumer, ConsumerConfig, OffsetAnswer
 from pyreplog.client.outcome import Outcome, Owner, Pending
-from pyreplog.client.producer import ACKS, Producer, ProducerConfig
-from pyreplog.client.relay import Relay
+
+if TYPE_CHECKING:
+    from pyreplog.client.admin import Admin, Answer
+    from pyreplog.client.consumer import Consumer, ConsumerConfig, OffsetAnswer
+    from pyreplog.client.producer import ACKS, Producer, ProducerConfig
+    from pyreplog.client.relay import Relay
 
 __all__ = [
     "ACKS",
@@ -27,3 +32,28 @@ __all__ = [
     "ProducerConfig",
     "Relay",
 ]
+
+_LATER: Final = {
+    "ACKS": ".producer",
+    "Admin": ".admin",
+    "Answer": ".admin",
+    "Consumer": ".consumer",
+    "ConsumerConfig": ".consumer",
+    "OffsetAnswer": ".consumer",
+    "Producer": ".producer",
+    "ProducerConfig": ".producer",
+    "Relay": ".relay",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What speaks wire is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    room = _LATER.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -49,6 +48,8 @@ def random_uuid(random: Random) -> str:
 
 def id_for_name(topic: str) -> str:
     """The id of a topic from before topics had ids (Kafka 2.8): the same on every node, and a random-looking one."""
+    import hashlib  # noqa: PLC0415  (rarely needed, and slow to load)
+
     raw = bytearray(hashlib.sha256(b"topic " + topic.encode()).digest()[:16])
     raw[0] &= 0x7F  # no leading "-" in its text
     return encode_uuid(bytes(raw))

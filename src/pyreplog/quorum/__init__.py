@@ -5,14 +5,20 @@ Sans-IO except for one small state file, which goes through the ``Disk`` port.
 
 from __future__ import annotations
 
-from pyreplog.quorum.authority import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, AuthorityReply
-from pyreplog.quorum.controller import Controller
-from pyreplog.quorum.describe import describe_cluster, describe_configs, describe_topics, metadata
-from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, UncleanElection, change_record, settle, settle_uncleanly
-from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage, effective_min_isr
-from pyreplog.quorum.placement import place
-from pyreplog.quorum.state import STATE_FILE, ControllerState, decode, encode, load, store
-from pyreplog.quorum.topics import new_id
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from pyreplog.quorum.layout import STATE_FILE
+
+if TYPE_CHECKING:
+    from pyreplog.quorum.authority import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, AuthorityReply
+    from pyreplog.quorum.controller import Controller
+    from pyreplog.quorum.describe import describe_cluster, describe_configs, describe_topics, metadata
+    from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, UncleanElection, change_record, settle, settle_uncleanly
+    from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage, effective_min_isr
+    from pyreplog.quorum.placement import place
+    from pyreplog.quorum.state import ControllerState, decode, encode, load, store
+    from pyreplog.quorum.topics import new_id
 
 __all__ = [
     "CONTROLLER_ADDRESS",
@@ -46,3 +52,48 @@ __all__ = [
     "settle_uncleanly",
     "store",
 ]
+
+_LATER: Final = {
+    "Authority": ".authority",
+    "AuthorityEndpoint": ".authority",
+    "AuthorityReply": ".authority",
+    "BrokerImage": ".image",
+    "CONTROLLER_ADDRESS": ".authority",
+    "Controller": ".controller",
+    "ControllerState": ".state",
+    "MISSING": ".election",
+    "MetadataImage": ".image",
+    "PartitionImage": ".image",
+    "PartitionKey": ".image",
+    "ReplicaEnd": ".election",
+    "Settlement": ".election",
+    "TopicImage": ".image",
+    "UncleanElection": ".election",
+    "change_record": ".election",
+    "decode": ".state",
+    "describe_cluster": ".describe",
+    "describe_configs": ".describe",
+    "describe_topics": ".describe",
+    "effective_min_isr": ".image",
+    "encode": ".state",
+    "load": ".state",
+    "metadata": ".describe",
+    "new_id": ".topics",
+    "place": ".placement",
+    "settle": ".election",
+    "settle_uncleanly": ".election",
+    "store": ".state",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What is here is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    room = _LATER.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -19,11 +19,11 @@ from pyreplog.errors import CorruptError
 from pyreplog.ports import Disk
 from pyreplog.quorum.election import ReplicaEnd
 from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage
+from pyreplog.quorum.layout import STATE_FILE
 from pyreplog.record import crc32c
 
 __all__ = ["STATE_FILE", "ControllerState", "decode", "encode", "load", "store"]
 
-STATE_FILE: Final = "replog.controller"
 _MAGIC: Final = b"pyreplog-controller"
 _VERSION: Final = b"1"
 _SIZE_MAX: Final = 1 << 30

@@ -8,10 +8,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from typing_extensions import Buffer
-
 from pyreplog._core import HEADER_SIZE, Record, RecordBatch, SegmentScanner, crc32c
 from pyreplog.errors import CorruptError, InvalidRequestError
+from pyreplog.ports import Buffer
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
 
 RECORDS_SIZE_MAX: Final = SIZE_MAX

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 import cramjam
-from typing_extensions import Buffer
 
 from pyreplog._core import RecordBatch
 from pyreplog.errors import CorruptError
+from pyreplog.ports import Buffer
 
 if TYPE_CHECKING:
     Decompress = Callable[[Buffer, Buffer], int]

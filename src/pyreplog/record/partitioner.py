@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from typing_extensions import Buffer
-
 from pyreplog._core import murmur2
+from pyreplog.ports import Buffer
 
 _POSITIVE: Final = 0x7FFFFFFF
 

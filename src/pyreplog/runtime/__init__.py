@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
-from pyreplog.runtime.cluster import Cluster
-from pyreplog.runtime.consumer import Consumer
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
 from pyreplog.runtime.follow import DiskNews, Followed, News
 from pyreplog.runtime.log import Log, open_log
-from pyreplog.runtime.member import ClusterNode
 from pyreplog.runtime.owner import apply_unowned
-from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.writer import LogWriter
+
+if TYPE_CHECKING:
+    from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
+    from pyreplog.runtime.cluster import Cluster
+    from pyreplog.runtime.consumer import Consumer
+    from pyreplog.runtime.member import ClusterNode
+    from pyreplog.runtime.producer import Producer
 
 __all__ = [
     "Admin",
@@ -28,3 +33,26 @@ __all__ = [
     "apply_unowned",
     "open_log",
 ]
+
+_LATER: Final = {
+    "Admin": ".admin",
+    "Cluster": ".cluster",
+    "ClusterNode": ".member",
+    "Consumer": ".consumer",
+    "PartitionDescription": ".admin",
+    "Producer": ".producer",
+    "TopicDescription": ".admin",
+}
+
+
+def __getattr__(name: str) -> object:
+    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    room = _LATER.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}{room}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

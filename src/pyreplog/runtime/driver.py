@@ -12,7 +12,6 @@ waits, so neither lock is held long, except by a driver that sleeps because ther
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
@@ -211,6 +210,8 @@ class Driver:
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
+        import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
+
         loop = asyncio.get_running_loop()
         future = loop.create_future()
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from pyreplog.config import LogConfig, suggestion
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers
+from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
-from pyreplog.quorum import STATE_FILE, new_id
+from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.values import TopicPartition
 
@@ -97,7 +97,7 @@ def open_for_writing(
             raise root.damaged[key]
         log = root.logs.get(key)
         if log is None:
-            log = root.create_log(key.topic, key.partition, new_id(SystemRandom()), LogConfig.from_mapping(asked))
+            log = root.create_log(key.topic, key.partition, random_uuid(SystemRandom()), LogConfig.from_mapping(asked))
         else:
             _take_over(log, asked, folder)
         return LogWriter(root, log, clock, lambda: _reopen(root, key), buffer_memory, max_block_ms)

@@ -5,7 +5,6 @@ All lie in the folder of the log or cluster itself, beside the partitions: Kafka
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final, NamedTuple
 
@@ -99,5 +98,7 @@ def producer_of(batch_id: BatchId) -> tuple[int, int]:
     batches, and where it would start again the id is another one.
     """
     turn, epoch = divmod(batch_id.batch, EPOCH_COUNT)
+    import hashlib  # noqa: PLC0415  (rarely needed, and slow to load)
+
     digest = hashlib.blake2b(f"{batch_id.query}.{turn}".encode(), digest_size=8, person=b"replog.spool").digest()
     return int.from_bytes(digest, "big") % (1 << ID_BITS) | 1 << ID_BITS, epoch

@@ -13,10 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from typing_extensions import Buffer
-
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
+from pyreplog.ports import Buffer
 from pyreplog.system.process import Process, current
 from pyreplog.system.shelf import SHELF, make_room
 

@@ -13,7 +13,6 @@ import datetime
 import errno
 import fcntl
 import os
-import socket
 import stat
 import struct
 import threading
@@ -69,7 +68,7 @@ def take_lock(path: str, about: str) -> SystemLock:
 
     Raises :class:`LockedError` with the holder's text, or :class:`StorageError`.
     """
-    text = f"pid {os.getpid()} on {socket.gethostname()} since {_now()}{f' ({about})' if about else ''}"
+    text = f"pid {os.getpid()} on {os.uname().nodename} since {_now()}{f' ({about})' if about else ''}"
     try:
         if not _SETLK:
             _refuse_registered(path)  # raises LockedError
