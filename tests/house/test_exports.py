@@ -36,7 +36,7 @@ def test_all_errors_are_exported() -> None:
         "UnknownLeaderEpochError",
     }
     abstract = {"LocalProtocolError", "ProtocolError", "RemoteProtocolError"}
-    of_spark = {"DataLossError", "LogTruncatedError", "RecordsDeletedError", "TopicRecreatedError"}
+    of_spark = {"DataLossError", "LogTruncatedError", "RecordsDeletedError", "TopicRecreatedError", "SpoolRefusedError"}
     assert kinds - between_nodes - abstract - of_spark <= set(pyreplog.__all__)
 
 
