@@ -15,6 +15,7 @@ from pyreplog.testing import SimClock
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     EARLIEST_TIMESTAMP,
+    EpochEndOffset,
     ErrorCode,
     FetchableTopicResponse,
     FetchRequest,
@@ -234,3 +235,23 @@ def test_unknown_partitions() -> None:
         script.consumer.take()
     with pytest.raises(LookupError):
         script.consumer.position(TOPIC, 0)
+
+
+def test_what_was_read_and_is_gone_is_said() -> None:
+    """A fetch names the epoch of the last batch; where the leader's history parts from it, that is raised once, whatever the reset policy,
+    and the reading goes on from there. A seek forgets the epoch."""
+    script = Script()
+    script.answer(PartitionData(0, high_watermark=3, records=batch(0, b"a", b"b", b"c")))
+    assert len(script.consumer.take()) == 3
+    script.turn()
+    body = script.fetches[0].body
+    assert isinstance(body, FetchRequest)
+    assert body.topics[0].partitions[0].last_fetched_epoch == 0
+    script.answer(PartitionData(0, high_watermark=2, log_start_offset=0, diverging_epoch=EpochEndOffset(0, 1)))
+    with pytest.raises(OffsetOutOfRangeError, match="cut off at 1"):
+        script.consumer.take()
+    script.turn()
+    assert script.asked() == {0: 1}
+    body = script.fetches[0].body
+    assert isinstance(body, FetchRequest)
+    assert body.topics[0].partitions[0].last_fetched_epoch == -1

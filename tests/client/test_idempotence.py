@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.client import Producer, ProducerConfig
@@ -280,7 +280,6 @@ def test_settings() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=150, deadline=None)
 def test_once_and_in_order_whatever_happens(chance: Random) -> None:
     """Answers lost before or after the append, refusals of every kind: what is acknowledged is in the log at that offset; nothing is there
     twice; the order is that of sending; nothing that was refused is there."""

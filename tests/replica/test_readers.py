@@ -103,6 +103,7 @@ def test_readers_epochs_are_checked(make_bench: MakeBench) -> None:
     bench.settle()
     assert bench.ask(1, ConsumerFetch, at(0, epoch=0), 0).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert bench.ask(1, ConsumerFetch, at(0, epoch=2), 0).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert bench.ask(1, ConsumerFetch, at(3, last=2), 0).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH, "it has read from a later leader"
     assert offsets(bench.ask(1, ConsumerFetch, at(2, epoch=1, last=0), 0)) == [2]
     bench.append(1)
     bench.settle()

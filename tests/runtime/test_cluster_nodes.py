@@ -86,6 +86,8 @@ def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
             for node in others:
                 node.kill()
             producer.send("t", b"lost").result(10)
+        reader = cluster.consumer("t")
+        assert [record.value for record in reader.until_end()] == [b"kept", b"lost"]
         leader.kill()
         others[0].restart()
         assert cluster.admin.describe("t").partitions[0].leader == -1
@@ -95,6 +97,9 @@ def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
         assert cluster.admin.elect_leaders("t", unclean=True) == {}, "not needed"
         with cluster.producer() as producer:
             assert producer.send("t", b"new").result(10).offset == 1
+        with pytest.raises(OffsetOutOfRangeError, match="cut off at 1 after that was read"):
+            reader.poll(10.0)
+        assert [record.value for record in reader.poll(10.0)] == [b"new"]
         leader.restart()
         with cluster.consumer("t") as consumer:
             assert [record.value for record in consumer.until_end()] == [b"kept", b"new"]

@@ -66,7 +66,8 @@ class ConsumerConfig:
     """A consumer's settings. Sizes in bytes, times in ms."""
 
     auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
-    """Where to begin without a position, or with one that is no longer there. ``none``: OffsetOutOfRangeError for the latter."""
+    """Where to begin without a position, or with one that is no longer there. ``none``: OffsetOutOfRangeError for the latter. Where the
+    cluster lost what was read (an unclean election) that error is raised in any case, once."""
     fetch_max_wait_ms: int = 500
     """How long a node may hold an empty answer."""
     fetch_min_bytes: int = 1
@@ -109,6 +110,7 @@ class _Partition:
         "fetch_offset",
         "fetching",
         "high_watermark",
+        "last_epoch",
         "paused_until_ns",
         "position",
         "records",
@@ -126,10 +128,13 @@ class _Partition:
         self.failures = 0
         self.paused_until_ns = 0
         self.high_watermark = -1
+        self.last_epoch = -1
+        """Leader epoch of the last batch before ``fetch_offset``; -1: not known."""
 
     def move(self, offset: int) -> None:
         """Forget what is buffered and go on at ``offset``."""
         self.position = self.fetch_offset = offset
+        self.last_epoch = -1
         self.batches.clear()
         self.records.clear()
         self.error = None
@@ -347,7 +352,9 @@ class Consumer:
                 leader = self._follower(route, entry.partition, leader)
             if leader in self._fetching:
                 continue
-            part = FetchPartition(entry.partition, -1, state.fetch_offset, partition_max_bytes=self.config.fetch_max_bytes)
+            part = FetchPartition(
+                entry.partition, -1, state.fetch_offset, state.last_epoch, partition_max_bytes=self.config.fetch_max_bytes
+            )
             wanted.setdefault(leader, {}).setdefault(route.topic_id, []).append(part)
             members.setdefault(leader, []).append((entry, state, state.fetch_offset))
         for leader, topics in wanted.items():
@@ -418,6 +425,8 @@ class Consumer:
             self._out_of_range(entry, state, data)
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
+        elif data.diverging_epoch is not None:
+            self._truncated(entry, state, data)
         else:
             state.failures = 0
             state.high_watermark = data.high_watermark
@@ -427,6 +436,7 @@ class Consumer:
                         if batch.next_offset > state.position:
                             state.batches.append(batch)
                             state.fetch_offset = batch.next_offset
+                            state.last_epoch = batch.leader_epoch
             except OutcomeUnknownError:  # the log was truncated since the answer was made
                 self._stumble(entry, state, leader)
             except CorruptError as error:
@@ -438,6 +448,16 @@ class Consumer:
             state.paused_until_ns = self._now_ns() + backoff_ns(6, self._random)
         else:
             state.move(-1)
+
+    def _truncated(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
+        """What was read is no longer in the log (KIP-320): somebody asked for an unclean election. Said once, whatever
+        ``auto_offset_reset`` is; then it goes on where the histories part."""
+        assert data.diverging_epoch is not None
+        end = data.diverging_epoch.end_offset
+        about = f"{entry}, which was cut off at {end} after that was read"
+        error = OffsetOutOfRangeError(state.position, data.log_start_offset, end, log=about)
+        state.move(min(end, state.position))
+        state.error = error
 
     def _stumble(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
         state.failures += 1

@@ -233,10 +233,14 @@ class Follower(Seat):
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if not code and request.fetch_offset < log.start_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-        if not code and request.fetch_offset > log.high_watermark:
+        if not code and (request.fetch_offset > log.high_watermark or request.last_fetched_epoch > log.epochs.latest):
             code = ErrorCode.OFFSET_NOT_AVAILABLE
         if code:
             self.refuse_fetch(event, code)
+            return
+        refusal = self.diverging(request, log.end_offset) if request.last_fetched_epoch >= 0 else None
+        if refusal is not None:
+            self.reply(event, refusal)
         else:
             self.readers.fetch(event, now_ns)
 

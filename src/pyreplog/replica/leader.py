@@ -484,6 +484,13 @@ class Leader(Seat):
         """Records below the high watermark."""
         request, log = event.request, self.log
         code = self.epoch_error(request.current_leader_epoch)
+        if not code and request.last_fetched_epoch > self.machine.leader_epoch:
+            code = ErrorCode.UNKNOWN_LEADER_EPOCH  # it has read from a later leader than this one
+        if not code and request.last_fetched_epoch >= 0:
+            refusal = self.diverging(request, log.end_offset)
+            if refusal is not None:
+                self.reply(event, refusal)
+                return
         if not code and not log.start_offset <= request.fetch_offset <= log.end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
         if code:

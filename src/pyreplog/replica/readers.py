@@ -44,15 +44,10 @@ class Readers:
         """When :meth:`expire` is due."""
 
     def fetch(self, event: ConsumerFetch, now_ns: int) -> None:
-        """Answer, or wait for the high watermark (2.11). REQUIRES an offset that is not below the log's start, nor above its end."""
+        """Answer, or wait for the high watermark (2.11). REQUIRES an offset that is not below the log's start, nor above its end, and that
+        the reader's history is this log's."""
         seat = self._seat
-        request, log = event.request, seat.log
-        if request.last_fetched_epoch >= 0:
-            refusal = seat.diverging(request, log.end_offset)
-            if refusal is not None:
-                seat.reply(event, refusal)
-                return
-        if self._serve(event, log.high_watermark, patient=event.max_wait_ms > 0):
+        if self._serve(event, seat.log.high_watermark, patient=event.max_wait_ms > 0):
             return
         deadline = now_ns + event.max_wait_ms * 1_000_000
         self.waiting[event.source, event.correlation_id] = _Waiting(event, deadline)
