@@ -8,16 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from pyreplog.arrow import BatchSource, Scan
 from pyreplog.cli.cat import chosen
 from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields
+from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import readers
-from pyreplog.config import INT64_MAX
-from pyreplog.errors import ConfigError, UnknownTopicError
-from pyreplog.log import LogReader
+from pyreplog.errors import ConfigError
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -25,7 +23,6 @@ NAME: Final = "export"
 HELP: Final = "write records to NDJSON or Parquet"
 
 _FORMATS: Final = ("ndjson", "parquet")
-_COLUMNS: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
 
 
 def add_arguments(parser: Parser) -> None:
@@ -58,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 try:
                     if form == "parquet":
-                        _parquet(part, list(found.values()), arguments, progress)
+                        write_parquet(part, list(found.values()), arguments, progress)
                     else:
                         with open(part, "wb") as file:
                             _ndjson(file, found.values(), arguments, progress)
@@ -85,34 +82,3 @@ def _ndjson(file: Any, found: Any, arguments: argparse.Namespace, progress: Prog
             text = "".join([json_line(record_fields(record)) + "\n" for record in records])
             file.write(text.encode("utf-8", "backslashreplace"))
             progress.add(len(records))
-
-
-def _parquet(path: str, found: list[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
-    try:
-        import pyarrow as pa  # noqa: PLC0415  (optional)
-        from pyarrow import parquet  # noqa: PLC0415
-    except ImportError:
-        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from None
-    if not found:
-        raise UnknownTopicError(f"{arguments.path} holds no partition to export")
-    schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
-        for reader in found:
-            source = reader.isolated(arguments.isolation)
-            end = min(arguments.end, source.end_offset)
-            if end < max(arguments.start, reader.start_offset):
-                continue
-            scan = Scan(
-                [(reader.partition, cast("BatchSource", source))],
-                name=str(reader.topic_partition),
-                columns=_COLUMNS,
-                checked=True,
-                start=max(arguments.start, reader.start_offset),
-                end=None if arguments.end == INT64_MAX else end,
-                start_timestamp=arguments.start_timestamp,
-                end_timestamp=arguments.end_timestamp,
-            )
-            for batch in pa.RecordBatchReader.from_stream(scan):
-                topics = pa.array([reader.topic] * batch.num_rows, pa.string())
-                writer.write_batch(pa.record_batch([topics, *batch.columns], schema=schema))
-                progress.add(batch.num_rows)

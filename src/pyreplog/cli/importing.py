@@ -17,8 +17,9 @@ from typing import Any, Final
 from pyreplog.cli.append import report
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, say
+from pyreplog.cli.parquet import read_parquet
 from pyreplog.cli.resuming import Resume
-from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_parquet, read_rows
+from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
 from pyreplog.cli.writing import Target, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError

@@ -12,7 +12,6 @@ import binascii
 import csv
 import datetime
 import json
-import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -20,7 +19,20 @@ from pyreplog.cli.options import timestamp_of
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import excerpt
 
-__all__ = ["FORMATS", "PARQUET", "WHOLE_ROW", "Fields", "Lines", "Row", "RowError", "fields_of", "form_of", "read_parquet", "read_rows"]
+__all__ = [
+    "FORMATS",
+    "PARQUET",
+    "WHOLE_ROW",
+    "Fields",
+    "Lines",
+    "Place",
+    "Row",
+    "RowError",
+    "fields_of",
+    "form_of",
+    "map_rows",
+    "read_rows",
+]
 
 FORMATS: Final = ("ndjson", "csv", "lines")
 PARQUET: Final = "parquet"
@@ -29,7 +41,6 @@ _SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet":
 WHOLE_ROW: Final = "*"
 LINE_SIZE_MAX: Final = 64 << 20
 _CHUNK_SIZE: Final = 1 << 20
-_PARQUET_ROWS: Final = 4096
 
 
 class RowError(ValueError):
@@ -111,32 +122,7 @@ def fields_of(arguments: argparse.Namespace) -> Fields:
     return Fields(arguments.value_field, arguments.key_field, arguments.timestamp_field, arguments.headers_field, arguments.partition_field)
 
 
-def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None = None) -> Iterator[Row]:
-    """Records of a Parquet file, by the rules of :func:`read_rows`. Raises :class:`RowError` naming the row."""
-    try:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
-    except ImportError:
-        raise RowError("Parquet needs pyarrow: pip install pyarrow") from None
-    place = _Place()
-    try:
-        with parquet.ParquetFile(path) as file:
-            rows = file.metadata.num_rows
-            size = os.path.getsize(path)
-
-            def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
-                for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
-                    for row in batch.to_pylist():
-                        place.number += 1
-                        yield row, None
-                    if tell is not None and rows:
-                        tell(size * batch.num_rows // rows)
-
-            yield from _rows(place, objects(), fields, "row")
-    except ArrowException as error:
-        raise RowError(f"not Parquet, or damaged: {error}") from None
-
-
-class _Place:
+class Place:
     """Which row of a file is being read, from 1."""
 
     number = 0
@@ -147,7 +133,7 @@ def read_rows(lines: Lines, form: str, fields: Fields) -> Iterator[Row]:
     if form == "lines":
         return (Row(line, None, None, (), None) for line in lines)
     objects = _csv_objects(lines) if form == "csv" else _json_objects(lines)
-    return _rows(lines, objects, fields)
+    return map_rows(lines, objects, fields)
 
 
 def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -203,9 +189,13 @@ def _text(line: bytes, number: int) -> str:
         raise RowError(f"line {number} is not UTF-8: {excerpt(line)}") from None
 
 
-def _rows(
-    lines: Lines | _Place, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
+def map_rows(
+    lines: Lines | Place, objects: Iterator[tuple[dict[str, Any], bytes | None]], fields: Fields, word: str = "line"
 ) -> Iterator[Row]:
+    """Records of ``objects``, each with its line where it has one; ``lines`` knows the number of the one that was given last.
+
+    Raises :class:`RowError` that names it, after ``word``.
+    """
     whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
     for row, line in objects:
         try:

@@ -1,0 +1,80 @@
+"""Parquet in and out, through pyarrow where it is installed: the only file of the command that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, cast
+
+from pyreplog.arrow import BatchSource, Scan
+from pyreplog.cli.output import Progress
+from pyreplog.cli.rows import Fields, Place, Row, RowError, map_rows
+from pyreplog.config import INT64_MAX
+from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.log import LogReader
+
+__all__ = ["read_parquet", "write_parquet"]
+
+_COLUMNS: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
+_ROWS: Final = 4096
+
+
+def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None = None) -> Iterator[Row]:
+    """Records of a Parquet file, by the rules of :func:`~pyreplog.cli.rows.read_rows`. Raises :class:`RowError` naming the row.
+
+    ``tell`` is told how many bytes of the file were used.
+    """
+    try:
+        from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
+    except ImportError:
+        raise RowError("Parquet needs pyarrow: pip install pyarrow") from None
+    place = Place()
+    try:
+        with parquet.ParquetFile(path) as file:
+            rows = file.metadata.num_rows
+            size = os.path.getsize(path)
+
+            def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
+                for batch in file.iter_batches(batch_size=_ROWS):
+                    for row in batch.to_pylist():
+                        place.number += 1
+                        yield row, None
+                    if tell is not None and rows:
+                        tell(size * batch.num_rows // rows)
+
+            yield from map_rows(place, objects(), fields, "row")
+    except ArrowException as error:
+        raise RowError(f"not Parquet, or damaged: {error}") from None
+
+
+def write_parquet(path: str, found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
+    """Make the file ``path`` with the records of ``found`` that ``arguments`` select. Raises :class:`ConfigError` without pyarrow."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415  (optional)
+        from pyarrow import parquet  # noqa: PLC0415  (optional)
+    except ImportError:
+        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from None
+    if not found:
+        raise UnknownTopicError(f"{arguments.path} holds no partition to export")
+    schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
+    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+        for reader in found:
+            source = reader.isolated(arguments.isolation)
+            end = min(arguments.end, source.end_offset)
+            if end < max(arguments.start, reader.start_offset):
+                continue
+            scan = Scan(
+                [(reader.partition, cast("BatchSource", source))],
+                name=str(reader.topic_partition),
+                columns=_COLUMNS,
+                checked=True,
+                start=max(arguments.start, reader.start_offset),
+                end=None if arguments.end == INT64_MAX else end,
+                start_timestamp=arguments.start_timestamp,
+                end_timestamp=arguments.end_timestamp,
+            )
+            for batch in pa.RecordBatchReader.from_stream(scan):
+                topics = pa.array([reader.topic] * batch.num_rows, pa.string())
+                writer.write_batch(pa.record_batch([topics, *batch.columns], schema=schema))
+                progress.add(batch.num_rows)
