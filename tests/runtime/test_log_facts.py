@@ -84,6 +84,7 @@ def test_deleted_records_are_gone_for_good(tmp_path: Path) -> None:
                 reader.read(4)
             with pytest.raises(pyreplog.ClosedError, match="mode='r'"):
                 reader.delete_records(6)
+        assert log.position == 5
         assert log.delete_records() == 10
         assert list(log.read()) == []
         assert log.append(b"next") == 10

@@ -236,19 +236,23 @@ class Log:
     def delete_records(self, before: int | None = None) -> int:
         """Delete every record below the offset ``before`` (default: all that readers may see), and return the first one left.
 
-        They are gone for good when this returns; the disk gets room back for whole segments, after ``file.delete.delay.ms``. Raises
-        OffsetOutOfRangeError where ``before`` lies above the high watermark.
+        They are gone for good when this returns, and ``position`` is not below that; the disk gets room back for whole segments, after
+        ``file.delete.delay.ms``. Raises OffsetOutOfRangeError where ``before`` lies above the high watermark.
         """
         if before is not None and before < 0:
             raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=str(self))
-        return self._writing().delete_records(-1 if before is None else before)
+        start = self._writing().delete_records(-1 if before is None else before)
+        self._position = max(self._position, start)
+        return start
 
     def apply_retention(self) -> int:
         """Remove now what ``retention.bytes`` and ``retention.ms`` allow, believing this machine's clock; how many segments went.
 
         It happens by itself every five minutes and whenever a segment is full, while the log is open.
         """
-        return self._writing().apply_retention()
+        count = self._writing().apply_retention()
+        self._position = max(self._position, self._view.start_offset)
+        return count
 
     # -------------------------------------------------------------------------------------------------------------------- reading
 
