@@ -213,6 +213,8 @@ def serve(
                             break
                         raise RuntimeError(str(problem))
                     kind, timestamp = message.timestamp()
+                    if kind == 0:
+                        timestamp = -1
                     headers: Any = message.headers() or []
                     offset: Any = message.offset()
                     records.append(Served(offset, timestamp, kind, message.key(), message.value(), list(headers)))
