@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.errors import ClusterError, OffsetOutOfRangeError, UnknownTopicError
+from pyreplog.errors import ClusterError, ConfigError, OffsetOutOfRangeError, UnknownTopicError
 
 
 def test_nodes_stop_in_order_under_load(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -129,3 +129,28 @@ def test_sigterm_ends_a_process_of_its_own_in_order(tmp_path: Path) -> None:
             assert node._node.root.clean
         with cluster.consumer("t") as consumer:
             assert [record.value for record in consumer.until_end()] == [b"x"]
+
+
+def test_reading_from_followers(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Everything that is committed comes, in order, also while it is being written and while nodes die and come back."""
+    topic = create(partitions=3)
+    with pytest.raises(ConfigError):
+        cluster.consumer(topic, read_from="anybody")  # type: ignore[arg-type]
+    with cluster.producer() as producer, cluster.consumer(topic, read_from="follower", fetch_min_bytes=1) as consumer:
+        sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        found: dict[int, list[bytes | None]] = {0: [], 1: [], 2: []}
+        for number in range(300):
+            value = b"%d" % number
+            producer.send(topic, value, partition=number % 3).result(10)
+            sent[number % 3].append(value)
+            if number in (100, 200):
+                node = cluster.nodes[number // 100 - 1]
+                node.kill()
+                node.restart()
+            for record in consumer.poll(0.0):
+                found[record.partition].append(record.value)
+        deadline = time.monotonic() + 20
+        while found != sent and time.monotonic() < deadline:
+            for record in consumer.poll(0.5):
+                found[record.partition].append(record.value)
+        assert found == sent

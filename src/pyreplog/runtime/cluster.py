@@ -266,15 +266,26 @@ class Cluster:
         auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest",
         max_poll_records: int = _CONSUMER.max_poll_records,
         fetch_max_bytes: int = _CONSUMER.fetch_max_bytes,
+        fetch_min_bytes: int = _CONSUMER.fetch_min_bytes,
+        read_from: Literal["leader", "follower"] = "leader",
     ) -> Consumer:
         """Something that reads: a topic (all its partitions), several, or (topic, partition) pairs.
 
-        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there.
+        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there. ``fetch_min_bytes``: a node waits for
+        so many, half a second at most. ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
-        config = ConsumerConfig(auto_offset_reset=auto_offset_reset, max_poll_records=max_poll_records, fetch_max_bytes=fetch_max_bytes)
+        if read_from not in ("leader", "follower"):
+            raise ConfigError(f"read_from is {read_from!r}; it must be 'leader' or 'follower'")
+        config = ConsumerConfig(
+            auto_offset_reset=auto_offset_reset,
+            max_poll_records=max_poll_records,
+            fetch_max_bytes=fetch_max_bytes,
+            fetch_min_bytes=fetch_min_bytes,
+            read_from=read_from,
+        )
         consumer: Consumer
 
         def make() -> tuple[ConsumerMachine, Seat]:
