@@ -52,6 +52,11 @@ class Calls:
         future.add_done_callback(self._done)
         return future
 
+    def dispatch(self, call: Callable[[], None]) -> None:
+        """Have ``call`` carried out in a reading thread, with nobody waiting for it."""
+        if not self._stopped:
+            self._reading.submit(call)
+
     def stop(self) -> None:
         """Take nothing more on. What was begun is finished, and the threads end."""
         self._stopped = True

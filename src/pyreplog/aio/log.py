@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import Literal, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.aio.follow import follow, in_chunks
+from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig
@@ -28,45 +29,6 @@ from pyreplog.values import LogStats
 __all__ = ["Log", "open_log"]
 
 Headers = Sequence[tuple[str, bytes | None]]
-
-
-class Opening:
-    """What :func:`open_log` returns: ``await`` it for the log, or enter it, ``async with``, for one that is closed at the end."""
-
-    def __init__(self, name: str, open_it: Callable[[], runtime.Log]) -> None:
-        self._name = name
-        self._open = open_it
-        self._log: Log | None = None
-
-    def __await__(self) -> Generator[Any, None, Log]:
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> Log:
-        self._log = await self._opened()
-        return self._log
-
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._log is not None:
-            await self._log.close()
-
-    async def _opened(self) -> Log:
-        calls = Calls(self._name)
-        future = calls.begin(self._open)
-        try:
-            return Log(await asyncio.shield(future), calls)
-        except asyncio.CancelledError:
-            future.add_done_callback(partial(_close_unwanted, calls))
-            raise
-        except BaseException:
-            calls.stop()
-            raise
-
-
-def _close_unwanted(calls: Calls, future: asyncio.Future[runtime.Log]) -> None:
-    """Nobody waits any more for the log that is open now."""
-    if not future.cancelled() and future.exception() is None:
-        calls.begin(future.result().close)
-    calls.stop()
 
 
 def open_log(
@@ -82,10 +44,11 @@ def open_log(
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     disk: Disk | None = None,
     clock: Clock | None = None,
-) -> Opening:
+) -> Opening[Log]:
     """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``."""
     return Opening(
         os.path.basename(os.fspath(path)),
+        Log,
         partial(
             runtime.open_log,
             path,

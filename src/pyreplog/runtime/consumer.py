@@ -8,6 +8,7 @@ from types import TracebackType
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
+from pyreplog.client import Pending
 from pyreplog.errors import ClosedError
 from pyreplog.record import Record
 from pyreplog.runtime.driver import Driver, Seat
@@ -97,6 +98,21 @@ class Consumer:
                 records = self._machine.take(count_max)
             if records or timeout is not None:
                 return records
+
+    def take(self, count_max: int | None = None) -> tuple[list[Record], Pending | None]:
+        """The records that are there, and where there are none what is settled as soon as there are; then :meth:`forget` it."""
+        self._check()
+        seat = self._seat
+        with seat.lock:
+            records = self._machine.take(count_max)
+            pending = None if records else self._machine.wait_for_records()
+        self._driver.enter(seat)
+        return records, pending
+
+    def forget(self, pending: Pending) -> None:
+        """Nobody waits any more for what :meth:`take` gave."""
+        with self._seat.lock:
+            self._machine.forget(pending)
 
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for more at the end."""

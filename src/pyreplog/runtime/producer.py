@@ -61,6 +61,25 @@ class Producer:
             self._wait_for_room()
         return ack
 
+    def offer(
+        self, topic: str, value: Buffer | None, key: Buffer | None, partition: int | None, headers: Headers, timestamp: int | None
+    ) -> Ack | None:
+        """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take the long way."""
+        seat = self._seat
+        if topic not in self._known or self._machine.buffered_size > self._machine.config.buffer_size_max:
+            return None
+        held: list[bool] = []
+        try:
+            held.extend(map(seat.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
+            if not held[0]:
+                return None
+            ack = self._machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        finally:
+            if held and held[0]:
+                seat.lock.release()
+        self._driver.enter(seat)
+        return ack
+
     def send_many(
         self,
         topic: str,

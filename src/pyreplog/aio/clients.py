@@ -1,0 +1,239 @@
+"""Producer, Consumer and Admin for asyncio: the blocking faces in threads, except where nothing has to be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+
+from pyreplog import runtime
+from pyreplog.aio.calls import Calls
+from pyreplog.client import Acks, Pending
+from pyreplog.ports import Buffer
+from pyreplog.record import Ack, Record
+from pyreplog.runtime import TopicDescription
+from pyreplog.values import TopicPartition
+
+__all__ = ["Admin", "Consumer", "Producer"]
+
+Headers = Sequence[tuple[str, bytes | None]]
+Subject = str | Sequence[str | tuple[str, int]]
+
+
+class Producer:
+    """Sends records to a cluster's topics. Made by ``cluster.producer()``: ``async with`` it. See :class:`pyreplog.Producer`."""
+
+    def __init__(self, producer: runtime.Producer, calls: Calls) -> None:
+        """Made by the cluster."""
+        self._producer = producer
+        self._calls = calls
+        self._closing: asyncio.Future[None] | None = None
+
+    async def send(
+        self,
+        topic: str,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        partition: int | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> Ack:
+        """Send one record soon and return its :class:`Ack`: ``await ack``. Waits only for the first news of a topic, and for room."""
+        ack = None if self._calls.waiting_count else self._producer.offer(topic, value, key, partition, headers, timestamp)
+        if ack is not None:
+            return ack
+        return await self._calls.write(
+            self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
+        )
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Buffer | None],
+        *,
+        keys: Sequence[Buffer | None] | None = None,
+        partition: int | None = None,
+        headers: Sequence[Headers] | None = None,
+        timestamps: Sequence[int] | None = None,
+    ) -> Acks:
+        """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``await acks``."""
+        return await self._calls.write(
+            self._producer.send_many, topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
+        )
+
+    async def partitions(self, topic: str) -> int:
+        """How many partitions the topic has."""
+        return await self._calls.read(self._producer.partitions, topic)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
+        await self._calls.write(self._producer.flush, timeout)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """:meth:`flush`, then end. Twice is harmless."""
+        if self._closing is None:
+            self._closing = self._calls.begin(lambda: self._producer.close(timeout))
+            self._calls.stop()
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+class Consumer:
+    """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``: ``async with`` it. See :class:`pyreplog.Consumer`.
+
+    ``async for record in consumer`` never ends; ``until_end()`` stops at the end as it is now. For one coroutine at a time.
+    """
+
+    def __init__(self, consumer: runtime.Consumer, calls: Calls) -> None:
+        """Made by the cluster."""
+        self._consumer = consumer
+        self._calls = calls
+        #: Taken, and not yet handed out, because whoever asked was cancelled.
+        self._left: list[Record] = []
+        self._closing: asyncio.Future[None] | None = None
+
+    async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
+        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
+
+        A poll that is cancelled loses nothing: the next one gives what it would have given.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + timeout
+        while True:
+            if self._left:
+                given, self._left = self._left[:count_max], self._left[count_max:] if count_max is not None else []
+                return given
+            pending = await self._calls.read(self._take, count_max)
+            if self._left or pending is None:
+                continue
+            left = None if deadline is None else deadline - loop.time()
+            if left is not None and left <= 0:
+                self._calls.dispatch(partial(self._consumer.forget, pending))
+                return []
+            try:
+                async with asyncio.timeout(left):
+                    await pending.future()
+            except TimeoutError:
+                self._calls.dispatch(partial(self._consumer.forget, pending))
+                return []
+            except asyncio.CancelledError:
+                self._calls.dispatch(partial(self._consumer.forget, pending))
+                raise
+
+    def _take(self, count_max: int | None) -> Pending | None:
+        """In a thread: what came is kept here first, in case nobody waits for it any more."""
+        records, pending = self._consumer.take(count_max)
+        self._left += records
+        return pending
+
+    async def __aiter__(self) -> AsyncIterator[Record]:
+        """Records for ever, waiting for more at the end."""
+        while True:
+            for record in await self.poll(None):
+                yield record
+
+    async def until_end(self) -> AsyncIterator[Record]:
+        """Records up to the ends of the partitions as they are now."""
+        ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
+        left = {entry for entry, end in ends.items() if await self.position(*entry) < end}
+        while left:
+            for record in await self.poll(None):
+                entry = TopicPartition(record.topic, record.partition)
+                end = ends.get(entry)
+                if end is None or record.offset < end:
+                    yield record
+                if end is not None and record.offset >= end - 1:
+                    left.discard(entry)
+            left = {entry for entry in left if await self.position(*entry) < ends[entry]}
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return self._consumer.assignment
+
+    async def assign(self, subject: Subject) -> None:
+        """Read these from now on."""
+        await self._calls.read(self._consumer.assign, subject)
+
+    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+        found = await self._calls.read(self._consumer.seek, topic, partition, offset, timestamp=timestamp)
+        self._left = [record for record in self._left if (record.topic, record.partition) != (topic, partition)]
+        return found
+
+    async def seek_to_beginning(self) -> None:
+        """Go on at the first record of every partition."""
+        await self._calls.read(self._consumer.seek_to_beginning)
+        self._left.clear()
+
+    async def seek_to_end(self) -> None:
+        """Go on behind the last record of every partition."""
+        await self._calls.read(self._consumer.seek_to_end)
+        self._left.clear()
+
+    async def position(self, topic: str, partition: int) -> int:
+        """The offset of the next record that ``poll`` returns."""
+        for record in self._left:
+            if (record.topic, record.partition) == (topic, partition):
+                return record.offset
+        return await self._calls.read(self._consumer.position, topic, partition)
+
+    async def start_offset(self, topic: str, partition: int) -> int:
+        """The first offset that is there."""
+        return await self._calls.read(self._consumer.start_offset, topic, partition)
+
+    async def end_offset(self, topic: str, partition: int) -> int:
+        """The high watermark: the offset behind the last record that may be read."""
+        return await self._calls.read(self._consumer.end_offset, topic, partition)
+
+    async def close(self) -> None:
+        """End. Twice is harmless."""
+        if self._closing is None:
+            self._closing = self._calls.begin(self._consumer.close)
+            self._calls.stop()
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Consumer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+class Admin:
+    """Makes and describes topics. It is ``cluster.admin``. See :class:`pyreplog.Admin`."""
+
+    def __init__(self, admin: runtime.Admin, calls: Calls) -> None:
+        """Made by the cluster."""
+        self._admin = admin
+        self._calls = calls
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, config: Mapping[str, object] | None = None
+    ) -> TopicDescription:
+        """Make a topic and return when it can be used."""
+        return await self._calls.read(self._admin.create_topic, name, partitions, replication_factor, config)
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return await self._calls.read(self._admin.topics)
+
+    async def describe(self, name: str) -> TopicDescription:
+        """One topic's partitions and settings."""
+        return await self._calls.read(self._admin.describe, name)
+
+    async def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+        """Delete what lies below these offsets, by partition; the log start offsets now."""
+        return await self._calls.read(self._admin.delete_records, topic, offsets)
+
+    async def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
+        """Have the preferred leaders lead again; what each election cost. See :meth:`pyreplog.Admin.elect_leaders`."""
+        return await self._calls.read(self._admin.elect_leaders, topic, partitions, unclean=unclean)

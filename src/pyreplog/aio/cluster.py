@@ -1,0 +1,177 @@
+"""Cluster for asyncio: the same nodes in this process, with the faces of its clients awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal
+
+from pyreplog import runtime
+from pyreplog.aio.calls import Calls
+from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
+from pyreplog.aio.opening import Opening
+from pyreplog.arrow import Scan
+from pyreplog.config import NodeConfig
+from pyreplog.errors import ClosedError
+from pyreplog.ports import Clock, Disk
+
+__all__ = ["Cluster", "ClusterNode"]
+
+
+class Cluster:
+    """A replicated log in this process, for coroutines of one event loop: ``async with Cluster("data", nodes=3) as cluster``, or
+    ``cluster = await Cluster("data")`` and later ``await cluster.close()``. Settings and errors are those of :class:`pyreplog.Cluster`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: int | None = None,
+        *,
+        config: NodeConfig | None = None,
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Nothing is opened yet."""
+        open_it = partial(runtime.Cluster, path, nodes, config=config, disk=disk, clock=clock)
+        self._opening: Opening[Cluster] = Opening(os.path.basename(os.fspath(path)), self._begin, open_it)
+        self._closing: asyncio.Future[None] | None = None
+        self._opened: tuple[runtime.Cluster, Calls] | None = None
+        self._nodes: tuple[ClusterNode, ...] = ()
+
+    def _begin(self, cluster: runtime.Cluster, calls: Calls) -> Cluster:
+        self._opened = cluster, calls
+        self._nodes = tuple(ClusterNode(node, calls) for node in cluster.nodes)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Cluster]:
+        return self._opening.__await__()
+
+    @property
+    def _cluster(self) -> runtime.Cluster:
+        if self._opened is None:
+            raise ClosedError("the cluster is not open yet: await it, or enter it with `async with`")
+        return self._opened[0]
+
+    @property
+    def _calls(self) -> Calls:
+        if self._opened is None:
+            raise ClosedError("the cluster is not open yet: await it, or enter it with `async with`")
+        return self._opened[1]
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._cluster.path
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._cluster.cluster_id
+
+    @property
+    def admin(self) -> Admin:
+        """Makes and describes topics."""
+        return Admin(self._cluster.admin, self._calls)
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """The nodes: ``nodes[0]`` is node 1."""
+        return self._nodes
+
+    def producer(self, acks: Literal["all", -1, 1, 0] = "all", **settings: Any) -> Opening[Producer]:
+        """Something that sends: ``async with cluster.producer() as producer``. ``settings``: those of :meth:`pyreplog.Cluster.producer`."""
+        return Opening("producer", Producer, partial(self._cluster.producer, acks, **settings))
+
+    def consumer(self, topics: Subject, **settings: Any) -> Opening[Consumer]:
+        """Something that reads: ``async with cluster.consumer("orders") as consumer``. ``settings``: those of
+        :meth:`pyreplog.Cluster.consumer`."""
+        return Opening("consumer", Consumer, partial(self._cluster.consumer, topics, **settings))
+
+    async def scan(
+        self,
+        topic: str,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> Scan:
+        """A topic as Arrow columns. Who imports it reads the disk: ``await asyncio.to_thread(pyarrow.table, scan)``."""
+        return await self._calls.read(
+            self._cluster.scan,
+            topic,
+            columns,
+            start=start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+        )
+
+    async def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
+        """The node that leads the partition now; None while nobody does."""
+        found = await self._calls.read(self._cluster.leader, topic, partition)
+        return None if found is None else self._nodes[found.node_id - 1]
+
+    async def close(self, timeout: float = 10.0) -> None:
+        """Send what producers still hold, end every node in order, release the folder. Twice is harmless."""
+        if self._closing is None:
+            self._closing = self._calls.begin(partial(self._cluster.close, timeout))
+            self._calls.stop()
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> Cluster:
+        return self if self._opened is not None else await self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+
+class ClusterNode:
+    """One node. See :class:`pyreplog.ClusterNode`."""
+
+    def __init__(self, node: runtime.ClusterNode, calls: Calls) -> None:
+        """Made by the cluster."""
+        self._node = node
+        self._calls = calls
+
+    @property
+    def node_id(self) -> int:
+        """Its number, from 1."""
+        return self._node.node_id
+
+    @property
+    def path(self) -> str:
+        """Its folder."""
+        return self._node.path
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._node.alive
+
+    @property
+    def ready(self) -> bool:
+        """Whether the controller lets it serve."""
+        return self._node.ready
+
+    async def leads(self, topic: str, partition: int | None = None) -> bool:
+        """Whether it leads that partition of ``topic`` (None: any)."""
+        return await self._calls.read(self._node.leads, topic, partition)
+
+    async def kill(self) -> None:
+        """End it as a process dies."""
+        await self._calls.write(self._node.kill)
+
+    async def stop(self, timeout: float = 10.0) -> None:
+        """A controlled shutdown."""
+        await self._calls.write(self._node.stop, timeout)
+
+    async def restart(self, timeout: float = 30.0) -> None:
+        """Kill it if it runs, start it from its folder, and return when it serves again."""
+        await self._calls.write(self._node.restart, timeout)

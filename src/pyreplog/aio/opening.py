@@ -1,0 +1,73 @@
+"""Opening: what is awaited, or entered, to have something that is closed again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from functools import partial
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+from pyreplog.aio.calls import Calls
+
+__all__ = ["Opening"]
+
+
+class Closeable(Protocol):
+    """Something that blocks while it closes."""
+
+    def close(self) -> None:
+        """End it in order."""
+        ...
+
+
+class Face(Protocol):
+    """Its face for coroutines."""
+
+    async def close(self) -> None:
+        """End it in order."""
+        ...
+
+
+F = TypeVar("F", bound=Face)
+
+
+class Opening(Generic[F]):
+    """What opens something in a thread: ``await`` it for its face, or enter it, ``async with``, for one that is closed at the end."""
+
+    def __init__(self, name: str, face: Callable[[Any, Calls], F], open_it: Callable[[], Closeable]) -> None:
+        """``face`` gets what ``open_it`` made."""
+        self._name = name
+        self._face = face
+        self._open = open_it
+        self._opened: F | None = None
+
+    def __await__(self) -> Generator[Any, None, F]:
+        return self._run().__await__()
+
+    async def __aenter__(self) -> F:
+        self._opened = await self._run()
+        return self._opened
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def _run(self) -> F:
+        calls = Calls(self._name)
+        future = calls.begin(self._open)
+        try:
+            return self._face(await asyncio.shield(future), calls)
+        except asyncio.CancelledError:
+            future.add_done_callback(partial(_close_unwanted, calls))
+            raise
+        except BaseException:
+            calls.stop()
+            raise
+
+
+def _close_unwanted(calls: Calls, future: asyncio.Future[Closeable]) -> None:
+    """Nobody waits any more for what is open now."""
+    if not future.cancelled() and future.exception() is None:
+        calls.begin(future.result().close)
+    calls.stop()

@@ -1,0 +1,128 @@
+"""``pyreplog.aio.Cluster``: producer, consumer and admin for coroutines, beside disks that stand still."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog import aio
+from tests.runtime.slow import FOREVER, SlowDisk
+
+
+def run(main: Any) -> None:
+    """Runs a coroutine function, and fails when it takes for ever."""
+
+    async def limited() -> None:
+        async with asyncio.timeout(FOREVER):
+            await main()
+
+    asyncio.run(limited())
+
+
+def test_the_same_names(tmp_path: Path) -> None:
+    """A topic is made, written and read; the leader dies and nothing acknowledged is lost: all of it awaited."""
+
+    async def main() -> None:
+        cluster = aio.Cluster(tmp_path / "data", nodes=3)
+        with pytest.raises(pyreplog.ClosedError, match="not open yet"):
+            _ = cluster.admin
+        async with cluster:
+            described = await cluster.admin.create_topic("orders", partitions=2, config={"durability": "os"})
+            assert len(described.partitions) == 2
+            assert await cluster.admin.topics() == ["orders"]
+            async with cluster.producer() as producer:
+                assert await producer.partitions("orders") == 2
+                acks = [await producer.send("orders", b"%d" % number, partition=0) for number in range(100)]
+                assert [(await ack).offset for ack in acks] == list(range(100))
+                assert [place.offset for place in await (await producer.send_many("orders", [b"a", b"b"], partition=1))] == [0, 1]
+                leader = await cluster.leader("orders", 0)
+                assert leader is not None
+                await leader.kill()
+                assert not leader.alive
+                assert (await (await producer.send("orders", b"after", partition=0))).offset == 100
+                await leader.restart()
+                assert leader.alive
+                await producer.flush()
+            async with cluster.consumer("orders") as consumer:
+                found = [record async for record in consumer.until_end()]
+                assert [record.value for record in found if record.partition == 0] == [b"%d" % number for number in range(100)] + [b"after"]
+                assert len(found) == 103
+                assert await consumer.poll(0.01) == []
+                assert await consumer.seek("orders", 0, 99) == 99
+                assert [record.value for record in await consumer.poll(5.0)] == [b"99", b"after"]
+                assert await consumer.end_offset("orders", 0) == 101
+                assert await consumer.position("orders", 0) == 101
+            scan = await cluster.scan("orders", ["value"])
+            assert sum(batch.row_count for batch in await asyncio.to_thread(lambda: list(scan.batches()))) == 103
+
+    run(main)
+
+
+def test_waiting_for_records(tmp_path: Path) -> None:
+    """A poll that waits is woken by what is sent; one that is cancelled loses nothing."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            await cluster.admin.create_topic("t", config={"durability": "os"})
+            async with cluster.producer() as producer, cluster.consumer("t") as consumer:
+                got: list[bytes | None] = []
+                for turn in range(30):
+                    task = asyncio.create_task(consumer.poll(None))
+                    for _ in range(turn % 4):
+                        await asyncio.sleep(0)
+                    await producer.send("t", b"%d" % turn)
+                    for _ in range(turn % 5):
+                        await asyncio.sleep(0.0005)
+                    if turn % 2:
+                        task.cancel()
+                    try:
+                        got += [record.value for record in await task]
+                    except asyncio.CancelledError:
+                        pass
+                while len(got) < 30:
+                    got += [record.value for record in await consumer.poll(None)]
+                assert got == [b"%d" % turn for turn in range(30)]
+
+    run(main)
+
+
+def test_slow_disks_never_block_the_loop(tmp_path: Path) -> None:
+    """While every node's disk stands still in a write or a read, sends and polls wait, and the loop goes on."""
+
+    async def main() -> None:
+        disks: list[SlowDisk] = []
+
+        def make(name: str) -> SlowDisk:
+            disks.append(SlowDisk("write", "read"))
+            return disks[-1]
+
+        async with aio.Cluster(tmp_path / "data", nodes=3, disk=make) as cluster:
+            await cluster.admin.create_topic("t")
+            async with cluster.producer(delivery_timeout_ms=60_000) as producer, cluster.consumer("t") as consumer:
+                await (await producer.send("t", b"before"))
+                for disk in disks:
+                    disk.gate.clear()
+                tasks = [asyncio.create_task(_sent(producer)) for _ in range(20)]
+                polls = asyncio.create_task(consumer.poll(None))
+                loop = asyncio.get_running_loop()
+                longest = 0.0
+                for _ in range(200):
+                    before = loop.time()
+                    await asyncio.sleep(0.001)
+                    longest = max(longest, loop.time() - before)
+                assert longest < 5.0, "the loop stood still"
+                assert not any(task.done() for task in tasks)
+                for disk in disks:
+                    disk.gate.set()
+                await asyncio.gather(*tasks)
+                assert await polls
+
+    run(main)
+
+
+async def _sent(producer: aio.Producer) -> pyreplog.RecordMetadata:
+    return await (await producer.send("t", b"x"))
