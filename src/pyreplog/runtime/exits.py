@@ -36,6 +36,9 @@ def remember(item: Closeable) -> None:
     global _next
     _next += 1
     _open[_next] = item
+    # What was registered last is called first: before the end of whatever was loaded for this item, such as the threads that sync.
+    atexit.unregister(_at_exit)
+    atexit.register(_at_exit)
 
 
 def forget(item: Closeable) -> None:
@@ -72,5 +75,4 @@ def _in_child() -> None:
     _open.clear()
 
 
-atexit.register(_at_exit)
 os.register_at_fork(after_in_child=_in_child)
