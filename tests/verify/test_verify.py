@@ -11,13 +11,16 @@ from random import Random
 import pytest
 
 import pyreplog
+from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
+from pyreplog.log import LogRoot
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Book, Level, records_of, verify
 from pyreplog.verify.records import Malformed
-from tests.flips.golden import ROOT, files, golden, served
+from tests.flips.golden import ROOT, TOPIC_ID, files, golden, served
 from tests.golden.units import UNITS, copy_of, unit
+from tests.log.support import CLOCK
 
 SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
 
@@ -359,3 +362,20 @@ def test_records_that_are_none(payload: bytes, count: int) -> None:
     """Records cut off, too few, too long, with absurd numbers: always said, never taken."""
     with pytest.raises(Malformed):
         list(records_of(payload, count, 0, 0))
+
+
+def test_the_summary_of_a_root_is_held_against_its_marker(tmp_path: Path) -> None:
+    """A bit of ``replog.db`` flipped, and the file gone: a warning, for that costs time and no record."""
+    disk = SystemDisk()
+    root = LogRoot.open(disk, str(tmp_path / "root"), clock=CLOCK, random=Random(1))
+    for number in range(40):
+        root.create_log("t", number, TOPIC_ID, LogConfig())
+    root.close()
+    store = tmp_path / "root" / "replog.db"
+    assert store.exists()
+    assert not verify(disk, str(tmp_path / "root")).findings
+    flip(store, 5000)
+    assert "clean shutdown marker" in found(verify(disk, str(tmp_path / "root")), Level.WARNING)[0]
+    store.unlink()
+    assert "missing" in found(verify(disk, str(tmp_path / "root")), Level.WARNING)[0]
+    disk.close()

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from crc32c import crc32c
+
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
@@ -148,9 +150,10 @@ class _Root:
                 self._book.note(self._path, "it was not closed in order, or is open now")
             return
         try:
-            named = states.farewell(farewell)
+            found = states.farewell(farewell)
+            named = found.incarnation
         except Unreadable as error:
-            named = None
+            found, named = None, None
             if self._own:
                 self._book.warn(f"{self._path}/{states.CLEAN}", str(error), "nothing to do: the next opening counts as one after a crash")
         if not self._own:
@@ -163,6 +166,17 @@ class _Root:
             )
         else:
             self._clean = named is not None and named != ""
+            if found is not None and found.summaries is not None:
+                self._summaries(*found.summaries)
+
+    def _summaries(self, size: int, checksum: int) -> None:
+        data = self._read(states.SUMMARIES)
+        if data is None or len(data) != size or crc32c(data) != checksum:
+            about = "is missing" if data is None else "is not what the clean shutdown marker names"
+            text = f"the summary of the partitions {about}"
+            self._book.warn(
+                f"{self._path}/{states.SUMMARIES}", text, "nothing to do: the next start looks into each folder, which takes longer"
+            )
 
     def _properties(self, names: list[str]) -> None:
         path = f"{self._path}/{states.META}"

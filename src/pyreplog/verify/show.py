@@ -52,8 +52,13 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
     elif name in (states.CONFIG, states.INCARNATION):
         yield dict(states.state(data))
     elif name == states.CLEAN:
-        incarnation = states.farewell(data)
-        yield {"clean_shutdown": True, **({"incarnation_id": incarnation} if incarnation else {})}
+        farewell = states.farewell(data)
+        row: Row = {"clean_shutdown": True}
+        if farewell.incarnation:
+            row["incarnation_id"] = farewell.incarnation
+        if farewell.summaries is not None:
+            row["summaries_size"], row["summaries_crc32c"] = farewell.summaries
+        yield row
     elif name == states.CONTROLLER:
         yield states.controller(data)
     else:

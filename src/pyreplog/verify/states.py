@@ -18,6 +18,7 @@ from crc32c import crc32c
 MARK: Final = "replog.mark"
 CONFIG: Final = "replog.config"
 INCARNATION: Final = "replog.incarnation"
+SUMMARIES: Final = "replog.db"
 CONTROLLER: Final = "replog.controller"
 EPOCHS: Final = "leader-epoch-checkpoint"
 IDENTITY: Final = "partition.metadata"
@@ -245,17 +246,26 @@ def properties(data: bytes) -> dict[str, str]:
     return found
 
 
-def farewell(data: bytes) -> str:
-    """The incarnation that a clean shutdown marker names; "" where it is Kafka's."""
+class Farewell(NamedTuple):
+    """A clean shutdown marker. ``incarnation``: "" where it is Kafka's. ``summaries``: size and CRC-32C of ``replog.db``, where named."""
+
+    incarnation: str
+    summaries: tuple[int, int] | None
+
+
+def farewell(data: bytes) -> Farewell:
+    """A clean shutdown marker; an empty one is that of an old broker."""
     if not data:
-        return ""
+        return Farewell("", None)
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unreadable(f"it is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise Unreadable("it is not a JSON object")
-    return str(fields.get("replogIncarnation", ""))
+    size, crc = fields.get("replogStoreSize"), fields.get("replogStoreCrc")
+    named = (size, crc) if isinstance(size, int) and isinstance(crc, int) else None
+    return Farewell(str(fields.get("replogIncarnation", "")), named)
 
 
 def controller(data: bytes) -> dict[str, Any]:
