@@ -23,8 +23,8 @@ from pyreplog.spark import local_session
 
 pytestmark = pytest.mark.timeout(600)
 
-COUNT = 500_000
-ROUNDS = 5
+COUNT = 1_000_000
+ROUNDS = 4
 REACH = 0.6
 
 

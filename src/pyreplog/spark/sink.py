@@ -6,6 +6,7 @@ it once (:mod:`pyreplog.spool`). What travels between Spark's processes is plain
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyreplog.errors import ConfigError, InvalidRequestError
+from pyreplog.ports import File
 from pyreplog.record import RowEncoder
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch, withdraw_batch
@@ -50,6 +52,30 @@ class Staged(WriterCommitMessage):
     file: tuple[str, int, int, int, int] | None
 
 
+class _EarlySyncs:
+    """Has the disk at work while Spark still hands over rows. Belongs to one thread."""
+
+    def __init__(self, disk: SystemDisk) -> None:
+        self._disk = disk
+        self._news = threading.Event()
+        self._open: set[int] = set()
+
+    def begin(self, file: File) -> None:
+        """See :class:`pyreplog.spool.Syncs`."""
+        self._open.add(self._disk.submit_sync([file], self._news.set))
+
+    def finish(self, file: File) -> None:
+        """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: an error is told once, to any of them."""
+        self.begin(file)
+        while self._open:
+            self._news.wait()
+            self._news.clear()
+            for done in self._disk.poll():
+                self._open.discard(done.token)
+                if done.error is not None:
+                    raise done.error
+
+
 class _Stage:
     """Stages the rows of one task. Belongs to one thread."""
 
@@ -57,7 +83,7 @@ class _Stage:
         self._options = options
         self._columns = [name for name in columns if name != "topic"]
         self._by_column = "topic" in columns
-        disk = SystemDisk()
+        disk = self._disk = SystemDisk()
         self._target: Target = find_target(disk, options.path, options.topic, by_column=self._by_column)
         self._writer: StagedWriter | None = None
         self._spool = Spool(disk, options.path)
@@ -79,6 +105,8 @@ class _Stage:
             if self._writer is not None:
                 self._writer.discard()
             raise
+        finally:
+            self._disk.close()
 
     def _take(self, batch: pa.RecordBatch) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -111,7 +139,7 @@ class _Stage:
             return
         if self._writer is None:
             # No two attempts ever have one name: an attempt that lost may still be writing.
-            self._writer = self._spool.stage(self._batch_id, f"{self._task}-{token_hex(8)}")
+            self._writer = self._spool.stage(self._batch_id, f"{self._task}-{token_hex(8)}", _EarlySyncs(self._disk))
         self._writer.add([(TopicPartition(topic, partition), data) for partition, data in batches])
 
 

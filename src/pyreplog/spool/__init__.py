@@ -11,7 +11,7 @@ from pyreplog.spool.apply import Appender, Resumer, apply
 from pyreplog.spool.layout import BatchId, check_id, parse_name, producer_of
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.spool import ORPHAN_AGE_MS, Spool, Waiting
-from pyreplog.spool.staged import StagedBatch, StagedFile, StagedWriter, read_staged
+from pyreplog.spool.staged import StagedBatch, StagedFile, StagedWriter, Syncs, read_staged
 
 __all__ = [
     "ORPHAN_AGE_MS",
@@ -23,6 +23,7 @@ __all__ = [
     "StagedBatch",
     "StagedFile",
     "StagedWriter",
+    "Syncs",
     "Waiting",
     "apply",
     "check_id",

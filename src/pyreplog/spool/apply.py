@@ -92,8 +92,9 @@ def _append(spool: Spool, manifest: Manifest, appender: Appender) -> None:
             for key, data, count in batches:
                 sequence = sequences.get(key, 0)
                 sequences[key] = (sequence + count) % SEQUENCE_COUNT
-                set_producer(data, producer_id, epoch, sequence)
-                appender.append(key, data)
+                own = memoryview(bytearray(data))
+                set_producer(own, producer_id, epoch, sequence)
+                appender.append(key, own)
     appender.finish()
 
 

@@ -33,7 +33,7 @@ from pyreplog.spool.layout import (
     query_name,
 )
 from pyreplog.spool.manifest import Manifest
-from pyreplog.spool.staged import StagedFile, StagedWriter
+from pyreplog.spool.staged import AtTheEnd, StagedFile, StagedWriter, Syncs
 
 __all__ = ["ORPHAN_AGE_MS", "Spool", "Waiting"]
 
@@ -68,9 +68,10 @@ class Spool:
 
     # ------------------------------------------------------------------------------------------------------------------- executors
 
-    def stage(self, batch_id: BatchId, task: str) -> StagedWriter:
-        """Begin a staged file. ``task``: the task's number, a hyphen, and what no other attempt ever has."""
-        return StagedWriter(self._disk, self._folder, check_id(batch_id), task)
+    def stage(self, batch_id: BatchId, task: str, syncs: Syncs | None = None) -> StagedWriter:
+        """Begin a staged file. ``task``: the task's number, a hyphen, and what no other attempt ever has. ``syncs``: None syncs at the
+        end."""
+        return StagedWriter(self._disk, self._folder, check_id(batch_id), task, AtTheEnd() if syncs is None else syncs)
 
     # --------------------------------------------------------------------------------------------------------------------- drivers
 

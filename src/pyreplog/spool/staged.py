@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Generator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log import check_topic, format_state, join, parse_state
@@ -18,6 +18,8 @@ from pyreplog.values import TopicPartition
 
 _VERSION: Final = "0"  # on disk: never change
 _FOOTER_SIZE_MAX: Final = 64 << 20
+SYNC_SIZE: Final = 8 << 20
+"""A sync may begin whenever so many bytes more are written."""
 
 
 class StagedFile(NamedTuple):
@@ -31,18 +33,43 @@ class StagedFile(NamedTuple):
 
 
 class StagedBatch(NamedTuple):
-    """One record batch of a staged file, verified. ``data`` is a copy of its own and writable."""
+    """One record batch of a staged file, verified."""
 
     topic_partition: TopicPartition
     data: memoryview
     record_count: int
 
 
+class Syncs(Protocol):
+    """How a staged file gets onto stable storage."""
+
+    def begin(self, file: File) -> None:
+        """Some of it is written; more comes. May begin with it."""
+        ...
+
+    def finish(self, file: File) -> None:
+        """Return when all of it is there. :class:`StorageError` where any of it could not be."""
+        ...
+
+
+class AtTheEnd:
+    """Syncs once, when all is written."""
+
+    def begin(self, file: File) -> None:
+        """See :class:`Syncs`."""
+
+    def finish(self, file: File) -> None:
+        """See :class:`Syncs`."""
+        file.sync()
+
+
 class StagedWriter:
     """Writes one staged file. Belongs to one thread; :meth:`finish` or :meth:`discard` ends it."""
 
-    def __init__(self, disk: Disk, folder: str, batch_id: BatchId, task: str) -> None:
+    def __init__(self, disk: Disk, folder: str, batch_id: BatchId, task: str, syncs: Syncs) -> None:
         """Makes the file. ``task`` must be new: see :func:`staged_name`."""
+        self._syncs = syncs
+        self._begun = 0
         self._disk = disk
         self._folder = folder
         self._name = staged_name(batch_id, task)
@@ -59,6 +86,9 @@ class StagedWriter:
             self._position += len(data)
             self._record_count += RecordBatch(data).record_count
             self._entries.append(f"{topic} {partition} {len(data)}")
+        if self._position - self._begun >= SYNC_SIZE:
+            self._begun = self._position
+            self._syncs.begin(self._file)
 
     def finish(self) -> StagedFile:
         """Write the footer, make the file durable and return what a manifest needs to know of it."""
@@ -66,7 +96,7 @@ class StagedWriter:
         footer = format_state({"version": _VERSION, **values})
         try:
             self._file.write_at(self._position, [footer])
-            self._file.sync()
+            self._syncs.finish(self._file)
         finally:
             self._file.close()
         self._disk.sync_directory(self._folder)
@@ -92,7 +122,7 @@ def read_staged(disk: Disk, folder: str, staged: StagedFile) -> Generator[Staged
             raise CorruptError(f"{file.size()} bytes where the manifest says {staged.size}", file=path)
         position = 0
         for topic_partition, size in _read_footer(file, path, staged):
-            data = memoryview(bytearray(file.read_at(position, size)))
+            data = file.read_at(position, size)
             try:
                 batch = RecordBatch(data)
                 if batch.size != size:
