@@ -45,6 +45,15 @@ class Calls:
         """The result of ``call``, carried out when a reading thread is free."""
         return await asyncio.shield(self._submit(self._reading, partial(call, *args, **kwargs)))
 
+    async def acquire(self, call: Callable[[], T], release: Callable[[T], None]) -> T:
+        """As :meth:`read`; what nobody wants any more, because who waited was cancelled, is released again."""
+        future = self._submit(self._reading, call)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else release(done.result()))
+            raise
+
     def begin(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """As :meth:`write`, for who wants to hold the call itself."""
         self.waiting_count += 1

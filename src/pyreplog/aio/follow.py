@@ -79,7 +79,7 @@ class _LoopNews:
 async def follow(calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]) -> AsyncIterator[Record]:
     """What :meth:`pyreplog.Log.follow` gives, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
     loop = asyncio.get_running_loop()
-    plain = await calls.read(view.news)
+    plain = await calls.acquire(view.news, lambda unwanted: unwanted.close())
     news = _LoopNews(plain)
     try:
         end = await calls.read(_end_of, view)
