@@ -89,7 +89,9 @@ class RootAppender:
         if key in self._root.damaged or key not in self._root.logs:
             self.batch_size_max(key)
         log = self._root.logs[key]
-        epoch = log.epochs.latest + 1
+        # A new leader is a new epoch, unless its predecessor left in order: a stream that opens the log for each batch would fill the
+        # history with epochs that tell nothing.
+        epoch = log.epochs.latest if log.recovery.clean and log.epochs.latest >= 0 else log.epochs.latest + 1
         log.keep_tail(0)
         if log.incomplete:
             log.set_incomplete(False)  # there is no other copy to wait for

@@ -36,10 +36,8 @@ GATHERED_SIZE_MAX: Final = 64 << 20
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-_DURATION: Final = pa.timestamp("us", tz="UTC")
 
-# Spark 4.0 has no such class; its streams are refused by streamWriter().
-_StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceArrowWriter)
+_StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)  # Spark 4.0 has none
 
 
 @dataclass
@@ -191,6 +189,8 @@ class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
 
     def __init__(self, options: WriteOptions, fields: Sequence[Field]) -> None:
         """Look at the path."""
+        if _StreamWriter is object:
+            raise ConfigError("streams can be written with PySpark 4.1 and newer; with this one, write each batch by foreachBatch")
         self._options = options
         self._columns = check_columns(fields, options.topic)
         if options.batch_id is not None:
