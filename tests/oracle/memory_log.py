@@ -236,6 +236,11 @@ class MemoryLog:
             self.batches = [b for b in self.batches if b.last >= offset]
             self.epochs.truncate_from_start(offset)
 
+    def delete_records(self, offset: int) -> int:
+        self.increment_start_offset(offset)
+        self.write_mark()
+        return self.start_offset
+
     def sync_plan(self) -> SyncPlan | None:
         return None if self.flushed_offset == self.end_offset else SyncPlan((), self.end_offset, self.generation)
 

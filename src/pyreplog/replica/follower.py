@@ -138,8 +138,9 @@ class Follower(Seat):
         self.leader_high_watermark = data.high_watermark
         self._advance(now_ns, streaming=data.records is not None)
         log = self.log
-        if data.log_start_offset > log.start_offset:
-            log.increment_start_offset(min(data.log_start_offset, log.high_watermark))
+        start = min(data.log_start_offset, log.high_watermark)
+        if start > log.start_offset:
+            log.delete_records(start)
         self.ask()
 
     def _append(self, data: PartitionData, now_ns: int) -> bool:

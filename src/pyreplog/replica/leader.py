@@ -578,7 +578,7 @@ class Leader(Seat):
             self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.OFFSET_OUT_OF_RANGE))
             return
         if offset > log.start_offset:
-            log.increment_start_offset(offset)
+            log.delete_records(offset)  # durable: what was deleted must not come back with the power
             for follower in self.remotes:
                 if follower.parked is not None:
                     parked, follower.parked = follower.parked, None
