@@ -1,0 +1,168 @@
+"""Options and columns of a write, and what it finds at its path; the driver's commit with owners that come late, or not. No Spark."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolRefusedError, UnknownTopicError
+from pyreplog.spark.schema import Field
+from pyreplog.spark.sink_commit import commit_batch
+from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options
+from pyreplog.spark.sink_target import find_target
+from pyreplog.spool import BatchId, Spool, StagedFile
+from pyreplog.system import SystemDisk
+from pyreplog.values import TopicPartition
+from tests.house.sources import ROOT
+from tests.spool.support import stage
+
+ID = BatchId("query", 0)
+
+
+def test_every_option() -> None:
+    """Names in any case; defaults; what Spark hands on of its own is let pass."""
+    assert parse_write_options({"path": "/a"}) == WriteOptions("/a")
+    given = {"PATH": "/a", "topic": "t", "OWNER": "Running", "committimeout": "5s", "batchbytes": "64k", "checkpointLocation": "/c"}
+    assert parse_write_options(given) == WriteOptions("/a", "t", "running", 5000, 65536)
+    assert parse_write_options({"path": "/a", "txnappid": "job", "txnVersion": "3"}).batch_id == BatchId("job", 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "option 'path' is missing"),
+        ({"path": "s3://x/y"}, "not a folder of this machine"),
+        ({"paths": "[]"}, "one folder at a time"),
+        ({"path": "/a", "topik": "t"}, "unknown option 'topik'; did you mean 'topic'"),
+        ({"path": "/a", "batchByte": "1m"}, "did you mean 'batchBytes'"),
+        ({"path": "/a", "xyz": "1"}, "known are path, topic, owner"),
+        ({"path": "/a", "kafka.bootstrap.servers": "h:1"}, "name the folder by 'path'"),
+        ({"path": "/a", "kafka.linger.ms": "5"}, "for a Kafka client"),
+        ({"path": "/a", "topic": "a/b"}, "option topic: invalid topic name"),
+        ({"path": "/a", "owner": "me"}, "owner is 'me'; it must be any or running"),
+        ({"path": "/a", "commitTimeout": "soon"}, "commitTimeout is 'soon'"),
+        ({"path": "/a", "batchBytes": "2m"}, "batchBytes is 2097152; it must be from 1024 to 1048588"),
+        ({"path": "/a", "txnAppId": "job"}, "come together"),
+        ({"path": "/a", "txnAppId": "job", "txnVersion": "-1"}, "whole number from 0"),
+        ({"path": "/a", "txnAppId": "a job", "txnVersion": "1"}, "is no name for a query"),
+    ],
+)
+def test_refused_options(given: dict[str, str], text: str) -> None:
+    """Each with what to do instead."""
+    with pytest.raises(ConfigError) as caught:
+        parse_write_options(given)
+    assert text in str(caught.value)
+
+
+def test_the_guide_has_every_option() -> None:
+    """In its table."""
+    page = (ROOT / "docs" / "guide" / "spark-write.md").read_text()
+    assert all(f"`{name}`" in page for name in WRITE_OPTIONS)
+
+
+def test_columns() -> None:
+    """Those of Kafka's sink by name and type; those of the source are left out; the option topic comes before the column."""
+    value = Field("value", "binary", True)
+    read = [Field("key", "string", True), value, Field("topic", "string", True), Field("offset", "bigint", True)]
+    assert check_columns(read, None) == ("key", "value", "topic")
+    assert check_columns(read, "t") == ("key", "value")
+    for fields, text in (
+        ([], "there is none among no columns at all"),
+        ([Field("key", "binary", True)], "a column 'value' is needed"),
+        ([Field("value", "int", True)], "column value is int; it must be string or binary"),
+        ([value, Field("headers", "map<string,binary>", True)], "column headers is map"),
+        ([value, Field("timestamp", "timestamp_ntz", True)], "column timestamp is timestamp_ntz; it must be timestamp"),
+        ([value, Field("partition", "bigint", True)], "column partition is bigint; it must be int"),
+        ([value, Field("tpoic", "string", True)], "did you mean 'topic'"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check_columns(fields, None)
+        assert text in str(caught.value)
+
+
+def test_what_is_at_the_path(tmp_path: Path) -> None:
+    """A log's folder, a cluster's, nothing yet; and what cannot be written to."""
+    disk = SystemDisk()
+    new = find_target(disk, str(tmp_path / "new"), None)
+    assert (new.topic, new.count("new"), new.is_cluster) == ("new", 1, False)
+    with pytest.raises(UnknownTopicError):
+        new.count("other")
+    for number in range(3):
+        pyreplog.open_log(tmp_path / "log", topic="t", partition=number).close()
+    found = find_target(disk, str(tmp_path / "log"), None)
+    assert (found.topic, found.counts) == ("t", {"t": 3})
+    pyreplog.open_log(tmp_path / "log", topic="u").close()
+    with pytest.raises(ConfigError, match=r"holds several topics \(t, u\): name one"):
+        find_target(disk, str(tmp_path / "log"), None)
+    assert find_target(disk, str(tmp_path / "log"), None, by_column=True).count("u") == 1
+    assert find_target(disk, str(tmp_path / "log"), "made").count("made") == 1
+    with pytest.raises(ConfigError, match="is the folder of one partition"):
+        find_target(disk, str(tmp_path / "log" / "t-0"), None)
+    with pyreplog.Cluster(tmp_path / "cluster", nodes=1) as cluster:
+        cluster.admin.create_topic("t", partitions=2)
+        assert find_target(disk, str(tmp_path / "cluster"), None).is_cluster
+        with pytest.raises(UnknownTopicError, match=r"did you mean 't'.*create_topic|it holds|known are t.*create_topic"):
+            find_target(disk, str(tmp_path / "cluster"), "tt")
+        with pytest.raises(ConfigError, match="is one node of a cluster"):
+            find_target(disk, str(tmp_path / "cluster" / "node-1"), None)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file"):
+        find_target(disk, str(tmp_path / "file"), None)
+
+
+def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True) -> None:
+    """A driver's commit of :data:`ID`."""
+    commit_batch(SystemDisk(), str(path), ID, files, once=once, timeout_s=timeout_s, own=own, make=TopicPartition("log", 0))
+
+
+def test_the_owner_comes_late_or_goes(tmp_path: Path) -> None:
+    """The commit waits for whoever opens the log; where the one who has it open takes nothing and then leaves, it does it itself."""
+    path = tmp_path / "log"
+    for own in (False, True):
+        spool = Spool(SystemDisk(), str(path))
+        if own:
+            holder = pyreplog.open_log(path, disk=SystemDisk())  # with a disk of its own it takes no spool
+        else:
+            pyreplog.open_log(path).close()
+        files = [stage(spool, ID, ("log", 0, [b"a", b"b"]))]
+        waiting = threading.Thread(target=commit, args=(path, files, 30.0), kwargs={"own": own})
+        waiting.start()
+        while not spool.waiting():
+            time.sleep(0.001)
+        if own:
+            holder.close()
+            waiting.join(30)
+        else:
+            with pyreplog.open_log(path):
+                waiting.join(30)
+        assert not waiting.is_alive()
+        assert not [name for name in os.listdir(path) if name.startswith("replog.spool.")]
+    with pyreplog.open_log(path, "r") as log:
+        # The same batch twice: of a query that was forgotten in between, but the log itself knows its producer.
+        assert [record.value for record in log] == [b"a", b"b"]
+
+
+def test_nobody_comes(tmp_path: Path) -> None:
+    """Taken back, with nothing left; where an owner began and was stopped, nobody can say."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool = Spool(SystemDisk(), str(path))
+    with pytest.raises(SpoolRefusedError, match=r"nobody took batch 0 of query query within 0.05 s"):
+        commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 0.05, own=False)
+    assert [name for name in os.listdir(path) if name.startswith("replog.spool.")] == ["replog.spool.query.lock"]
+    with pyreplog.open_log(path, disk=SystemDisk()), pytest.raises(SpoolRefusedError, match="pid .* open, and did not take it"):
+        commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 0.05)
+    files = [stage(spool, ID, ("log", 0, [b"a"]))]
+    spool.publish(ID, files)
+    spool.begin(ID)
+    with pytest.raises(OutcomeUnknownError, match="began to append it"):
+        commit(path, files, 0.05, own=False)
+    with pyreplog.open_log(path):
+        commit(path, files, 30.0, own=False)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"a"]
