@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import pyreplog
 from pyreplog.errors import ConfigError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.spark import lag
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import COLUMNS, Field
@@ -318,3 +319,49 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
         step(strict, start)
     anew = step(lenient, start)
     assert rows(lenient, start, anew) == span((0, 0, 4), (1, 0, 2))
+
+
+def test_spark_before_limits(tmp_path: Path) -> None:
+    """Spark 4.0 and 4.1 ask for the latest offset without saying where they are: the first answer still says where the query began, and
+    after a restart nothing is lost."""
+    append(tmp_path, 10)
+    reader = stream(tmp_path)
+    first = reader.initialOffset()
+    append(tmp_path, 5)
+    one = reader.latestOffset()
+    assert one == reader.latestOffset()
+    later = stream(tmp_path)
+    append(tmp_path, 1)
+    assert rows(later, later.initialOffset(), one) == rows(reader, first, one) == span((0, 10, 15))
+    two = reader.latestOffset()
+    assert rows(reader, one, two) == span((0, 15, 16))
+    assert reader.latestOffset() == two
+    again = stream(tmp_path)
+    append(tmp_path, 2)
+    assert rows(again, two, again.latestOffset()) == span((0, 16, 18))
+
+
+class Query:
+    """What ``lag`` looks at."""
+
+    def __init__(self, *sources: tuple[object, object]) -> None:
+        self.sources = [{"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)} for end, latest in sources]
+
+    @property
+    def lastProgress(self) -> object:
+        """As a dictionary, or with attributes in other versions."""
+        return {"sources": self.sources} if self.sources else None
+
+
+def test_lag_of_several_sources() -> None:
+    """Logs are added up, other sources passed over; without one of ours it is an error, before the first trigger nothing is known."""
+    a, b = TopicPartition("a", 0), TopicPartition("b", 3)
+    ours = (Progress({a: 5, b: 9}).to_json(), Progress({a: 7, b: 9, TopicPartition("b", 4): 2}).to_json())
+    behind = lag(Query(ours, ({"x": 1}, {"x": 2}), (5, None), ours))
+    assert behind is not None
+    assert behind.partitions == {a: 4, b: 0, TopicPartition("b", 4): 4}
+    assert (behind.total, behind.min_offsets_behind_latest, behind.max_offsets_behind_latest) == (8, 0, 4)
+    assert behind.avg_offsets_behind_latest == 8 / 3
+    assert lag(Query()) is None
+    with pytest.raises(ConfigError, match="reads no log by format"):
+        lag(Query(({"x": 1}, {"x": 2})))
