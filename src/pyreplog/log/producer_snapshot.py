@@ -14,9 +14,9 @@ from typing import Final
 
 from pyreplog._core import crc32c
 from pyreplog.errors import CorruptError
-from pyreplog.log.layout import SNAPSHOT_SUFFIX, join, parse_base_offset, segment_name
+from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parse_base_offset, segment_name
 from pyreplog.log.producers import ProducerEntry, SentBatch
-from pyreplog.log.snapshot import read_whole, replace_file
+from pyreplog.log.snapshot import read_whole
 from pyreplog.ports import Disk
 
 _VERSION: Final = 1  # on disk: never change
@@ -82,9 +82,21 @@ def read_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         return None
 
 
-def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, durable: bool = False) -> None:
-    """Replace the snapshot at ``offset``. Without ``durable`` power loss may leave none, or one that is not believed."""
-    replace_file(disk, join(directory, segment_name(offset, SNAPSHOT_SUFFIX)), format_producers(entries), durable=durable)
+def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False) -> None:
+    """Replace the snapshot at ``offset``. Its name is durable once somebody syncs the folder, its content with ``sync``; otherwise power
+    loss may leave none, or one that is not believed. Never syncs the folder: a failure of that must reach who counts on it."""
+    path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
+    temporary = path + TEMPORARY_SUFFIX
+    if disk.stat(temporary) is not None:
+        disk.remove(temporary)
+    file = disk.create(temporary)
+    try:
+        file.write_at(0, [format_producers(entries)])
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
 
 
 def remove_snapshots(disk: Disk, directory: str, offsets: Iterable[int]) -> None:

@@ -88,7 +88,7 @@ class ProducerState:
     def take_snapshot(self, offset: int) -> None:
         """Keep the table as that of everything below ``offset``, the log's end. A disk that refuses is none of our business."""
         try:
-            write_snapshot(self._disk, self._directory, offset, self.table, durable=len(self.table) > 0)
+            write_snapshot(self._disk, self._directory, offset, self.table, sync=len(self.table) > 0)
             self._snapshot_offset = offset
         except StorageError:
             pass  # it can be had again from the batches; what is wrong with the disk shows where it counts
