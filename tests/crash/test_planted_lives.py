@@ -17,7 +17,7 @@ from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from tests.crash import lives
-from tests.crash.lives import DURABILITY, Workload, check, cycles, os_log, replaced, sync_log
+from tests.crash.lives import DURABILITY, Workload, check, cycles, deleted, os_log, replaced, sync_log
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 REAL_SYNC_DIRECTORY: Final = SimDisk.sync_directory
@@ -149,6 +149,53 @@ def _refusals(life: Workload) -> None:
     error_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=3, damages=3, errors=[errno.EIO], every=3, first=1)
 
 
+def every_third_sync_skipped(patch: pytest.MonkeyPatch) -> None:
+    """The system is asked to sync a log two times out of three."""
+    real = SimFile.sync
+    count = 0
+
+    def sync(file: SimFile) -> None:
+        nonlocal count
+        if file.path.endswith(".log"):
+            count += 1
+            if count % 3 == 0:
+                return
+        real(file)
+
+    patch.setattr(SimFile, "sync", sync)
+    patch.setattr(lives, "sync", _sync_in_place)
+
+
+def _sync_in_place(disk: SimDisk, log: Log) -> None:
+    """A plan carried out file by file."""
+    plan = log.sync_plan()
+    if plan is not None:
+        for file in plan.files:
+            file.sync()
+        log.synced(plan.upto, plan.generation)
+
+
+def failed_sync_tried_again(patch: pytest.MonkeyPatch) -> None:
+    """A failed sync is repeated, and the success of the second one believed."""
+
+    def sync(disk: SimDisk, log: Log) -> None:
+        try:
+            _sync_in_place(disk, log)
+        except StorageError:
+            _sync_in_place(disk, log)
+
+    patch.setattr(lives, "sync", sync)
+
+
+def start_not_durable_before_removal(patch: pytest.MonkeyPatch) -> None:
+    """Segments go while only the page cache knows that the log begins later."""
+    patch.setattr(Log, "_sync_mark", lambda log: None)
+
+
+def _removals(life: Workload) -> None:
+    crash_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=2, damages=6, compound=1, kills=False, every=4)
+
+
 BUGS: Final[list[tuple[Patch, Callable[[Workload], None], Workload, str]]] = [
     (checksum_not_checked_on_recovery, _crashes, sync_log, "checksum"),
     (mark_advanced_before_the_sync, _crashes, sync_log, "damaged: .*(before what was synced|damaged|missing)"),
@@ -161,6 +208,9 @@ BUGS: Final[list[tuple[Patch, Callable[[Workload], None], Workload, str]]] = [
     (acknowledged_before_the_sync, _crashes, sync_log, "lost|before what was synced"),
     (failed_sync_swallowed, _refusals, sync_log, "a gap|are damaged|lost"),
     (short_write_ignored, _refusals, os_log, "is acknowledged|lost|damaged"),
+    (every_third_sync_skipped, _crashes, sync_log, "lost|before what was synced"),
+    (failed_sync_tried_again, _refusals, sync_log, "lost|before what was synced|a gap|damaged"),
+    (start_not_durable_before_removal, _removals, deleted, "begins at|missing|damaged"),
 ]
 
 

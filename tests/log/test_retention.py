@@ -276,6 +276,37 @@ def test_the_start_is_durable_before_a_file_goes() -> None:
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
 
 
+def test_a_removal_finished_by_recovery_does_not_outrun_the_mark() -> None:
+    """A start that only the page cache knows is made durable before recovery removes what lies below: power loss may strike again."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("d")
+    life = Life(disk, "d/t-0", durability="sync")
+    life.append(6)
+    sync(disk, life.log)
+    life.log.advance_high_watermark(6)
+    life.log.sync_mark()
+    disk.write_back()
+    life.log.increment_start_offset(4)
+    killed = disk.snapshot()
+    states: list[SimDisk] = []
+
+    def look(call: object) -> None:
+        killed.observer = None
+        states.extend(killed.crash(Random(f"{len(states)}")) for _ in range(10))
+        killed.observer = look
+
+    killed.observer = look
+    log = Log.open(killed, "d/t-0", topic="t", partition=0, config=None, clock=life.clock, clean=False, same_boot=True)
+    killed.observer = None
+    assert log.start_offset == 4
+    assert sorted(name for name in killed.list("d/t-0") if name.endswith(".log")) == ["00000000000000000004.log"]
+    assert len(states) > 100
+    for state in states:
+        log = Log.open(state, "d/t-0", topic="t", partition=0, config=None, clock=life.clock, clean=False, same_boot=False)
+        assert log.start_offset in {0, 4}
+        assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
+
+
 def test_a_removal_that_is_refused_is_tried_again() -> None:
     """A file that cannot be renamed or removed does not hurt the log; it goes the next time, or when the log is opened."""
     disk = SimDisk(Random(3))
