@@ -39,7 +39,7 @@ AIRPORT_DAYS = 3 * 366
 """Three airports, from which flights leave every day; in UTC the last ones leave in 2014."""
 PAUSE_S = 1.0
 COMMIT_S = 60.0
-PATIENCE_S = 240.0
+PATIENCE_S = 600.0
 DAY = pl.Struct({"day": pl.String, "airport": pl.String, "flights": pl.Int64, "departed": pl.Int64, "minutes": pl.Int64})
 Line = tuple[str, float, dict[str, Any]]
 """Which child said it, when, and what."""
