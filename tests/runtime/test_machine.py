@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import pyreplog
+from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from tests.runtime.programs import ran
 
@@ -391,6 +392,26 @@ def test_row_43_permission_bits(tmp_path: Path) -> None:
         os.umask(before)
     assert len(modes) > 15
     assert {path: oct(mode) for path, mode in modes.items() if mode != (0o700 if path.suffix == "" and path.is_dir() else 0o600)} == {}
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "ext4", ""])
+def test_row_49_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """A folder on NFS or SMB is not written to, unless somebody insists; reading is fine. Where the kernel does not tell, it is taken."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    device = (tmp_path / "log").stat().st_dev
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw,noatime master:1 - {kind} server:/x rw\n" if kind else "")
+    monkeypatch.setattr("pyreplog.system.mounts.MOUNTS_PATH", str(mounts))
+    if kind in ("ext4", ""):
+        pyreplog.open_log(tmp_path / "log").close()
+        return
+    with pytest.raises(pyreplog.StorageError, match=f"network file system .{kind}"):
+        pyreplog.open_log(tmp_path / "log")
+    with pyreplog.open_log(tmp_path / "log", "r") as reader:
+        assert len(list(reader)) == 1
+    with pyreplog.open_log(tmp_path / "log", disk=SystemDisk(any_folder=True)) as log:
+        assert log.append(b"y") == 1
 
 
 def test_the_page_knows_every_row() -> None:

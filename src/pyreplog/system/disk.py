@@ -20,6 +20,7 @@ from pyreplog.errors import InternalError, StorageError
 from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.lock import take_lock
+from pyreplog.system.mounts import NETWORK_KINDS, kind_of
 from pyreplog.system.process import current
 from pyreplog.system.shelf import make_room
 from pyreplog.system.store import SystemStore
@@ -40,7 +41,8 @@ _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 class SystemDisk:
     """The real :class:`~pyreplog.ports.Disk`. Any thread; completions of syncs are for whoever polls first.
 
-    ``any_folder``: lock (and so write in) a folder that is a symbolic link, somebody else's, or writable by group or world.
+    ``any_folder``: lock (and so write in) a folder that is a symbolic link, somebody else's, writable by group or world, or on a network
+    file system.
     """
 
     def __init__(self, *, any_folder: bool = False) -> None:
@@ -232,3 +234,10 @@ def _check_folder(folder: str) -> None:
         raise StorageError(errno.EPERM, f"the folder belongs to user {status.st_uid}, not to this one: it cannot be trusted", folder)
     if status.st_mode & 0o022:
         raise StorageError(errno.EPERM, "the folder is writable by its group or by everybody: run `chmod go-w` on it", folder)
+    if (kind := kind_of(folder)) in NETWORK_KINDS:
+        raise StorageError(
+            errno.EOPNOTSUPP,
+            f"the folder is on a network file system ({kind}), where locks and syncs cannot be relied on: keep it on a disk of this "
+            "machine, or, knowing better, open it with disk=SystemDisk(any_folder=True)",
+            folder,
+        )
