@@ -111,8 +111,10 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_one_title_per_page() -> None:
-    """Each page begins with its one ``# Title``."""
+    """Each page begins with its one ``# Title``. A fragment of the change log is no page."""
     for page in LINKED:
+        if page.parent.name == "changes" and page.name != "README.md":
+            continue
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, page
         assert text.startswith("# "), page
