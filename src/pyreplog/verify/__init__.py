@@ -10,8 +10,9 @@ from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
+from pyreplog.verify.folder import Facts, Look, read_file, segment_bases
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
-from pyreplog.verify.partition import Facts, Look, check_partition, read_file, segment_bases
+from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
 from pyreplog.verify.records import Malformed, PlainRecord, old_records_of, records_of
 from pyreplog.verify.root import check_root, total_size, verify

@@ -10,7 +10,7 @@ from crc32c import crc32c
 
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.partition import read_file, segment_bases
+from pyreplog.verify.folder import read_file, segment_bases
 from pyreplog.verify.states import Slot, Unreadable
 
 

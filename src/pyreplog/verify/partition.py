@@ -1,13 +1,9 @@
-"""One partition folder: its mark, ids, epochs and settings, then every batch of every segment, and all of them against each other."""
+"""One partition folder: every batch of every segment, against one another and against what the small files say."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
 from typing import Final
-
-from crc32c import crc32c
 
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
@@ -15,80 +11,15 @@ from pyreplog.verify import states
 from pyreplog.verify.batches import Batch, Broken, Window, batch_at, resume
 from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Level
+from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases
 from pyreplog.verify.indexes import REBUILT, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, old_records_of, records_of
-from pyreplog.verify.states import Slot, Unreadable
+from pyreplog.verify.states import Unreadable
 
 ANOTHER_COPY: Final = "take it from another replica or a backup; where there is none, `replog repair` saves the rest"
-STATE_SIZE_MAX: Final = 64 << 20
-_SEGMENT: Final = re.compile(r"([0-9]{1,20})\.log")
 _TRIES: Final = 3
 _BIG: Final = 2**63 - 1
-
-
-@dataclass(slots=True)
-class Look:
-    """How a folder is to be looked at, and what its root says of it. ``recovery_point`` and ``watermark``: None where nothing says."""
-
-    deep: bool = True
-    """Decode every record, not only headers and checksums."""
-    clean: bool = False
-    """The root was closed in order."""
-    own: bool = False
-    """The root is one of ours: a mark belongs into each folder."""
-    identified: bool = False
-    """The root is of a time when every folder has a topic id."""
-    bare: bool = True
-    """There is no root: only what lies in the folder counts."""
-    recovery_point: int | None = None
-    watermark: int | None = None
-    log_start: int | None = None
-    compare: bool = False
-    """Keep each batch's offsets and checksum, to compare replicas."""
-
-
-@dataclass(slots=True)
-class Facts:
-    """What was found of a partition."""
-
-    path: str
-    topic: str
-    partition: int
-    start: int = 0
-    end: int = 0
-    mark: Slot | None = None
-    topic_id: str = ""
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-    batches: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(base offset, last offset, leader epoch, CRC) of each good batch, where asked for."""
-
-
-def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
-    """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be read."""
-    try:
-        if disk.stat(path) is None:
-            return None
-        file = disk.open(path)
-        try:
-            size = file.size()
-            if size > STATE_SIZE_MAX:
-                raise Unreadable(f"{size} bytes are too many for such a file")
-            data = bytes(file.read_at(0, size))
-        finally:
-            file.close()
-    except StorageError as error:
-        raise Unreadable(f"it cannot be read: {error}") from None
-    if book is not None:
-        book.read(len(data))
-        book.file_count += 1
-    return data
-
-
-def segment_bases(names: list[str]) -> dict[int, str]:
-    """Base offset -> name of each log file, rising."""
-    found = {int(match[1]): name for name in names if (match := _SEGMENT.fullmatch(name)) is not None}
-    return dict(sorted(found.items()))
 
 
 def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> Facts:
@@ -105,19 +36,11 @@ def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Loo
     return facts
 
 
-class PartitionCheck:
+class PartitionCheck(FolderCheck):
     """One look at one folder. Use once: :meth:`run`."""
 
     def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> None:
-        self._disk, self._path, self._look, self._book = disk, path, look, book
-        self.facts = Facts(path, topic, partition)
-        self._names: list[str] = []
-        self._slots: list[Slot | Unreadable | None] = []
-        #: Everything below this offset must be there; None where nothing says.
-        self._promised: int | None = None
-        self._dense = False
-        self._history: list[tuple[int, int]] | None = None
-        self._history_starts: list[int] = []
+        super().__init__(disk, path, topic, partition, look, book)
         self._expected: int | None = None
         self._last_epoch = -1
         self._producers = Producers()
@@ -126,13 +49,8 @@ class PartitionCheck:
         self._unavailable = ""
 
     def run(self) -> Facts:
-        """Everything, in order: the mark first, for what it promises is in the files by then, and they only grow."""
-        self._mark()
-        self._names = list(self._disk.list(self._path))
-        self._identity()
-        self._settings()
-        self._epochs()
-        self._leftovers()
+        """The small files, then the segments in order."""
+        self.look_at_small_files()
         bases = segment_bases(self._names)
         self._snapshots = sorted((int(name[:-9]), name) for name in self._names if name.endswith(".snapshot") and name[:-9].isdigit())
         self._begin(bases)
@@ -141,165 +59,6 @@ class PartitionCheck:
         self._reach_snapshots(_BIG)
         self._end(bases)
         return self.facts
-
-    def changed_since(self) -> bool:
-        """Whether a writer changed the folder since :meth:`run` began."""
-        data = self._read(states.MARK, quiet=True)
-        before = states.newest_slot(self._slots)
-        now = states.newest_slot(states.mark_slots(data)) if data else None
-        return now is not None and (before is None or now.sequence != before.sequence)
-
-    # -- small files --
-
-    def _at(self, name: str) -> str:
-        return f"{self._path}/{name}"
-
-    def _read(self, name: str, *, quiet: bool = False) -> bytes | None:
-        try:
-            return read_file(self._disk, self._at(name), None if quiet else self._book)
-        except Unreadable as error:
-            if not quiet:
-                self._book.warn(self._at(name), str(error), "look at the disk and the file's mode; then verify again")
-            return None
-
-    def _mark(self) -> None:
-        data = self._read(states.MARK)
-        path = self._at(states.MARK)
-        if data is None:
-            if self._look.own:
-                self._book.warn(
-                    path, "the durable mark is missing", "open the log for writing: everything is scanned, and a new one is made"
-                )
-        else:
-            self._slots = states.mark_slots(data)
-            for number, slot in enumerate(self._slots):
-                if isinstance(slot, Unreadable):
-                    self._book.warn(
-                        path,
-                        f"slot {number} is damaged: {slot}",
-                        "open the log for writing; until then readers may see an older end of the log",
-                        position=states.MARK_SLOTS[number],
-                    )
-            holes = b"".join(data[position + states.SLOT_SIZE : position + 512] for position in states.MARK_SLOTS[:2])
-            if any(holes) or len(data) > states.MARK_SLOTS[-1] + states.SLOT_SIZE:
-                self._book.warn(
-                    path, "there are bytes between or behind its slots, where nothing is written", "look at the disk: who wrote them?"
-                )
-            whole = states.MARK_SLOTS[-1] + states.SLOT_SIZE
-            if len(data) < whole:
-                advice = "open the log for writing; until then readers may see an older end of the log"
-                self._book.warn(path, f"it has {len(data)} bytes where {whole} belong", advice)
-            mark = self.facts.mark = states.newest_slot(self._slots)
-            if mark is None:
-                advice = "open the log for writing: everything is scanned, and a new one is made"
-                self._book.warn(path, "none of its slots is whole: nothing says up to where the log was synced", advice)
-            else:
-                self._mark_content(mark, path)
-        mark = self.facts.mark
-        if mark is not None:
-            self._promised = mark.promised
-            self._dense = not mark.is_adopted
-            return
-        known = [value for value in (self._look.watermark, self._look.recovery_point) if value is not None]
-        self._promised = max(known) if known else None
-
-    def _mark_content(self, mark: Slot, path: str) -> None:
-        self.facts.topic_id = mark.topic_id
-        if min(mark.start_offset, mark.synced_end, mark.high_watermark) < 0:
-            self._book.warn(path, f"it holds an offset below 0: {mark}", "please report this")
-        if mark.partition != self.facts.partition and not self._look.bare:
-            self._book.damage(
-                path,
-                f"it belongs to partition {mark.partition}, and the folder is that of {self.facts.partition}",
-                "the folder, or this file, was moved: put back what belongs here",
-            )
-        if mark.is_poisoned:
-            self._book.warn(
-                path, "a sync of this log failed: what is in memory may not be on the disk", "check the disk, then open the log for writing"
-            )
-        if mark.is_incomplete:
-            self._book.note(path, "this replica may miss acknowledged records: it neither leads nor counts until it has caught up")
-
-    def _identity(self) -> None:
-        data = self._read(states.IDENTITY)
-        path = self._at(states.IDENTITY)
-        if data is None:
-            if self._look.identified or self.facts.mark is not None:
-                self._book.warn(
-                    path, "the file with the topic's id is missing", "put it back: Kafka takes the folder for a stray one without it"
-                )
-            return
-        try:
-            topic_id = states.identity(data)
-        except Unreadable as error:
-            self._book.warn(path, f"not to be read: {error}", "write it anew, with the topic id that the other replicas have")
-            return
-        mark = self.facts.mark
-        if mark is not None and mark.topic_id != topic_id:
-            self._book.damage(
-                path,
-                f"it says topic id {topic_id}, and the mark says {mark.topic_id}",
-                "one of the two was moved here from another topic, or its bytes changed: compare with other replicas",
-            )
-        self.facts.topic_id = self.facts.topic_id or topic_id
-
-    def _settings(self) -> None:
-        data = self._read(states.CONFIG)
-        path = self._at(states.CONFIG)
-        if data is None:
-            if self.facts.mark is not None:
-                self._book.warn(
-                    path, "the log's settings are missing", "open the log with the settings that it had; defaults hold otherwise"
-                )
-            return
-        try:
-            values = states.state(data)
-        except Unreadable as error:
-            self._book.warn(path, f"not to be believed: {error}", "remove it and open the log with the settings that it had")
-            return
-        mark, durability = self.facts.mark, values.get("durability")
-        if mark is not None and durability is not None and (durability == "sync") != mark.is_sync:
-            self._book.warn(
-                path,
-                f"durability is {durability} here, and another in the mark",
-                "remove it and open the log with the settings that it had",
-            )
-
-    def _epochs(self) -> None:
-        data = self._read(states.EPOCHS)
-        path = self._at(states.EPOCHS)
-        mark = self.facts.mark
-        if data is None:
-            if mark is not None:
-                self._book.warn(path, "the leader epoch history is missing", REBUILT)
-            return
-        try:
-            history = states.epochs(data)
-        except Unreadable as error:
-            self._book.warn(path, f"not to be read: {error}", "nothing to do: it is made anew from the batches when the log is next opened")
-            return
-        self.facts.epochs = history
-        if mark is not None and crc32c(data) != mark.epochs_crc:
-            self._book.warn(
-                path,
-                "it is not the leader epoch history that the mark vouches for",
-                "nothing to do: it is made anew from the batches when the log is next opened for writing",
-            )
-            return
-        self._history = history
-        self._history_starts = [start for _, start in history]
-
-    def _leftovers(self) -> None:
-        for name in self._names:
-            path = self._at(name)
-            if name.endswith((".swap", ".cleaned")):
-                self._book.warn(path, "replacing segments was interrupted", "open the log for writing, which ends it; then verify again")
-            elif name.startswith("replog.torn-"):
-                self._book.note(path, "what an earlier recovery cut off the log's end was kept here", "remove it when nobody misses it")
-            elif name.endswith((".log", ".index", ".timeindex", ".txnindex", ".snapshot")) and not name.partition(".")[0].isdigit():
-                self._book.warn(path, "a file that Kafka would refuse to start with: its name should begin with an offset", "move it away")
-            elif re.fullmatch(r"[0-9]{1,20}\.(index|timeindex|txnindex)", name) and f"{name.partition('.')[0]}.log" not in self._names:
-                self._book.warn(path, "an index without its segment", REBUILT)
 
     # -- segments --
 

@@ -13,8 +13,9 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Book
+from pyreplog.verify.folder import Facts, Look, read_file
 from pyreplog.verify.lookup import is_directory, is_partition, is_root
-from pyreplog.verify.partition import ANOTHER_COPY, Facts, Look, check_partition, read_file
+from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
