@@ -6,13 +6,23 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from pyreplog.spark import local_session
 
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+"""Of PySpark: (major, minor)."""
 KILLING = Path(__file__).parent / "killing"
 ROOT = Path(__file__).parents[2]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """PySpark 4.0 leaves sockets to the garbage collector."""
+    if VERSION < (4, 1):
+        for item in items:
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BASE = 1_717_200_000_000
 PER_PARTITION = 100
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+PLANS_ARE_KEPT = PUSHES = VERSION >= (4, 1)
 PUSHING = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -213,7 +215,7 @@ def test_readers_see_the_high_watermark(spark: SparkSession, tmp_path: Path) -> 
         first = reader(spark, path).load()
         assert first.count() == 10
         log.append_many([b"y"] * 5)
-        assert first.count() == 10
+        assert first.count() == (10 if PLANS_ARE_KEPT else 15)
         assert reader(spark, path).load().count() == 15
         assert log.high_watermark == 15
 
@@ -247,6 +249,7 @@ def test_data_loss(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> No
     assert reader(spark, root, failOnDataLoss="false", **options).load().count() == 100
 
 
+@pytest.mark.skipif(not PLANS_ARE_KEPT, reason="Spark 4.0 plans each action anew")
 def test_data_that_vanishes_after_planning(spark: SparkSession, tmp_path: Path) -> None:
     """A plan is kept; when its offsets are gone by the time a task reads, that is a loss and no shorter result."""
     path = tmp_path / "gone"
@@ -308,7 +311,7 @@ def test_a_clusters_folder(spark: SparkSession, tmp_path: Path) -> None:
             wanted = sorted((ack.result().partition, ack.result().offset) for ack in acks)
         frame = reader(spark, tmp_path / "cluster", topic="orders").load()
         assert offsets(frame) == wanted
-        assert {row["value"] for row in frame.select("value").collect()} == {b"%d" % i for i in range(300)}
+        assert {bytes(row["value"]) for row in frame.select("value").collect()} == {b"%d" % i for i in range(300)}
         cluster.nodes[0].kill()
         assert offsets(reader(spark, tmp_path / "cluster").load()) == wanted
 
@@ -382,7 +385,7 @@ def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders:
         assert frame.count() == reader(spark, root).load().where("offset >= 0").count() == 200
         unsafe = reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10).load().where("offset >= 90 and partition = 1")
         assert offsets(unsafe) == span((1, 90, 100))
-        assert unsafe.rdd.getNumPartitions() == 1
+        assert unsafe.rdd.getNumPartitions() == (1 if PUSHES else 20)
         later = reader(spark, root, pushdown="unsafe", maxRecordsPerPartition=10).load()
         assert offsets(later.where(f"timestamp >= timestamp_millis({BASE + 95 * 60_000}L)")) == span((0, 95, 99), (1, 95, 99))
     finally:

@@ -25,9 +25,15 @@ __all__ = ["Lag", "ensure_java_home", "lag", "local_session", "map_arrow", "regi
 
 def register(spark: SparkSession) -> None:
     """Make ``replog`` known to ``spark`` by hand. Only ever needed where Spark's own search for sources fails."""
-    from pyreplog.spark.source import ReplogDataSource  # noqa: PLC0415  (Spark is loaded when it is needed, not before)
+    from pyspark.errors import AnalysisException  # noqa: PLC0415  (Spark is loaded when it is needed, not before)
 
-    spark.dataSource.register(ReplogDataSource)
+    from pyreplog.spark.source import ReplogDataSource  # noqa: PLC0415  (as above)
+
+    try:
+        spark.dataSource.register(ReplogDataSource)
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it found by itself
+            raise
 
 
 def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, str] | None = None) -> SparkSession:
