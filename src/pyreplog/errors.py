@@ -92,7 +92,7 @@ class CorruptLogError(CorruptError):
         self.end = end
         self.args = (
             f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. "
-            "Restore this partition folder from another replica or a backup",
+            "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what can be saved",
         )
 
 
