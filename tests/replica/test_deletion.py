@@ -97,3 +97,25 @@ def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
     bench.settle()
     assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 4), 0).error_code == 0
     assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 3), 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_branch_that_ends_where_the_leaders_log_begins_inside_a_batch(make_bench: MakeBench) -> None:
+    """The leader has forgotten where its first epoch really began, so a follower of another branch seems to be a prefix; what it has is
+    deleted at the leader, and it begins anew there. (Found by a random walk: it asked for ever.)"""
+    bench = make_bench(min_insync_replicas=1)
+    bench.elect(1)
+    bench.settle()
+    bench.append(1, 2)
+    bench.settle()
+    bench.elect(1, isr=[1], tell=[1])
+    bench.append(1, 1, acks=1)  # the branch: offset 2, in epoch 1, on broker 1 alone
+    bench.elect(2, isr=[2], tell=[2, 3])
+    bench.append(2, 2)  # offsets 2 and 3, in epoch 2
+    bench.append(2, 1)
+    bench.settle(without=[1])
+    assert bench.ask(2, DeleteRecords, 3, 1000) is None or bench.results[bench.numbers].error_code == 0
+    bench.tell(1)
+    bench.settle()
+    assert bench.ends() == [5, 5, 5]
+    assert starts(bench) == [3, 3, 3]
+    assert bench.high_watermarks() == [5, 5, 5]

@@ -14,6 +14,7 @@ from pyreplog.replica import (
     AlterPartition,
     AlterPartitionAnswered,
     BrokerStatus,
+    DeleteRecords,
     Effect,
     FetchAnswered,
     FollowerFetch,
@@ -22,14 +23,30 @@ from pyreplog.replica import (
     Reply,
     Synced,
 )
-from pyreplog.wire import AlterPartitionResult, ErrorCode, FetchPartition
+from pyreplog.wire import AlterPartitionResult, DeleteRecordsPartitionResult, ErrorCode, FetchPartition
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.bench import CLIENT, Bench
 
 COUNT = 3
-ACTIONS = ("append", "send", "deliver", "lose", "sync", "decide", "told", "skip", "fence", "unfence", "prefer", "kill", "power", "time")
+ACTIONS = (
+    "append",
+    "delete",
+    "send",
+    "deliver",
+    "lose",
+    "sync",
+    "decide",
+    "told",
+    "skip",
+    "fence",
+    "unfence",
+    "prefer",
+    "kill",
+    "power",
+    "time",
+)
 USUAL = {"append": 10, "send": 20, "deliver": 30, "lose": 2, "sync": 12, "decide": 6, "told": 12, "skip": 2, "fence": 1, "unfence": 3}
-USUAL |= {"prefer": 1, "kill": 1, "power": 1, "time": 6}
+USUAL |= {"delete": 1, "prefer": 1, "kill": 1, "power": 1, "time": 6}
 
 
 class Violation(AssertionError):
@@ -56,6 +73,9 @@ class Walk(Bench):
         self.reigns: dict[tuple[int, int], int] = {}  # (broker, epoch) -> high watermark
         self.leaders: dict[int, int] = {}  # epoch -> broker that accepted the role
         self.looked: dict[int, int] = {}
+        self.starts: dict[int, int] = {}
+        self.deleted = 0  # nothing below is to be read any more
+        self.asked = 0  # nor may anything from here on be deleted
         self.weights = {a: USUAL[a] * self.random.choice((0.2, 1, 1, 3)) for a in ACTIONS}
         if durability != "sync":
             self.weights["power"] = 0
@@ -104,6 +124,10 @@ class Walk(Bench):
             case Reply(source, _, result) if source != CLIENT:
                 follower, index = (int(part) for part in source.split("#"))
                 self.flight.append((follower, FetchAnswered(self.sent[index], result)))  # type: ignore[arg-type]
+            case Reply(_, _, DeleteRecordsPartitionResult(_, low_watermark, 0)):
+                replica = self.replicas[broker]
+                if broker == self.leader and replica.leader_epoch == self.leader_epoch and dict(replica.brokers) == self.brokers:
+                    self.deleted = max(self.deleted, low_watermark)
             case Reply(_, number, result) if number in self.wanting_all and result.error_code == 0:
                 self.acked.append(result.base_offset)  # type: ignore[union-attr]
                 super()._note(broker, effect)
@@ -118,6 +142,17 @@ class Walk(Bench):
             if acks == -1:
                 self.wanting_all.append(self.numbers + 1)
             self.append(self.random.choice(leaders), self.random.randint(1, 2), acks=acks)
+
+    def act_delete(self) -> None:
+        """A client deletes at somebody who believes to lead, now and then more than there is."""
+        leaders = [b for b, r in self.replicas.items() if r.is_leader]
+        if leaders:
+            broker = self.random.choice(leaders)
+            offset = self.random.randint(0, self.logs[broker].high_watermark + 1)
+            if offset <= self.logs[broker].high_watermark:
+                self.asked = max(self.asked, offset)
+            self.numbers += 1
+            self.step(broker, DeleteRecords(CLIENT, self.numbers, offset, 2000))
 
     def act_send(self) -> None:
         """A follower's fetch sets out (again)."""
@@ -258,6 +293,10 @@ class Walk(Bench):
                 reign = (broker, replica.leader_epoch)
                 self.expect(log.high_watermark >= self.reigns.get(reign, 0), "S8", f"{broker}: the high watermark went back")
                 self.reigns[reign] = log.high_watermark
+                if broker == self.leader and replica.leader_epoch == self.leader_epoch:
+                    self.expect(log.start_offset >= self.deleted, "S21", f"{broker} leads and shows what was deleted below {self.deleted}")
+            self.expect(log.start_offset <= log.high_watermark <= log.end_offset, "S9", f"{broker}: start, high watermark, end")
+            self.expect(log.start_offset <= self.asked, "S9", f"{broker}: deleted up to {log.start_offset}, asked for {self.asked}")
             self.look(broker, log, leads=replica.is_leader)
         for offset in self.acked:
             self.expect(offset in self.exposed, "S14", f"offset {offset} was acknowledged, but is below no leader's high watermark")
@@ -265,13 +304,16 @@ class Walk(Bench):
         for log in committed:
             end = log.counted_end
             for offset, data in self.exposed.items():
+                if offset < log.start_offset:
+                    continue
                 found = self.at(log, offset)
                 self.expect(found == data and offset < end, "S2", f"a member of the in-sync set lacks exposed offset {offset}")
 
     def look(self, broker: int, log: MemoryLog, *, leads: bool) -> None:
         """New batches of one log."""
         begin = self.looked.get(broker, 0)
-        begin = min(begin, len(log.batches))
+        begin = min(begin, len(log.batches)) if log.start_offset == self.starts.get(broker, 0) else 0
+        self.starts[broker] = log.start_offset
         for batch in log.batches[max(0, begin - 3) :]:
             key = (batch.base, batch.epoch)
             self.expect(self.values.setdefault(key, batch.data) == batch.data, "S4", f"{key} differs on {broker}")
@@ -334,6 +376,9 @@ class Walk(Bench):
             self.pass_time(100)
             self.check()
             logs = list(self.logs.values())
-            if len(self.isr) == COUNT and all(log.content == logs[0].content and log.high_watermark == log.end_offset for log in logs):
+            start = max(log.start_offset for log in logs)
+            contents = [[batch.data for batch in log.batches if batch.base >= start] for log in logs]
+            whole = all(log.high_watermark == log.end_offset == logs[0].end_offset for log in logs)
+            if len(self.isr) == COUNT and whole and all(content == contents[0] for content in contents):
                 return
         raise Violation(f"does not heal: ends {self.ends()}, high watermarks {self.high_watermarks()}, in sync {self.isr}")

@@ -151,8 +151,9 @@ class Follower(Seat):
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
                 begin = RecordBatch(parts[0]).base_offset
-                if begin < log.end_offset == log.start_offset <= data.log_start_offset:
-                    # The leader's log begins inside this batch, and this one is empty: begin where the batch does.
+                if begin < log.end_offset <= data.log_start_offset:
+                    # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
+                    # another branch: the leader's history begins at its start, too): begin anew where the batch does.
                     log.truncate_fully(begin)
                 if begin != log.end_offset:
                     raise CorruptError(f"{log.topic_partition}: fetched from offset {log.end_offset}, got a batch at {begin}")

@@ -368,9 +368,12 @@ class Leader(Seat):
     # -------------------------------------------------------------------------------------------------------------- in-sync set
 
     def may_join(self, follower: Progress, now_ns: int) -> bool:
-        """Whether it may be proposed: alive, has fetched in this epoch, has everything that was or may have been exposed (2.6, E1)."""
+        """Whether it may be proposed: alive, has fetched in this epoch, has everything that was or may have been exposed (2.6, E1), and has
+        deleted what was deleted while nobody waited for it."""
         leo = follower.leo
         if leo < 0 or leo < self.log.high_watermark or leo < self.start_of_epoch or not self.eligible(follower):
+            return False
+        if follower.start_offset < self.log.start_offset:
             return False
         return len(self.committed) >= self.min_isr or leo >= self.frozen_end or self.caught_up(follower, now_ns)
 
