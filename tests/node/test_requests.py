@@ -125,6 +125,7 @@ def test_any_node_gets_a_producer_its_id() -> None:
     assert all(one >= 0 for one in ids)
     assert len(dict.fromkeys(ids)) == 6
     assert caller.ask(1, InitProducerIdRequest("a transaction")).error_code == ErrorCode.INVALID_REQUEST
+    assert caller.ask(1, ElectLeadersRequest(ELECT_UNCLEAN, None)).error_code == ErrorCode.NOT_CONTROLLER
 
 
 def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs() -> None:

@@ -18,6 +18,8 @@ from pyreplog.wire import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeTopicPartitionsRequest,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ErrorCode,
     MetadataRequest,
     Request,
@@ -40,6 +42,7 @@ class AdminService:
             DescribeClusterRequest: self._describe_cluster,
             CreateTopicsRequest: self._create_topics,
             DeleteTopicsRequest: self._delete_topics,
+            ElectLeadersRequest: self._elect_leaders,
         }
 
     def _metadata(self, message: Request) -> None:
@@ -68,6 +71,9 @@ class AdminService:
         assert isinstance(message.body, CreateTopicsRequest)
         results = [CreatableTopicResult(topic.name, error_code=ErrorCode.NOT_CONTROLLER) for topic in message.body.topics]
         self._effects.respond(message.source, message.correlation_id, CreateTopicsResponse(results))
+
+    def _elect_leaders(self, message: Request) -> None:
+        self._effects.respond(message.source, message.correlation_id, ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER))
 
     def _delete_topics(self, message: Request) -> None:
         assert isinstance(message.body, DeleteTopicsRequest)
