@@ -20,6 +20,7 @@ from pyreplog.log.epochs import EpochCache, read_epochs
 from pyreplog.log.folder import plan_folder
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
+from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, SWAP_SUFFIX, join, parent_of
 from pyreplog.log.mark import MarkState, read_mark
 from pyreplog.log.producer_state import newest_table, producer_batches
@@ -85,6 +86,7 @@ class PartitionCopy:
         self._unreadable_size: int | None = None
         self.epochs = EpochCache()
         self._segments: Segments | None = None
+        self._index_cache = IndexCache()
         self._mark: MarkState | None = None
         self._closed = False
         self._chain: Chain | None = None
@@ -212,7 +214,7 @@ class PartitionCopy:
             found.append(segment)
         for gone in known.values():
             gone.release()
-        self._segments = Segments(found) if found else None
+        self._segments = Segments(found, self._index_cache) if found else None
 
     def _find_epochs(self, mark: MarkState | None) -> EpochCache:
         """The kept history; where it is missing or not what the mark says, that of the batches."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 
+from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
 from pyreplog.log.summary import Summary, decode_summary, due_ms
 from pyreplog.values import TopicPartition
@@ -15,8 +16,10 @@ class Logs(MutableMapping[TopicPartition, Log]):
     One that turns out to be damaged is noted by whoever opens, and is no longer among the keys: asking for it is a ``KeyError``.
     """
 
-    def __init__(self, open_one: Callable[[TopicPartition, Summary], Log | None]) -> None:
+    def __init__(self, open_one: Callable[[TopicPartition, Summary], Log | None], cache: IndexCache) -> None:
+        """``cache``: what all of them keep their indexes in."""
         self._open_one = open_one
+        self._cache = cache
         self._logs: dict[TopicPartition, Log | bytes] = {}
 
     def __getitem__(self, key: TopicPartition) -> Log:
@@ -27,11 +30,12 @@ class Logs(MutableMapping[TopicPartition, Log]):
         if log is None:
             del self._logs[key]
             raise KeyError(key)
-        self._logs[key] = log
+        self[key] = log
         return log
 
     def __setitem__(self, key: TopicPartition, log: Log) -> None:
         self._logs[key] = log
+        log.share_indexes(self._cache)
 
     def __delitem__(self, key: TopicPartition) -> None:
         del self._logs[key]

@@ -18,6 +18,8 @@ from pyreplog.ports import File
 from pyreplog.record import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
 
 _GROUP_SIZE: Final = 64 << 10
+_MESSAGE_SIZE_MAX: Final = 64 << 20
+"""A message that says it is larger than this is damage."""
 _MAGIC_POSITION: Final = 16
 
 
@@ -130,6 +132,7 @@ def _messages_at(file: File, position: int, size: int) -> tuple[list[LegacyMessa
             messages, walked = shallow_messages(data)
         except CorruptError:
             return [], 0
-        if messages or len(data) < HEADER_UP_TO_MAGIC or data[_MAGIC_POSITION] > 1 or position + len(data) >= size:
+        done = messages or len(data) < HEADER_UP_TO_MAGIC or data[_MAGIC_POSITION] > 1 or position + len(data) >= size
+        if done or len(data) > _MESSAGE_SIZE_MAX:
             return messages, walked
         want *= 4

@@ -21,6 +21,7 @@ from pyreplog.log import cutting
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
+from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.intake import Fetched, Intake, check_fetched, check_from_client, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
@@ -228,6 +229,10 @@ class Log:
             raise ConfigError(durability_text(self.directory, self._config.durability, config.durability))
         write_config(self.disk, self.directory, config)
         self._set_config(config)
+
+    def share_indexes(self, cache: IndexCache) -> None:
+        """Keep indexes of closed segments in memory as ``cache`` allows, together with other logs of the same owner."""
+        self._segments.share(cache)
 
     def keep_tail(self, size_max: int) -> None:
         """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end. 0: nothing, and buffers are free at

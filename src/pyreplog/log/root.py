@@ -22,6 +22,7 @@ from pyreplog.log.incarnation import (
     write_farewell,
     write_incarnation,
 )
+from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
     EPOCHS_NAME,
     HIGH_WATERMARK_NAME,
@@ -75,7 +76,9 @@ class LogRoot:
         self.path = path
         self.clock = clock
         self.random = random
-        self.logs = Logs(self._open_late)
+        #: Indexes of closed segments that all its logs keep in memory.
+        self.index_cache = IndexCache()
+        self.logs = Logs(self._open_late, self.index_cache)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
         #: What was found to be wrong with the root's own files, in words.
         self.notes: list[str] = []

@@ -201,6 +201,12 @@ class Segment:
                 self._legacy = prefix if prefix.end else None
         return self._legacy
 
+    @property
+    def index_size(self) -> int:
+        """Bytes of the indexes as they are in memory; 0 where they are not loaded."""
+        indexes = self._indexes
+        return 0 if indexes is None else indexes.offsets.count * INDEX_ENTRY_SIZE + indexes.times.count * TIME_INDEX_ENTRY_SIZE
+
     def set_scanned(self, scan: SegmentScanner, *, closed: bool) -> None:
         """Take over what a scan from position 0 found: end, timestamps, indexes."""
         if self._indexes is not None:

@@ -1,6 +1,6 @@
 """The segments of one log, in order: which holds an offset, reading across them, cutting at the end.
 
-Of the segments that are not being written, only the few used last keep their files and indexes open.
+Of the segments that are not being written, only those used last keep their files and indexes open (:mod:`pyreplog.log.index_cache`).
 """
 
 from __future__ import annotations
@@ -8,27 +8,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Final
 
 from pyreplog._core import HEADER_SIZE, RecordBatch
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.chain import Chain
+from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.segment import Segment, scan_segment, status_text
-
-OPEN_SEGMENTS_MAX: Final = 32
-"""So many segments of one log keep files and indexes open, besides the one being written and those not synced yet."""
 
 
 class Segments:
     """At least one segment, by rising base offset. Belongs to one owner."""
 
-    __slots__ = ("_bases", "_segments", "_used", "last")
+    __slots__ = ("_bases", "_cache", "_segments", "last")
 
-    def __init__(self, segments: Sequence[Segment]) -> None:
+    def __init__(self, segments: Sequence[Segment], cache: IndexCache | None = None) -> None:
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in self._segments]
-        self._used: dict[int, Segment] = {}
+        self._cache = IndexCache() if cache is None else cache
         #: The one being written.
         self.last = self._segments[-1]
 
@@ -53,11 +50,17 @@ class Segments:
         self._bases.append(segment.base_offset)
         self.last = segment
 
+    def share(self, cache: IndexCache) -> None:
+        """Keep what is used at hand as ``cache`` allows, which other logs of the same owner share."""
+        for segment in self._segments:
+            self._cache.forget(segment)
+        self._cache = cache
+
     def close(self) -> None:
         """Release all files."""
         for segment in self._segments:
             segment.release()
-        self._used.clear()
+            self._cache.forget(segment)
 
     # -- reading --
 
@@ -208,7 +211,7 @@ class Segments:
         keep = self._slot(offset) + 1
         self._remove_from(keep)
         segment = self._segments[-1]
-        self._used.pop(segment.base_offset, None)
+        self._cache.forget(segment)
         segment.truncate(offset, wall_ms)
         segment.synced = False
         self.last = segment
@@ -222,7 +225,7 @@ class Segments:
         """Take the ``count`` oldest out of the list; they are the caller's. REQUIRES that one is left."""
         gone = self._segments[:count]
         for segment in gone:
-            self._used.pop(segment.base_offset, None)
+            self._cache.forget(segment)
         del self._segments[:count]
         del self._bases[:count]
         return gone
@@ -230,12 +233,11 @@ class Segments:
     def remove_all(self) -> None:
         """Remove every segment, newest first. REQUIRES that one is appended before anything else."""
         self._remove_from(0)
-        self._used.clear()
 
     def _remove_from(self, slot: int) -> None:
         gone = self._segments[slot:]
         for segment in reversed(gone):
-            self._used.pop(segment.base_offset, None)
+            self._cache.forget(segment)
             segment.release()
             disk = segment.disk
             for suffix in SEGMENT_SUFFIXES:
@@ -257,11 +259,5 @@ class Segments:
         """Note the use of ``segment``, and close the files of the one that was not used for longest."""
         if segment is self.last:
             return segment
-        used = self._used
-        used.pop(segment.base_offset, None)
-        used[segment.base_offset] = segment
-        if len(used) > OPEN_SEGMENTS_MAX:
-            oldest = used.pop(next(iter(used)))
-            if oldest.synced or not oldest.writable:
-                oldest.release()
+        self._cache.use(segment)
         return segment

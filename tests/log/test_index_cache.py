@@ -1,0 +1,88 @@
+"""Indexes of closed segments in memory: no more than so many bytes over all logs of a root, those used last."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.log import LogRoot, open_readers
+from pyreplog.log.index_cache import IndexCache
+from pyreplog.record import split
+from pyreplog.values import TopicPartition
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, batch
+
+ID = "AbCdEfGhIjKlMnOpQrStUw"
+
+
+def fill(place: Place, count: int = 3) -> LogRoot:
+    root = LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(1))
+    config = LogConfig(durability="os", segment_bytes=4000, index_interval_bytes=0)
+    for number in range(count):
+        log = root.create_log("t", number, ID, config)
+        log.keep_tail(0)
+        log.become_leader(0)
+        for _ in range(120):
+            log.append_as_leader(batch(1, size=100), 0)
+        log.advance_high_watermark(120)
+        log.write_mark()
+    root.close()
+    return LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(2))
+
+
+def test_it_holds_what_was_used_last(place: Place) -> None:
+    """Reading everywhere in several logs keeps the cache within its bytes, and every read is right."""
+    root = fill(place)
+    logs = [root.logs[TopicPartition("t", number)] for number in range(3)]
+    one = 8 * 19 + 12
+    root.index_cache.size_max = 5 * one
+    random = Random(3)
+    most = 0
+    for _ in range(300):
+        log = random.choice(logs)
+        log.keep_tail(0)
+        offset = random.randrange(120)
+        assert split(log.read(offset, 1, 120).parts()[0])[0].base_offset == offset
+        most = max(most, root.index_cache.size)
+    assert 0 < most <= 8 * one
+    loaded = sum(segment.index_size for log in logs for segment in log._segments if segment is not log._segments.last)
+    assert 0 < loaded <= 8 * one
+    held = len(root.index_cache)
+    logs[0].truncate_to(10)
+    logs[1].increment_start_offset(100)
+    logs[1].apply_retention()
+    assert len(root.index_cache) < held
+    root.close()
+    assert root.index_cache.size == 0
+
+
+def test_it_is_bounded_in_segments_too(place: Place) -> None:
+    """However small their indexes, no more than so many segments are held."""
+    root = fill(place, 1)
+    log = root.logs[TopicPartition("t", 0)]
+    log.keep_tail(0)
+    root.index_cache.count_max = 2
+    for offset in range(0, 120, 3):
+        log.read(offset, 1, 120)
+    assert len(root.index_cache) == 2
+    root.close()
+
+
+def test_readers_have_one_of_their_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader without a lock keeps to the limit too, over several looks at the folder."""
+    root = fill(place, 1)
+    log = root.logs[TopicPartition("t", 0)]
+    ((_, reader),) = open_readers(place.disk, place.of("root")).items()
+    cache: IndexCache = reader._copies[0]._index_cache
+    cache.count_max = 3
+    for offset in range(0, 120, 2):
+        reader.read(offset, 1)
+        if offset % 20 == 0:
+            log.advance_high_watermark(log.append_as_leader(batch(1), 0).last_offset + 1)
+            log.write_mark()
+            reader.refresh()
+    assert len(cache) <= 3
+    reader.close()
+    root.close()
