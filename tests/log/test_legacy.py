@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -192,3 +193,17 @@ def test_a_prefix_knows_its_end() -> None:
             if isinstance(prefix, LegacyPrefix) and prefix.end < segment.size:
                 assert bytes(segment.file.read_at(prefix.end + 16, 1)) == b"\x02"
             segment.release()
+
+
+def test_an_absurd_length_costs_no_memory(tmp_path: Path) -> None:
+    """A message that says it is as large as its file of 1 GiB (nearly all of it a hole) is not read into memory to find that it is none."""
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(bytes(8) + ((1 << 30) - 12).to_bytes(4, "big") + bytes(200))
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)
+    segment = Segment(DISK, str(tmp_path), 0, size=1 << 30, index_interval=4096, writable=False)
+    tracemalloc.start()
+    assert segment.legacy is None
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+    segment.release()

@@ -133,6 +133,6 @@ def _messages_at(file: File, position: int, size: int) -> tuple[list[LegacyMessa
         except CorruptError:
             return [], 0
         done = messages or len(data) < HEADER_UP_TO_MAGIC or data[_MAGIC_POSITION] > 1 or position + len(data) >= size
-        if done or len(data) > _MESSAGE_SIZE_MAX:
+        if done or len(data) >= _MESSAGE_SIZE_MAX:
             return messages, walked
         want *= 4
