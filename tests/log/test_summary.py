@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -386,3 +388,47 @@ def test_the_documented_entry_is_what_is_written() -> None:
     summary = Summary(ID, "sync", False, 100, 104, 140, 140, 140, (EpochEntry(0, 104), EpochEntry(3, 120)), segments, NEVER_MS)
     value = encode_summary(key, "Vkeo9ZaN7jZN1l8YEOqZQA", summary)
     assert value.hex() == "".join(example[2].replace("```", "").split())
+
+
+def test_many_partitions_share_few_descriptors(tmp_path: Path) -> None:
+    """Every partition of a large root opened, read and written once: no more descriptors are held than the limit and what is unsynced."""
+    script = """
+import os, resource, sys
+from random import Random
+from pyreplog.config import LogConfig
+from pyreplog.log import LogRoot
+from pyreplog.record import BatchBuilder
+from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.values import TopicPartition
+
+limit = 100
+resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+COUNT = 100
+
+def one():
+    builder = BatchBuilder()
+    builder.append(b"x", None, (), 1)
+    return builder.finish()
+
+for life in range(3):
+    root = LogRoot.open(SystemDisk(), sys.argv[1], clock=SystemClock(), random=Random(life), lazy=True)
+    assert len(root.logs.opened()) == 0
+    assert len(root.logs) == (COUNT if life else 0)
+    most = 0
+    for number in range(COUNT):
+        key = TopicPartition("t", number)
+        log = root.create_log("t", number, "AbCdEfGhIjKlMnOpQrStUw", LogConfig(durability="os")) if life == 0 else root.logs[key]
+        assert log.end_offset == life
+        log.append_as_leader(one(), life)
+        log.advance_high_watermark(log.end_offset)
+        most = max(most, len(os.listdir("/proc/self/fd")))
+    for log in root.logs.values():
+        log.keep_tail(0)
+        assert log.read(0, 100, log.end_offset).size > 0
+        most = max(most, len(os.listdir("/proc/self/fd")))
+    root.close()
+    assert most <= limit
+print("well")
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "root")], capture_output=True, text=True, check=False)
+    assert done.stdout == "well\n", done.stderr

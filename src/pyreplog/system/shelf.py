@@ -51,8 +51,9 @@ class Shelf:
 
     def put(self, file: Lendable) -> None:
         """``file`` just got a descriptor: others may have to give theirs up."""
-        if len(self._files) >= self.size_max:
-            self._thin_out()
+        most = hard_limit()
+        if len(self._files) >= min(self.size_max, most):
+            self._thin_out(most)
         with self._lock:
             self._files.append(weakref.ref(file))
 
@@ -65,10 +66,9 @@ class Shelf:
         self._lock = threading.Lock()
         self._files.clear()
 
-    def _thin_out(self) -> None:
+    def _thin_out(self, most: int) -> None:
         # A few at a time: most may have to stay.
-        self._rotate(LOOKS, self.size_max - 1, sync=False)
-        most = hard_limit()
+        self._rotate(LOOKS, min(self.size_max, most) - 1, sync=False)
         if len(self._files) >= most:
             self._rotate(len(self._files), most, sync=True)
 
