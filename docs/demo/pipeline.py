@@ -145,6 +145,7 @@ class Watcher:
         deadline = time.monotonic() + COMMIT_S
         waiting: list[str] = []
         while not waiting and time.monotonic() < deadline:
+            time.sleep(0.0005)
             waiting = [name for name in os.listdir(self.cluster) if name.endswith((".manifest", ".begun"))]
         self.stream.kill()
         left = [name for name in os.listdir(self.cluster) if name.startswith("replog.spool.")]
