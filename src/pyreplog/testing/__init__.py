@@ -6,6 +6,7 @@ threads, and no chance but that of the seed or of the ``random.Random`` given.
 
 from __future__ import annotations
 
+from pyreplog.testing.breakable import BreakableCluster, BreakableDisk
 from pyreplog.testing.checkers import INVARIANTS, Anomaly, Checker, History, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import MachineClock, SimClock
 from pyreplog.testing.crash import CrashFailure, CrashReport, crash_points, error_points
@@ -16,14 +17,17 @@ from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.stage import Stage
 from pyreplog.testing.totals import Totals
+from pyreplog.testing.transports import TransportConformance
 from pyreplog.testing.walk import Walk, search
 from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
-from pyreplog.testing.world import Machine, World
+from pyreplog.testing.world import Machine, Member, World
 
 __all__ = [
     "INVARIANTS",
     "Anomaly",
     "Attempt",
+    "BreakableCluster",
+    "BreakableDisk",
     "Call",
     "Checker",
     "CrashFailure",
@@ -35,6 +39,7 @@ __all__ = [
     "Link",
     "Machine",
     "MachineClock",
+    "Member",
     "NetworkOptions",
     "SimClock",
     "SimConsumer",
@@ -46,6 +51,7 @@ __all__ = [
     "Stage",
     "TopicOptions",
     "Totals",
+    "TransportConformance",
     "Walk",
     "World",
     "WorldOptions",

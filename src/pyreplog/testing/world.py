@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from pyreplog.errors import PyreplogError
 from pyreplog.log import Log, LogRoot
@@ -29,12 +29,25 @@ from pyreplog.testing.workload import Attempt, SimConsumer, SimProducer
 from pyreplog.values import TopicPartition
 from pyreplog.wire import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse, Request
 
-__all__ = ["Machine", "World"]
+__all__ = ["Machine", "Member", "World"]
 
 _MS: Final = 1_000_000
 SETUP_MS: Final = 10_000
 FAR_NS: Final = 1 << 62
 STEPS_MAX: Final = 2_000_000
+
+
+class Member(Protocol):
+    """A program in a world: whoever has clients, or anything else to do. One thread, the world's clock, no sleeping."""
+
+    @property
+    def next_wake_ns(self) -> int | None:
+        """When :meth:`poll` is due although nothing arrives (monotonic); None: not at all."""
+        ...
+
+    def poll(self) -> object:
+        """One turn: poll the clients, do what there is to do, return."""
+        ...
 
 
 class Machine:
@@ -186,7 +199,7 @@ class World:
         self._sequence = 0
         self._syncs: dict[int, dict[int, None]] = {}
         self._wakes: dict[Address, int | None] = {}
-        self._members: dict[Address, Machine | SimProducer | SimConsumer | World] = {}
+        self._members: dict[Address, Member] = {}
         self._digest = 0
         self.healed_ns = 0
         """When the liveness phase began."""
@@ -394,6 +407,24 @@ class World:
         member.poll()
         self._after(address)
 
+    @property
+    def node_addresses(self) -> list[Address]:
+        """Where clients find the nodes."""
+        return [machine.address for machine in self.machines.values()]
+
+    def join(self, member: Member, *addresses: Address) -> None:
+        """A program takes part: it gets a turn whenever something arrives for one of ``addresses`` (those of its clients), and when it is
+        due. Joining again in the place of an earlier program is how one restarts."""
+        for address in addresses:
+            self._members[address] = member
+            self._wakes[address] = self.clock.monotonic_ns()
+
+    def leave(self, *addresses: Address) -> None:
+        """The program behind these addresses gets no more turns. (Close its clients' transports: that is its process's death.)"""
+        for address in addresses:
+            self._members.pop(address, None)
+            self._wakes[address] = None
+
     def touch(self, address: Address) -> None:
         """Something was done to ``address`` from outside: give it a turn."""
         self._turn(address)
@@ -422,7 +453,7 @@ class World:
                 for checker in self._read_checkers:
                     checker.read(self, member, record)
             member.fresh = []
-        elif self.endpoint is not None and self.image.offset != self._controller_seen:
+        elif member is self and self.endpoint is not None and self.image.offset != self._controller_seen:
             self._controller_seen = self.image.offset
             for checker in self._controller_checkers:
                 checker.controller_turn(self, self.image)

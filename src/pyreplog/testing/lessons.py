@@ -1,0 +1,181 @@
+"""Lessons: schedules told step by step, each replica's log drawn after every step, first with the rules of old and then with ours.
+
+Nothing is scripted but the schedule: the logs drawn are those of the real replicas, with a known-bad follower in the first telling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from pyreplog.record import records_of
+from pyreplog.testing.checkers import InvariantBroken, batches_of
+from pyreplog.testing.stage import Stage
+from pyreplog.testing.variants import MUSEUM, FirstDesign
+
+__all__ = ["LESSONS", "Lesson", "draw", "exhibit"]
+
+Telling = Callable[[Stage], Iterator[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One lesson. ``telling`` does a step at a time and says what it was; ``ends`` what each of the two tellings comes to."""
+
+    name: str
+    title: str
+    about: str
+    telling: Telling
+    settings: Mapping[str, Any]
+    ends: tuple[str, str]
+
+    def lines(self) -> Iterator[str]:
+        """The whole lesson, a line of text at a time."""
+        yield self.title
+        yield ""
+        yield from self.about.splitlines()
+        for heading, kind, end in (
+            ("The first design: a new follower truncates to its own high watermark.", FirstDesign, self.ends[0]),
+            ("With leader epochs: a follower truncates only where the leader shows that their logs part.", None, self.ends[1]),
+        ):
+            yield ""
+            yield heading
+            yield ""
+            parts: dict[str, Any] = {} if kind is None else {"replica_class": kind}
+            stage = Stage(2, checkers=[], **self.settings, **parts)
+            for number, step in enumerate(self.telling(stage), 1):
+                yield f"{number}. {step}"
+                yield from (f"     {line}" for line in draw(stage))
+            yield ""
+            yield end
+
+
+def draw(stage: Stage) -> list[str]:
+    """Each node's log in one line: its records with their leader epochs, and ``|`` where its high watermark stands."""
+    found = []
+    for node_id, actor in stage.machines.items():
+        log = actor.log
+        if not actor.incarnation_id:
+            found.append(f"node {node_id}  down")
+            continue
+        if log is None:
+            found.append(f"node {node_id}  no copy yet")
+            continue
+        words = [] if log.high_watermark > log.start_offset else ["|"]
+        for batch in batches_of(log, log.start_offset, log.end_offset):
+            for record in records_of(batch, "t", 0):
+                words.append(f"{(record.value or b'').decode()}/{batch.leader_epoch}")
+                if record.offset + 1 == log.high_watermark:
+                    words.append("|")
+        role = actor.replica.role if actor.replica is not None else "none"
+        found.append(f"node {node_id}  {role:9} {' '.join(words)}".rstrip())
+    return found
+
+
+def _hw_truncation(stage: Stage) -> Iterator[str]:
+    stage.append(1, b"m1")
+    stage.exchange(2)
+    stage.exchange(2)
+    yield "Node 1 leads. m1 is on both nodes, and committed."
+    stage.append(1, b"m2")
+    stage.exchange(2)
+    stage.exchange(2)
+    yield "m2 is on both, committed and acknowledged. Node 2 has not heard yet that the high watermark moved."
+    stage.kill(2)
+    stage.start(2)
+    stage.tell(2, 1)
+    yield "Node 2 dies and comes back as a follower."
+    stage.kill(1)
+    for _ in range(3):
+        stage.pass_time(600)
+        stage.tell(2)
+    yield "Before it can fetch anything node 1 dies, too. Node 2 is the leader now."
+    stage.start(1)
+    stage.settle()
+    yield "Node 1 comes back and follows."
+    stage.append(stage.leader, b"m3")
+    stage.settle()
+    yield "The next record is appended."
+
+
+def _divergence(stage: Stage) -> Iterator[str]:
+    stage.append(1, b"m1", acks=1)
+    stage.exchange(2)
+    stage.exchange(2)
+    stage.pass_time(2)
+    stage.exchange(2)
+    stage.sync_all()
+    yield "Node 1 leads. m1 is on both nodes, and on both disks."
+    stage.append(1, b"m2", acks=1)
+    stage.exchange(2)
+    stage.exchange(2)
+    stage.pass_time(2)
+    yield "m2 is on both, but only in the page cache of node 2."
+    stage.lose_power(2)
+    stage.stop(1)
+    yield "Both go down: node 2 loses its power, and with it m2."
+    stage.start(2)
+    stage.settle(2)
+    yield "Node 2 is back first, and is made leader although nobody knows what it lacks."
+    stage.append(2, b"m3", acks=1)
+    stage.settle(2)
+    yield "It takes m3, at the offset that m2 had."
+    stage.start(1)
+    stage.settle()
+    yield "Node 1 comes back and follows."
+    stage.append(stage.leader, b"m4", acks=1)
+    stage.settle()
+    yield "The next record is appended."
+
+
+_ALL: Final = (
+    Lesson(
+        "hw-truncation",
+        "How a committed record was lost (KIP-101, first case)",
+        "A follower's high watermark lags behind its leader's. If it throws away what lies above it whenever it begins to\n"
+        "follow, it throws away committed records; and if the leader dies before it has fetched them again, they are gone.",
+        _hw_truncation,
+        {"min_insync_replicas": 2},
+        (
+            "m2 was acknowledged, and is nowhere. No message was lost and no disk failed: two processes died, one after the other.",
+            "Node 2 kept m2 when it came back, because nobody had shown that it should not. What was acknowledged is there.",
+        ),
+    ),
+    Lesson(
+        "divergence",
+        "How two replicas came to differ for ever (KIP-101, second case)",
+        "Offsets alone do not say whether two logs agree. A follower that only compares its end with the leader's does not notice\n"
+        "that another record stands at the same offset.",
+        _divergence,
+        {"min_insync_replicas": 1, "unclean": True},
+        (
+            "Offset 1 is m2 on node 1 and m3 on node 2, below both high watermarks, and nobody will ever notice.",
+            "Node 1 said that its last epoch was 0; the leader answered that epoch 0 ends at offset 1 with it. So m2 went, and the logs\n"
+            "are equal. (That m2 is lost is the price of an unclean election: somebody had to ask for that. By itself node 2 would wait.)",
+        ),
+    ),
+)
+
+LESSONS: Final[Mapping[str, Lesson]] = MappingProxyType({one.name: one for one in _ALL})
+"""Every lesson, by its name."""
+
+
+def exhibit(name: str) -> Iterator[str]:
+    """What an exhibit of the museum does, and what breaks. REQUIRES that there is one of that name."""
+    variant = MUSEUM[name]
+    yield f"{name} ({', '.join(variant.numbers)})"
+    yield ""
+    yield variant.about or "Unclean elections, with the true rules."
+    yield ""
+    stage = variant.stage()
+    broken: InvariantBroken | None = None
+    try:
+        variant.schedule(stage)
+    except InvariantBroken as error:
+        broken = error
+    yield from (f"  {event}" for event in stage.events)
+    yield from (f"     {line}" for line in draw(stage))
+    yield ""
+    yield "No invariant breaks." if broken is None else str(broken).partition("\n")[0]

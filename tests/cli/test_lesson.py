@@ -1,0 +1,51 @@
+"""``replog lesson``: lists, tells and draws; the first design loses what ours keeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyreplog.cli.main import main
+from pyreplog.testing.lessons import LESSONS
+from pyreplog.testing.variants import MUSEUM
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the command prints."""
+    assert main(["lesson", *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name there is the list; with --all the museum, too."""
+    assert [line.split()[0] for line in told(capsys).splitlines()] == list(LESSONS)
+    assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *MUSEUM]
+
+
+def test_a_committed_record_is_lost_and_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    """F1: at the end of the first telling m2 is on no node, at the end of the second on both."""
+    first, second = told(capsys, "hw-truncation").split("With leader epochs")
+    assert "m2/0 |" in first
+    assert [line for line in first.split("6. ")[1].splitlines() if "m2/" in line] == []
+    assert len([line for line in second.split("6. ")[1].splitlines() if "m2/0 m3/2 |" in line]) == 2
+
+
+def test_two_replicas_part_and_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    """F2: two values stand at one offset at the end of the first telling, one at the end of the second."""
+    first, second = told(capsys, "divergence").split("With leader epochs")
+    assert "m1/0 m2/0 m4/2 |" in first
+    assert "m1/0 m3/2 m4/2 |" in first
+    assert len([line for line in second.split("7. ")[1].splitlines() if "m1/0 m3/2 m4/2 |" in line]) == 2
+
+
+def test_exhibits(capsys: pytest.CaptureFixture[str]) -> None:
+    """An exhibit of the museum is performed, and what breaks is named."""
+    text = told(capsys, "ShrinksEarly")
+    assert "V6" in text
+    assert "S7 (" in text
+    assert "No invariant breaks" in told(capsys, "WaitsForFollowersToKnow")
+
+
+def test_an_unknown_lesson(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not understood, and the nearest name is suggested."""
+    assert main(["lesson", "hw-truncatoin"]) == 2
+    assert "hw-truncation" in capsys.readouterr().err
