@@ -101,6 +101,10 @@ def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:
             reader.poll(10.0)
         assert [record.value for record in reader.poll(10.0)] == [b"new"]
         leader.restart()
+        deadline = time.monotonic() + 10
+        while not leader.losses and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert leader.losses == [(("t", 0), 1, 2)]
         with cluster.consumer("t") as consumer:
             assert [record.value for record in consumer.until_end()] == [b"kept", b"new"]
 

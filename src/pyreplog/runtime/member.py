@@ -82,6 +82,13 @@ class ClusterNode:
         node = self._node
         return node is not None and not node.fenced and node.broker_epoch >= 0
 
+    @property
+    def losses(self) -> list[tuple[TopicPartition, int, int]]:
+        """What unclean elections that somebody asked for cost this node's copies since it started, of what readers may have seen: the
+        partition, the first offset that is gone, and the one behind the last."""
+        node = self._node
+        return [] if node is None else [(name, loss.start, loss.end) for name, loss in list(node.losses)]
+
     def leads(self, topic: str, partition: int | None = None) -> bool:
         """Whether it leads that partition of ``topic`` (None: any)."""
         with self._driver.exclusive():
