@@ -37,7 +37,8 @@ def filled(path: str, topic: str, partitions: int) -> str:
     made: Any = None
     while made is None:
         try:
-            made = admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result() or True
+            # The records are older than a broker keeps them.
+            made = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result() or True
         except Exception as error:
             if "TOPIC_ALREADY_EXISTS" not in str(error):  # it is still being deleted
                 raise
