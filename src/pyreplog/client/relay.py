@@ -49,6 +49,8 @@ _AGAIN: Final = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
+_OLDER: Final = frozenset({ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
+"""The batch is older than those remembered; or, where none that follows is taken, one before it is lost."""
 _STAY: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 """Answers after which the same node leads still."""
 
@@ -203,7 +205,7 @@ class Relay:
             code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code
             if code == NO_ERROR:
                 self._done(queue, None)
-            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            elif code in _OLDER:
                 self._done(queue, cluster_error(code, str(queue.key)))
             elif code in _AGAIN:
                 self._again(queue, node, code)
