@@ -21,6 +21,7 @@ from tests.fuzz.targets import TARGETS, Target
 
 REGRESSIONS: Final = Path(__file__).parent / "regressions"
 _POOL_MAX: Final = 400
+_ROUND_MIN_S: Final = 20.0
 
 
 class Finding(Exception):
@@ -129,15 +130,23 @@ def main() -> int:
 
 
 def _all(chosen: list[Target], count: int, seed: int, seconds: float) -> int:
-    """Each target by its share of the executions and of the time; then one line with the count."""
-    shares = sum(target.share for target in chosen)
-    done = failed = 0
+    """Each target by its share of the executions and of the time, and what time some leave over for the others; then one line."""
+    left = {target.name: max(count * target.share // sum(one.share for one in chosen), 1) for target in chosen}
+    done = failed = number = 0
     started = time.monotonic()
-    for number, target in enumerate(chosen):
-        found = _process(target, max(count * target.share // shares, 1), seed * 1009 + number, seconds * target.share / shares)
-        done += found
-        failed += not found
-    print(f"fuzz: {done:,} executions of {len(chosen)} targets, {failed} crashes, {time.monotonic() - started:.0f} s")
+    while chosen and not failed:
+        shares = sum(target.share for target in chosen)
+        rest = max(started + seconds - time.monotonic(), 0.0) if seconds else 0.0
+        if seconds and rest < _ROUND_MIN_S and done:
+            break
+        for target in chosen:
+            number += 1
+            found = _process(target, left[target.name], seed * 1009 + number, rest * target.share / shares)
+            left[target.name] -= found
+            done += found
+            failed += not found
+        chosen = [target for target in chosen if left[target.name] > 0]
+    print(f"fuzz: {done:,} executions of {len(left)} targets, {failed} crashes, {time.monotonic() - started:.0f} s")
     return 1 if failed else 0
 
 
