@@ -14,6 +14,8 @@ import pytest
 from pyreplog.testing import Totals, World
 
 GROUPS = 4
+SOAK_GROUPS = 8
+SOAK_SEEDS = 4000
 EVENTS_MIN = 1500
 """A seed has at least so many on average: 200 of them are 300,000 events."""
 SIGHTINGS = (
@@ -82,3 +84,20 @@ def regressions() -> list[int]:
 def test_regressions(seed: int) -> None:
     """A seed that once failed does not fail again."""
     World(seed).run()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("group", range(SOAK_GROUPS))
+def test_soak(group: int, record_property: Callable[[str, object], None]) -> None:
+    """Three thousand seeds, five million events and 300,000 faults in all the groups together, and no invariant breaks."""
+    totals = Totals()
+    begun = time.process_time()
+    for seed in range(10_000 + group, 10_000 + SOAK_SEEDS, SOAK_GROUPS):
+        world = World(seed)
+        world.run()
+        totals.add(world)
+    record_property("simulation", totals.text(time.process_time() - begun))
+    assert totals.seeds * SOAK_GROUPS >= 3000
+    assert totals.events * SOAK_GROUPS >= 5_000_000
+    assert totals.fault_count * SOAK_GROUPS >= 300_000
