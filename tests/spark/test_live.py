@@ -15,6 +15,7 @@ from pyreplog.spark import live
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.batch import ReplogReader, plan_tasks
 from pyreplog.spark.options import parse_read_options
+from pyreplog.spark.planner import OffsetRange
 from pyreplog.spark.schema import Field
 from pyreplog.spark.tasks import Task, read_ranges
 from pyreplog.values import TopicPartition
@@ -143,6 +144,23 @@ def test_a_replica_that_goes_away(tmp_path: Path) -> None:
         assert len(chosen.replicas) == 3
         shutil.rmtree(chosen.directory)
     assert found + offsets(batches) == list(range(4000))
+
+
+def test_a_view_that_is_out_of_date(tmp_path: Path) -> None:
+    """A segment that a view knows and nobody opened yet is gone: the task looks again, and the next replica has it."""
+    with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        cluster.admin.create_topic("orders", partitions=1, replication_factor=2)
+        with cluster.producer() as producer:
+            producer.send("orders", b"x").result()
+            producer.send("orders", b"last").result()
+    wanted = OffsetRange("orders", 0, 0, 1)
+    with FileAccess(str(tmp_path / "cluster")) as access:
+        chosen = access.reader(TopicPartition("orders", 0))
+        assert chosen is not None
+        chosen.release()
+        shutil.rmtree(chosen.directory)
+        source = live.LiveRange(access, wanted, fail_on_data_loss=True, warn=lambda text: None)
+        assert source.read(0, 1 << 20).nbytes
 
 
 def test_many_partitions_with_few_files(tmp_path: Path) -> None:

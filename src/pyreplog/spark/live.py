@@ -60,6 +60,7 @@ class LiveRange:
         self._committed = committed
         self._source: CommittedSource | LogReader | None = None
         self._lost = ""
+        self._begun = False
 
     @property
     def start_offset(self) -> int:
@@ -113,7 +114,9 @@ class LiveRange:
         self._source = None
         rest = OffsetRange(self._wanted.topic, self._wanted.partition, offset, self._wanted.end, self._wanted.topic_id)
         deadline = time.monotonic() + SETTLE_S
-        reader = self._access.reader(self._partition) if offset == self._wanted.start and not self._lost else None
+        # The view that is there is as good as a new one, the first time.
+        reader = None if self._begun else self._access.reader(self._partition)
+        self._begun = True
         while True:
             reader = reader or self._access.reopen(self._partition)
             found = None if reader is None else Available(reader.start_offset, reader.end_offset, reader.topic_id)
