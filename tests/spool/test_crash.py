@@ -7,15 +7,18 @@ was not acknowledged, in another layout. In the end every row must be there once
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Callable, Sequence
 from random import Random
 
 import pyarrow as pa
+import pytest
 
 from pyreplog.config import LogConfig
+from pyreplog.errors import PyreplogError, StorageError
 from pyreplog.log import LogRoot
-from pyreplog.record import RowEncoder, records_of, split
+from pyreplog.record import BatchBuilder, RowEncoder, records_of, split
 from pyreplog.runtime.owner import RootAppender, apply_waiting, settle_root
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.testing import SimClock, SimDisk, crash_points, error_points
@@ -136,6 +139,60 @@ def test_power_loss_and_kill_at_every_call() -> None:
 def test_kill_in_the_other_layout() -> None:
     """The same where the first attempt was in several tasks."""
     crash_points(workload("sync", attempt=1), recovery("sync"), seed=2, damages=1, every=3)
+
+
+def test_a_failed_sync_is_not_tried_again() -> None:
+    """What the owner could not sync is on no disk, whatever a second sync says: an answer given afterwards outlives power loss all the
+    same. So does one that is given to another query in the same opening."""
+    for others in (False, True):
+        disk = SimDisk(Random(4))
+        spool = Spool(disk, FOLDER)
+        root = open_root(disk, "sync")
+        batches = [BatchId(QUERY, 0), BatchId("query-2", 0)][: 1 + others]
+        for batch_id in batches:
+            writer = spool.stage(batch_id, f"0-a{next(ATTEMPTS)}")
+            builder = BatchBuilder()
+            builder.extend([str(batch_id).encode()], None, None, None, 5, 0)
+            writer.add([(TopicPartition("t", 0), bytes(builder.finish()))])
+            spool.publish(batch_id, [writer.finish()])
+        disk.fail("sync", "*.log")
+        with pytest.raises(PyreplogError):
+            apply_waiting(spool, lambda root=root: RootAppender(root))  # type: ignore[misc]
+        answered = [batch_id for batch_id in batches if spool.applied(batch_id.query) == 0]
+        assert not answered
+        root.close(clean=False)
+        root = open_root(disk, "sync")
+        settle_root(root)
+        apply_waiting(spool, lambda root=root: RootAppender(root))  # type: ignore[misc]
+        assert all(spool.answered(batch_id) for batch_id in batches)
+        for seed in range(10):
+            after = open_root(disk.crash(Random(seed)), "sync")
+            assert not after.damaged
+            settle_root(after)
+            assert sorted(value or b"" for _, value in values(after)) == sorted(str(batch_id).encode() for batch_id in batches)
+
+
+def test_a_batch_that_does_not_get_in_holds_up_its_query() -> None:
+    """What comes later in a query would say that it is in the log. Other queries go on; the first failure is told."""
+    disk = SimDisk(Random(5))
+    spool = Spool(disk, FOLDER)
+    root = open_root(disk, "sync")
+    for query, batch, partition in ((QUERY, 0, 0), (QUERY, 1, 1), ("query-2", 0, 1)):
+        batch_id = BatchId(query, batch)
+        writer = spool.stage(batch_id, f"0-a{next(ATTEMPTS)}")
+        builder = BatchBuilder()
+        builder.extend([str(batch_id).encode()], None, None, None, 5, 0)
+        writer.add([(TopicPartition("t", partition), bytes(builder.finish()))])
+        spool.publish(batch_id, [writer.finish()])
+    disk.fail("write", f"{FOLDER}/t-0/*.log", times=None, error=errno.ENOSPC)
+    with pytest.raises(StorageError, match="No space"):
+        apply_waiting(spool, lambda: RootAppender(root))
+    assert (spool.applied(QUERY), spool.applied("query-2")) == (-1, 0)
+    disk.clear_faults()
+    assert apply_waiting(spool, lambda: RootAppender(root)) == 2
+    assert spool.applied(QUERY) == 1
+    assert len(values(root)) == 3
+    root.close()
 
 
 def test_errors_at_every_call() -> None:

@@ -14,8 +14,8 @@ from random import SystemRandom
 from typing import Final
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, PyreplogError, UnknownTopicError
-from pyreplog.log import Log, LogRoot
+from pyreplog.errors import ClosedError, PyreplogError, StorageError, UnknownTopicError
+from pyreplog.log import Log, LogRoot, SyncPlan
 from pyreplog.ports import Clock, Disk
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.writer import LogWriter
@@ -105,9 +105,7 @@ class RootAppender:
             if log.durability == "sync":
                 plan = log.sync_plan()
                 if plan is not None:
-                    for file in plan.files:
-                        file.sync()
-                    log.synced(plan.upto, plan.generation)
+                    _sync(log, plan)
             log.advance_high_watermark(log.counted_end)
             log.write_mark()
 
@@ -115,21 +113,37 @@ class RootAppender:
         """See :class:`Appender`."""
 
 
+def _sync(log: Log, plan: SyncPlan) -> None:
+    try:
+        for file in plan.files:
+            file.sync()
+    except StorageError as error:
+        log.poison(error)  # a second sync would succeed and make nothing durable
+        raise
+    log.synced(plan.upto, plan.generation)
+
+
 def _size_max(config: LogConfig) -> int:
     return min(config.max_message_bytes, config.segment_bytes)
 
 
 def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
-    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying the others."""
+    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other queries: a batch that
+    is in the log says that all of its query before it are done with."""
     done = 0
     failure: PyreplogError | None = None
+    stuck: set[str] = set()
     for waiting in spool.waiting():
+        query = waiting.batch_id.query
+        if query in stuck:
+            continue
         try:
             with closing(make_appender()) as appender:
                 done += apply(spool, waiting, appender)
         except PyreplogError as error:
             _log.error("%s stays in the spool of %s: %s", waiting.batch_id, spool.folder, error)
-            failure = error
+            failure = failure or error
+            stuck.add(query)
     if failure is not None:
         raise failure
     return done
