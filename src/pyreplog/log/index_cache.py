@@ -39,10 +39,16 @@ class IndexCache:
         if latest is not None:
             # It was read from since, and may have loaded its indexes.
             size = latest.index_size
-            self.size += size - self._sizes[latest]
+            total = self.size + size - self._sizes[latest]
             self._sizes[latest] = size
+            self.size = total
+        # In this order: an interrupt, or no memory, between any two of these leaves what fits together.
+        self._latest = None
+        size = self._sizes.pop(segment, 0)
+        self.size -= size
+        self._sizes[segment] = size
+        self.size += size
         self._latest = segment
-        self._sizes[segment] = self._sizes.pop(segment, 0)
         while len(self._sizes) > 1 and (self.size > self.size_max or len(self._sizes) > self.count_max):
             oldest = next(iter(self._sizes))
             self.size -= self._sizes.pop(oldest)

@@ -42,7 +42,11 @@ class Background:
         """Start the thread unless it runs. REQUIRES that calls do not overlap (the owner's lock)."""
         if self._thread is None and not self._stopping:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            try:
+                self._thread.start()
+            except (RuntimeError, MemoryError):  # no thread is to be had: the next call tries again
+                self._thread = None
+                raise
 
     @property
     def is_running(self) -> bool:

@@ -333,7 +333,11 @@ class LogWriter:
         topic, partition = self.log.topic_partition
         self._stamps = []
         self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
-        self._gatherer.begin(outcome, self._stamps, self._gather_size_max)
+        try:
+            self._gatherer.begin(outcome, self._stamps, self._gather_size_max)
+        except MemoryError:  # it did not begin, and what it holds is the batch before
+            self._gathering = None
+            raise
         self._background.start()
         self._background.arm()
         return outcome
