@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Final, Protocol
 
 from pyreplog.errors import CorruptError, InvalidRequestError, MessageTooLargeError, OutOfOrderSequenceError, UnknownTopicError
-from pyreplog.record import RecordBatch, set_producer, validate_from_client
+from pyreplog.record import RecordBatch, set_producer
 from pyreplog.spool.layout import producer_of
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.spool import Spool, Waiting, reason_of
@@ -79,9 +79,15 @@ def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:
                 limit = limits.get(key)
                 if limit is None:
                     limit = limits[key] = appender.batch_size_max(key)
-                validate_from_client(RecordBatch(data))
+                _check_header(RecordBatch(data))
                 if data.nbytes > limit:
                     raise MessageTooLargeError(f"{key} takes batches of {limit} bytes (max.message.bytes); one of {data.nbytes} was staged")
+
+
+def _check_header(batch: RecordBatch) -> None:
+    """What an encoder of rows makes. The records are not walked: whoever may stage may write to the log's files, and the checksum holds."""
+    if batch.is_control or batch.is_transactional or batch.base_offset or not 0 < batch.record_count == batch.last_offset + 1:
+        raise InvalidRequestError("a staged batch holds plain records, numbered from 0")
 
 
 def _append(spool: Spool, manifest: Manifest, appender: Appender) -> None:
