@@ -138,17 +138,20 @@ _PLANS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 
 def _copied(value: Any) -> Any:
     kind = type(value)
-    if isinstance(value, _PLAIN):
+    if kind is int or kind is str or value is None:
         return value
+    plan = _PLANS.get(kind)
+    if plan is not None:
+        return kind(*[_copied(item) for item in plan(value)])
     if kind is list or kind is tuple:
         return kind([_copied(item) for item in value])
     if kind is bytes or kind is bytearray or kind is memoryview:
         return bytearray(value)
+    if isinstance(value, _PLAIN):
+        return value
     if is_dataclass(kind):
-        plan = _PLANS.get(kind)
-        if plan is None:
-            plan = _PLANS[kind] = _plan(kind)
-        return kind(*[_copied(item) for item in plan(value)])
+        _PLANS[kind] = _plan(kind)
+        return _copied(value)
     if hasattr(value, "parts"):
         return bytearray().join(value.parts())
     return bytearray(value)  # any other buffer
