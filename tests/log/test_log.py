@@ -594,6 +594,42 @@ def test_a_write_error_poisons() -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_sync_that_fails_at_the_close_is_told_to_the_next_start(durability: str) -> None:
+    """The system takes for written what that sync lost: only what is written once more gets to the disk."""
+    disk = SimDisk(Random(4))
+    disk.make_directory("/data")
+    log = create(disk, "/data/t-0", LogConfig(durability=durability))
+    disk.sync_directory("/")
+    disk.sync_directory("/data")
+    log.append_as_leader(batch(2), 0)
+    disk.fail("sync", path="*.log")
+    with pytest.raises(StorageError):
+        log.close(clean=True)
+    disk.clear_faults()
+    log = reopen(disk, "/data/t-0", same_boot=True)
+    assert log.recovery.poisoned
+    log.close(clean=True)
+    for seed in range(10):
+        after = reopen(disk.crash(Random(seed)), "/data/t-0")
+        assert len(contents(after, 0, 2)) == 2
+
+
+@pytest.mark.parametrize("call", ["sync_mark", "set_incomplete"])
+def test_a_mark_that_cannot_be_synced_poisons(call: str) -> None:
+    """As any failed sync: the next one would only say that all is well."""
+    disk = SimDisk(Random(4))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0")
+    log.append_as_leader(batch(2), 0)
+    sync(disk, log)
+    disk.fail("sync", path="*.mark")
+    with pytest.raises(StorageError):
+        log.sync_mark() if call == "sync_mark" else log.set_incomplete(True)
+    assert log.failure is not None
+    log.close(clean=False)
+
+
 def test_a_failed_sync_poisons_for_good() -> None:
     """After a failed sync the log takes nothing, shows only what was durable before, and says so at the next start, which trusts no
     cache."""

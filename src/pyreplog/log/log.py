@@ -573,7 +573,7 @@ class Log:
         self._check_open()
         if self._mark.incomplete != incomplete:
             self._mark.write_state(self._state()._replace(incomplete=incomplete))
-            self._mark.sync()
+            self._sync_mark()
 
     def sync_plan(self) -> SyncPlan | None:
         """What to sync so that the log is durable up to its end; None where it is already, or poisoned."""
@@ -670,7 +670,7 @@ class Log:
 
     def _write_mark_synced(self) -> None:
         self.write_mark()
-        self._mark.sync()
+        self._sync_mark()
 
     def _sync_mark(self) -> None:
         try:
@@ -690,11 +690,15 @@ class Log:
 
     def _sync_blocking(self) -> None:
         """For closing: nobody waits for anything else any more."""
-        for segment in self._segments.unsynced():
-            for file in segment.files(closed=True):
+        try:
+            for segment in self._segments.unsynced():
+                for file in segment.files(closed=True):
+                    file.sync()
+            for file in self._active.files(closed=True):
                 file.sync()
-        for file in self._active.files(closed=True):
-            file.sync()
+        except StorageError as error:
+            self.poison(error)  # the next start has to write it once more
+            raise
         self.flushed_offset = self.end_offset
         self._segments.note_synced(self.end_offset)
 
