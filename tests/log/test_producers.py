@@ -228,6 +228,53 @@ def test_known_after_a_restart(place: Place, clean: bool, snapshots: bool) -> No
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("way", ["restart", "truncation"])
+def test_known_after_deleted_records(place: Place, way: str) -> None:
+    """Whose records were all deleted is known for as long as their segment is there: what it sends again is not appended a second time."""
+    log = create(place.disk, place.of("t-0"))
+    for number in range(7):
+        send(log, number)
+    sync(place.disk, log)
+    log.advance_high_watermark(7)
+    log.delete_records(7)
+    if way == "restart":
+        log.close(clean=False)
+        log = reopen(place.disk, place.of("t-0"))
+    else:
+        send(log, 0, producer=8)
+        log.truncate_to(7)
+    assert (log.start_offset, log.end_offset) == (7, 7)
+    assert send(log, 6) == (6, 6, True)
+    with pytest.raises(OutOfOrderSequenceError):
+        send(log, 0)
+    assert send(log, 7) == (7, 7, False)
+    log.close(clean=True)
+
+
+def test_damage_in_deleted_records_is_no_matter(place: Place) -> None:
+    """The log opens all the same, and who wrote behind it is known."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, index_interval_bytes=100))
+    for number in range(20):
+        send(log, 0, producer=number + 1)
+    sync(place.disk, log)
+    log.advance_high_watermark(20)
+    log.delete_records(5)
+    assert log.segments()[1][0] > 6
+    log.close(clean=True)
+    for name in place.disk.list(place.of("t-0")):
+        if name.endswith(".snapshot"):
+            place.disk.remove(place.of(f"t-0/{name}"))
+    name = f"t-0/{0:020d}.log"
+    content = bytearray(place.read(name))
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
+    place.write(name, bytes(content))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    assert send(log, 0, producer=6)[2] is True
+    assert send(log, 0, producer=3)[2] is False
+    log.close(clean=True)
+
+
 def test_bad_snapshots_are_replaced(place: Place) -> None:
     """Edge 100: a damaged snapshot is passed over for an older one and replaced; one beyond the end and stray ones go."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))

@@ -139,7 +139,22 @@ class ProducerState:
         remove_snapshots(self._disk, self._directory, stray)
         if any(offset > end for offset in stray):
             self._disk.sync_directory(self._directory)
-        position = max(begin, min(start_offset, end), first)
+        position = max(begin, first)
+        try:
+            self._note_from(segments, position, offsets)
+        except CorruptError:
+            if position >= min(start_offset, end):
+                raise
+            # Damage in what was deleted is nobody's any more: only what is left tells then.
+            self.table = ProducerTable(start_offset, lenient=self.table.lenient)
+            self._load_snapshot([begin] if begin >= 0 else [], [])
+            self._note_from(segments, min(start_offset, end), offsets)
+        self.table.end_offset = end
+
+    def _note_from(self, segments: Sequence[Segment], position: int, offsets: Sequence[int]) -> None:
+        """Take in the batches from ``position`` on. Those of deleted records are among them: what they were sent again must be known by.
+        ``offsets``: where snapshots are."""
+        end = segments[-1].end_offset()
         broken = []
         noted = False
         for slot, segment in enumerate(segments):
@@ -154,7 +169,6 @@ class ProducerState:
                 noted = self._note_segment(segment, position, keep=False) or noted
         for slot in broken:
             self.recover_index(segments, slot)
-        self.table.end_offset = end
 
     def recover_index(self, segments: Sequence[Segment], slot: int) -> None:
         """Make the transaction index of one segment anew, from the batches of it and of those before it that say what was open."""
