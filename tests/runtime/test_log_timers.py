@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import pyreplog
 from pyreplog.runtime.writer import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
 from pyreplog.testing import SimClock, SimDisk
@@ -62,3 +64,27 @@ def test_checkpoints_are_written_on_their_schedule() -> None:
         log.append(b"x")
     for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
         assert "events 0 8" in content(disk, name)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_what_is_due_is_done_beside_a_writer_that_never_rests(durability: str) -> None:
+    """Retention after each roll, checkpoints and ``flush.ms`` have their turn though each look finds another batch begun."""
+    disk, clock = SimDisk(), SimClock()
+    config = {"segment.bytes": 16384, "retention.bytes": 32768, **({"flush.ms": 1000} if durability == "os" else {})}
+    with pyreplog.open_log(PATH, disk=disk, clock=clock, durability=durability, config=config, buffer_memory=1 << 16) as log:  # type: ignore[arg-type]
+        assert log._writer is not None
+        writer, seen = log._writer, []
+        writer._background.stop()
+        for _ in range(20):
+            for _ in range(200):
+                log.append(b"x" * 100, wait=False)
+                if writer._unsynced_size + (2 << 14) > 1 << 16:
+                    log.flush()
+            assert all(writer._gathering is not one for one in seen)
+            seen.append(writer._gathering)
+            clock.advance(2_000_000_000)
+            writer._work()
+            assert log.stats().segment_count <= 4
+        if durability == "os":
+            assert log.stats().flushed_offset > 3000
+        assert "events 0 " in content(disk, "replication-offset-checkpoint")

@@ -638,23 +638,28 @@ class LogWriter:
             with self.lock:
                 if self._failure is not None or self._syncer.failure is not None:
                     return None
-                if self._gathering is not self._seen and not self._hurry:
+                now = self._now_ns()
+                flush_due = self._flushes and self.log.sync_due(now)
+                if self._gathering is not self._seen and not self._hurry and not flush_due and now < self._chores_due_ns():
                     # Begun since the last look: who fills batches this fast needs no help.
                     self._seen = self._gathering
                     return LINGER_S
                 self._hurry = False
                 self._enter()
-                now = self._now_ns()
-                if self._unsettled or (self._flushes and self.log.sync_due(now)):
+                if self._unsettled or flush_due or (self._flushes and self.log.sync_due(now)):
                     end = self.log.end_offset
-                else:
-                    self._retain(now)
-                    self._checkpoint(now)
             if end >= 0:
                 self._syncer.wait(end)
+            # Last, so that nobody who waits for the sync waits for these too; and in any case, so that no load puts them off for good.
+            if now >= self._chores_due_ns():
+                with self.lock:
+                    self._mend()
+                    if self.failure is None:
+                        self._retain(now)
+                        self._checkpoint(now)
         except PyreplogError as error:  # those who waited have heard of it
             _log.error("%s: %s", self.log.topic_partition, error)
-        due = min(self._high_watermark_due_ns, self._checkpoint_due_ns, self._retention_due_ns)
+        due = self._chores_due_ns()
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
             due = min(due, now + self._flush_ns)
@@ -677,6 +682,9 @@ class LogWriter:
     def _retain_soon(self) -> None:
         self._retention_due_ns = 0
         self._background.arm()
+
+    def _chores_due_ns(self) -> int:
+        return min(self._high_watermark_due_ns, self._checkpoint_due_ns, self._retention_due_ns)
 
     def _retain(self, now: int) -> None:
         """What retention asks for, every few minutes and after each roll. REQUIRES the lock."""
