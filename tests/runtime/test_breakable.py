@@ -166,7 +166,8 @@ def test_marked(replog_cluster):
 """
     )
     arguments = ["-p", "pytest_replog", "-q", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)]
-    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # its entry point may be installed, or not
-    done = subprocess.run([sys.executable, "-m", "pytest", *arguments], capture_output=True, text=True, cwd=tmp_path, env=alone, check=False)
+    alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # installed or not
+    command = [sys.executable, "-m", "pytest", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=alone, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
