@@ -48,7 +48,8 @@ def batch(base_offset: int, *values: bytes) -> bytearray:
 class Script:
     """Node 1, which answers metadata and offsets by itself and keeps fetches until told what to say; and a consumer."""
 
-    def __init__(self, partitions: int = 1, **settings: object) -> None:
+    def __init__(self, partitions: int = 1, leader: int = 1, **settings: object) -> None:
+        self.leader = leader
         self.clock = SimClock()
         self.network = LocalNetwork()
         self.partitions = partitions
@@ -81,8 +82,12 @@ class Script:
                 body = message.body
                 if isinstance(body, MetadataRequest):
                     self.metadata_asked += 1
-                    parts = [MetadataResponsePartition(number, 1, leader_epoch=3) for number in range(self.partitions)]
-                    answer = MetadataResponse([MetadataResponseBroker(1, "node-1")], [MetadataResponseTopic(TOPIC, TOPIC_ID, parts)])
+                    parts = [
+                        MetadataResponsePartition(number, self.leader, leader_epoch=3, isr_nodes=[1, self.leader])
+                        for number in range(self.partitions)
+                    ]
+                    brokers = [MetadataResponseBroker(node, "node-1") for node in {1: 0, self.leader: 0}]
+                    answer = MetadataResponse(brokers, [MetadataResponseTopic(TOPIC, TOPIC_ID, parts)])
                     self.node.send("consumer", Response("node-1", message.correlation_id, answer))
                 elif isinstance(body, ListOffsetsRequest):
                     asked = body.topics[0].partitions[0]
@@ -190,6 +195,22 @@ def test_out_of_range() -> None:
     with pytest.raises(OffsetOutOfRangeError):
         script.consumer.take()
     assert script.consumer.take() == [], "told once"
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+def test_out_of_range_at_a_follower_is_asked_of_the_leader(policy: str) -> None:
+    """Each replica removes old segments by itself: what a follower has no more the leader may have."""
+    script = Script(leader=2, read_from="follower", auto_offset_reset="earliest")
+    script.consumer.config = ConsumerConfig(read_from="follower", auto_offset_reset=policy)  # type: ignore[arg-type]
+    script.answer(PartitionData(0, records=batch(0, b"a", b"b"), high_watermark=100))
+    assert len(script.consumer.take()) == 2
+    script.turn()
+    assert script.asked() == {0: 2}
+    script.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=100, log_start_offset=50))
+    script.advance(100)
+    assert script.asked() == {0: 2}
+    script.answer(PartitionData(0, records=batch(2, b"c"), high_watermark=100))
+    assert [record.value for record in script.consumer.take()] == [b"c"]
 
 
 def test_damaged_bytes_are_told() -> None:

@@ -422,7 +422,10 @@ class Consumer:
         if code in _PASSING:
             self._stumble(entry, state, leader)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(entry, state, data)
+            if self._leads(entry, leader):
+                self._out_of_range(entry, state, data)
+            else:
+                self._stumble(entry, state, leader)  # a follower may have removed what the leader still has: ask that one
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
         elif data.diverging_epoch is not None:
@@ -441,6 +444,10 @@ class Consumer:
                 self._stumble(entry, state, leader)
             except CorruptError as error:
                 state.error = error
+
+    def _leads(self, entry: TopicPartition, node: int) -> bool:
+        route = self._router.topic(entry.topic)
+        return route is not None and entry.partition < len(route.leaders) and route.leaders[entry.partition] == node
 
     def _out_of_range(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
         if self.config.auto_offset_reset == "none":
