@@ -133,6 +133,30 @@ def test_taken_back_or_begun_never_both(disk: SimDisk, spool: Spool) -> None:
     assert not spool.withdraw(ID)
 
 
+def test_published_anew_while_the_owner_looks_at_the_former_one(disk: SimDisk, spool: Spool) -> None:
+    """Only what was looked at is begun; the other attempt, in another layout, has its own turn."""
+
+    class Slow(Kept):
+        """While it says what it takes, the driver takes the batch back, is killed before it has cleared up, and is started again."""
+
+        def batch_size_max(self, key: TopicPartition) -> int:
+            """Once."""
+            if not names:
+                names.append("once")
+                disk.rename(f"/log/replog.spool.query.{ID.batch}.manifest", f"/log/replog.spool.query.{ID.batch}.withdrawn")
+                spool.publish(ID, [stage(spool, ID, ("t", 0, [b"b", b"a"]))])
+            return super().batch_size_max(key)
+
+    names: list[str] = []
+    owner = Slow()
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]), ("t", 0, [b"b"]))])
+    assert not apply(spool, Waiting(ID, False), owner)
+    assert (owner.taken, spool.waiting()) == ([], [Waiting(ID, False)])
+    assert apply(spool, Waiting(ID, False), owner)
+    assert [RecordBatch(data).record_count for _, data in owner.taken] == [2]
+    assert disk.list("/log") == ["replog.spool.query.applied", "replog.spool.query.lock"]
+
+
 def test_a_failed_write_leaves_nothing(disk: SimDisk, spool: Spool) -> None:
     """What was staged is removed, of a batch write also what nobody told of; not once it is published."""
     known, unknown = stage(spool, ID, ("t", 0, [b"a"])), stage(spool, ID, ("t", 0, [b"b"]))

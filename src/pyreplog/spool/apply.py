@@ -63,6 +63,10 @@ def apply(spool: Spool, waiting: Waiting, appender: Appender) -> bool:
                 return False
             if not spool.begin(manifest.batch_id):
                 return False
+            if spool.manifest(Waiting(manifest.batch_id, True)) != manifest:
+                # Taken back and published anew meanwhile: nobody looked at that one yet.
+                spool.give_back(manifest.batch_id)
+                return False
         _append(spool, manifest, appender)
         spool.finish(manifest)
     else:

@@ -181,6 +181,10 @@ class Spool:
         self._disk.sync_directory(self._folder)
         return True
 
+    def give_back(self, batch_id: BatchId) -> None:
+        """Undo :meth:`begin`. REQUIRES that nothing was appended."""
+        self._rename(batch_name(batch_id, BEGUN), batch_name(batch_id, MANIFEST))
+
     def finish(self, manifest: Manifest) -> None:
         """All of the batch is in the log: say so, durably, then remove what it was made of."""
         query, batch = manifest.batch_id
