@@ -599,7 +599,7 @@ def test_a_sync_that_fails_at_the_close_is_told_to_the_next_start(durability: st
     """The system takes for written what that sync lost: only what is written once more gets to the disk."""
     disk = SimDisk(Random(4))
     disk.make_directory("/data")
-    log = create(disk, "/data/t-0", LogConfig(durability=durability))
+    log = create(disk, "/data/t-0", LogConfig(durability=durability))  # type: ignore[arg-type]
     disk.sync_directory("/")
     disk.sync_directory("/data")
     log.append_as_leader(batch(2), 0)

@@ -73,7 +73,8 @@ def test_what_is_due_is_done_beside_a_writer_that_never_rests(durability: str) -
     config = {"segment.bytes": 16384, "retention.bytes": 32768, **({"flush.ms": 1000} if durability == "os" else {})}
     with pyreplog.open_log(PATH, disk=disk, clock=clock, durability=durability, config=config, buffer_memory=1 << 16) as log:  # type: ignore[arg-type]
         assert log._writer is not None
-        writer, seen = log._writer, []
+        writer = log._writer
+        seen: list[object] = []
         writer._background.stop()
         for _ in range(20):
             for _ in range(200):
