@@ -45,6 +45,27 @@ def test_a_repetition_is_answered_when_the_first_time_is_committed(make_bench: M
     assert bench.logs[1].end_offset == 3
 
 
+def test_an_older_repetition_is_answered_when_it_is_committed(make_bench: MakeBench) -> None:
+    """One of which the offset is forgotten: that it is in the log says nothing until it counts. A leader that was restarted remembers one
+    batch only."""
+    bench = make_bench(min_insync_replicas=2)
+    bench.elect(1)
+    bench.settle()
+    for sequence in range(7):
+        send(bench, 1, sequence)
+    again = send(bench, 1, 0)
+    assert again not in bench.results
+    assert bench.code(send(bench, 1, 0, acks=1)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    bench.settle()
+    assert bench.code(again) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert bench.code(send(bench, 1, 0)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER, "committed: at once"
+    assert bench.logs[1].end_offset == 7
+    send(bench, 1, 7)
+    lost = send(bench, 1, 1)
+    bench.elect(2, isr=[2, 3])
+    assert bench.code(lost) == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "nobody knows"
+
+
 def test_the_next_leader_knows_it(make_bench: MakeBench) -> None:
     """The leader dies after the append and before the answer: whoever leads next answers the repetition with the original offsets once
     they are committed there, and goes on with the numbers."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, ClusterError, CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import ClosedError, ClusterError, CorruptError, DuplicateSequenceError, OffsetOutOfRangeError, StorageError
 from pyreplog.replica.events import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -53,7 +53,7 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyreplog.log import Appended, LogSlice
+    from pyreplog.log import LogSlice
     from pyreplog.replica.replica import Replica
 
 __all__ = ["Leader"]
@@ -176,6 +176,10 @@ class Leader(Seat):
             return
         try:
             appended = log.append_as_leader(event.records, machine.leader_epoch, trusted=event.trusted)
+        except DuplicateSequenceError as error:
+            # Where it is nobody knows any more, but below the end: it counts at the latest when that does.
+            self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
+            return
         except (ClusterError, CorruptError, ClosedError) as error:
             self.refuse_produce(event, _append_code(error), str(error))
             return
@@ -185,7 +189,8 @@ class Leader(Seat):
                 machine.go_offline(error)
             return
         if appended.duplicate:
-            self._repeated(event, appended, now_ns)
+            first_time = Waiter(appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp)
+            self._repeated(event, first_time, now_ns)
             return
         self._serve_parked(now_ns)
         if acks:
@@ -204,18 +209,17 @@ class Leader(Seat):
         elif self.shrink_at == FAR:
             self._arm_shrink(now_ns)
 
-    def _repeated(self, event: Produce, appended: Appended, now_ns: int) -> None:
+    def _repeated(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
         """An idempotent producer sent again what this log has: answered with the offsets of the first time, as soon as ``acks`` is
-        satisfied for those."""
-        required = appended.last_offset + 1
+        satisfied for those; with DUPLICATE_SEQUENCE_NUMBER where they are forgotten."""
+        required = waiter.required
         end, waiters = (self.log.high_watermark, self.waiters) if event.acks == -1 else (self.own_end(), self.flush_waiters)
         if event.acks == 0:
             return
         if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
-            self._appended(event, appended.base_offset, appended.timestamp)
+            self._answer(waiter, 0)
             return
-        deadline = now_ns + event.timeout_ms * 1_000_000
-        waiter = Waiter(required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp)
+        deadline = waiter.deadline_ns = now_ns + event.timeout_ms * 1_000_000
         place = sum(one.required <= required for one in waiters)
         waiters.insert(place, waiter)
         if deadline < self.expiry_at:
@@ -673,6 +677,8 @@ class Leader(Seat):
         machine = self.machine
         if code:
             result = PartitionProduceResponse(machine.partition, code, current_leader=self.hint())
+        elif waiter.code:
+            result = PartitionProduceResponse(machine.partition, waiter.code)
         else:
             result = PartitionProduceResponse(machine.partition, 0, waiter.base_offset, waiter.append_time, self.log.start_offset)
         machine.out.append(Reply(waiter.source, waiter.correlation_id, result))

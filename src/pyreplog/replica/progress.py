@@ -65,17 +65,20 @@ class Progress:
 
 
 class Waiter:
-    """An append that is not answered yet: when the end that its ``acks`` names reaches ``required``."""
+    """An append that is not answered yet: when the end that its ``acks`` names reaches ``required``. ``code``: with what, then."""
 
-    __slots__ = ("append_time", "base_offset", "correlation_id", "deadline_ns", "required", "source")
+    __slots__ = ("append_time", "base_offset", "code", "correlation_id", "deadline_ns", "required", "source")
 
-    def __init__(self, required: int, source: Address, correlation_id: int, deadline_ns: int, base_offset: int, append_time: int) -> None:
+    def __init__(
+        self, required: int, source: Address, correlation_id: int, deadline_ns: int, base_offset: int, append_time: int, code: int = 0
+    ) -> None:
         self.required = required
         self.source = source
         self.correlation_id = correlation_id
         self.deadline_ns = deadline_ns
         self.base_offset = base_offset
         self.append_time = append_time
+        self.code = code
 
 
 class Deletion:
