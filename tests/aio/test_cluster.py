@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
+from pyreplog.aio.calls import Calls
+from pyreplog.record import BatchBuilder, RecordBatch, records_of
 from tests.runtime.slow import FOREVER, SlowDisk
 
 
@@ -86,6 +89,68 @@ def test_waiting_for_records(tmp_path: Path) -> None:
                 while len(got) < 30:
                     got += [record.value for record in await consumer.poll(None)]
                 assert got == [b"%d" % turn for turn in range(30)]
+
+    run(main)
+
+
+class Held:
+    """A consumer whose first look takes until it is told, having moved on already."""
+
+    def __init__(self) -> None:
+        self.began, self.told = threading.Event(), threading.Event()
+        self.offset = 0
+
+    def take(self, count_max: int | None = None) -> tuple[list[pyreplog.Record], None]:
+        """The next record."""
+        offset, self.offset = self.offset, self.offset + 1
+        if not self.began.is_set():
+            self.began.set()
+            self.told.wait(FOREVER)
+        builder = BatchBuilder()
+        assert builder.append(b"", None, (), 0)
+        batch = RecordBatch(builder.finish(base_offset=offset, leader_epoch=0))
+        return records_of(batch, "t", 0), None
+
+    def position(self, topic: str, partition: int) -> int:
+        """Behind what was taken."""
+        return self.offset
+
+    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: object = None) -> int:
+        """Go on there."""
+        assert offset is not None
+        self.offset = offset
+        return offset
+
+
+@pytest.mark.parametrize("after", ["poll", "position", "seek"])
+def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
+    """What it takes is handed out before what is taken later, counts for the position, and is forgotten by a seek."""
+
+    async def main() -> None:
+        held = Held()
+        consumer = aio.Consumer(held, Calls("test"))  # type: ignore[arg-type]
+        task = asyncio.create_task(consumer.poll(None))
+        await asyncio.to_thread(held.began.wait, FOREVER)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        asked: Any = {
+            "poll": lambda: consumer.poll(None),
+            "position": lambda: consumer.position("t", 0),
+            "seek": lambda: consumer.seek("t", 0, 50),
+        }[after]()
+        second = asyncio.create_task(asked)
+        await asyncio.wait([second], timeout=0.05)
+        held.told.set()
+        found = await second
+        if after == "seek":
+            assert [record.offset for record in await consumer.poll(None)] == [50]
+        elif after == "position":
+            assert found == 0
+        else:
+            offsets = [record.offset for record in found]
+            while len(offsets) < 2:
+                offsets += [record.offset for record in await consumer.poll(None)]
+            assert offsets == [0, 1]
 
     run(main)
 

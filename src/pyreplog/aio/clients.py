@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
+from typing import TypeVar
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -18,6 +20,7 @@ from pyreplog.values import TopicPartition
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
+T = TypeVar("T")
 Headers = Sequence[tuple[str, bytes | None]]
 Subject = str | Sequence[str | tuple[str, int]]
 
@@ -96,8 +99,9 @@ class Consumer:
         """Made by the cluster."""
         self._consumer = consumer
         self._calls = calls
-        #: Taken, and not yet handed out, because whoever asked was cancelled.
+        #: Taken, and not yet handed out, because whoever asked was cancelled. Threads add to it, in order, under the lock.
         self._left: list[Record] = []
+        self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
@@ -109,7 +113,8 @@ class Consumer:
         deadline = None if timeout is None else loop.time() + timeout
         while True:
             if self._left:
-                given, self._left = self._left[:count_max], self._left[count_max:] if count_max is not None else []
+                given = self._left[:count_max]
+                del self._left[: len(given)]  # in place: a poll that was cancelled may be adding to it
                 return given
             pending = await self._calls.read(self._take, count_max)
             if self._left or pending is None:
@@ -130,9 +135,25 @@ class Consumer:
 
     def _take(self, count_max: int | None) -> Pending | None:
         """In a thread: what came is kept here first, in case nobody waits for it any more."""
-        records, pending = self._consumer.take(count_max)
-        self._left += records
-        return pending
+        with self._taking:
+            records, pending = self._consumer.take(count_max)
+            self._left.extend(records)
+            return pending
+
+    def _move(self, move: Callable[[], T], forget: Callable[[Record], bool]) -> T:
+        """In a thread: go on elsewhere, without the records taken before that ``forget`` names."""
+        with self._taking:
+            found = move()
+            self._left[:] = [record for record in self._left if not forget(record)]
+            return found
+
+    def _position(self, topic: str, partition: int) -> int:
+        """In a thread."""
+        with self._taking:
+            for record in self._left:
+                if (record.topic, record.partition) == (topic, partition):
+                    return record.offset
+            return self._consumer.position(topic, partition)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -161,30 +182,25 @@ class Consumer:
 
     async def assign(self, subject: Subject) -> None:
         """Read these from now on."""
-        await self._calls.read(self._consumer.assign, subject)
+        move = partial(self._consumer.assign, subject)
+        await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) not in self._consumer.assignment)
 
     async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
-        found = await self._calls.read(self._consumer.seek, topic, partition, offset, timestamp=timestamp)
-        self._left = [record for record in self._left if (record.topic, record.partition) != (topic, partition)]
-        return found
+        move = partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp)
+        return await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) == (topic, partition))
 
     async def seek_to_beginning(self) -> None:
         """Go on at the first record of every partition."""
-        await self._calls.read(self._consumer.seek_to_beginning)
-        self._left.clear()
+        await self._calls.read(self._move, self._consumer.seek_to_beginning, lambda record: True)
 
     async def seek_to_end(self) -> None:
         """Go on behind the last record of every partition."""
-        await self._calls.read(self._consumer.seek_to_end)
-        self._left.clear()
+        await self._calls.read(self._move, self._consumer.seek_to_end, lambda record: True)
 
     async def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that ``poll`` returns."""
-        for record in self._left:
-            if (record.topic, record.partition) == (topic, partition):
-                return record.offset
-        return await self._calls.read(self._consumer.position, topic, partition)
+        return await self._calls.read(self._position, topic, partition)
 
     async def start_offset(self, topic: str, partition: int) -> int:
         """The first offset that is there."""
