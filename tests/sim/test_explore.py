@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -70,9 +71,10 @@ def test_the_same_states_in_every_process() -> None:
         "from hashlib import blake2b\nfrom tests.sim.explore import Bounds, Explorer\n"
         "print(blake2b(b''.join(sorted(Explorer(Bounds()).run(1500).seen))).hexdigest())"
     )
+    command, root = [sys.executable, "-c", text], Path(__file__).parents[2]
     found = [
         subprocess.run(
-            [sys.executable, "-c", text], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True, timeout=60
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, cwd=root, capture_output=True, text=True, check=True, timeout=60
         ).stdout
         for seed in ("1", "2")
     ]
