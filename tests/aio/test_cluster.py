@@ -133,12 +133,10 @@ def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
         await asyncio.to_thread(held.began.wait, FOREVER)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        asked: Any = {
-            "poll": lambda: consumer.poll(None),
-            "position": lambda: consumer.position("t", 0),
-            "seek": lambda: consumer.seek("t", 0, 50),
-        }[after]()
-        second = asyncio.create_task(asked)
+        coroutine: Any = (
+            consumer.poll(None) if after == "poll" else consumer.position("t", 0) if after == "position" else consumer.seek("t", 0, 50)
+        )
+        second = asyncio.create_task(coroutine)
         await asyncio.wait([second], timeout=0.05)
         held.told.set()
         found = await second
