@@ -115,14 +115,14 @@ class TestModes:
         with pytest.raises(StorageError, match="12345"):
             disk.lock(f"{folder}/.lock", "")
 
-    def test_links_and_devices_are_no_files(self, disk: SystemDisk, tmp_path: Path) -> None:
+    def test_links_and_devices_are_no_files(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """A symbolic link, a FIFO, a socket, a device or a folder is refused as a file, at once."""
         target = tmp_path / "target"
         target.write_bytes(b"secret")
         (tmp_path / "link").symlink_to(target)
         os.mkfifo(tmp_path / "fifo")
         with socket.socket(socket.AF_UNIX) as listener:
-            os.chdir(tmp_path)
+            monkeypatch.chdir(tmp_path)
             listener.bind("socket")
             for name in ("link", "fifo", "socket", "", "/dev/zero"):
                 for write in (False, True):
