@@ -41,11 +41,6 @@ class Calls:
         self._open: dict[int, _Call] = {}
 
     @property
-    def open_count(self) -> int:
-        """Requests without an answer so far."""
-        return len(self._open)
-
-    @property
     def next_wake_ns(self) -> int | None:
         """When the first request is given up."""
         for call in self._open.values():

@@ -146,11 +146,6 @@ class BrokerRegistrationRequest:
     previous_broker_epoch: int = -1
     partition_ends: Sequence[PartitionEnd] = ()
 
-    @property
-    def incomplete_partitions(self) -> list[PartitionEnd]:
-        """Those of ``partition_ends`` that may not lead before they caught up."""
-        return [end for end in self.partition_ends if end.incomplete]
-
 
 @dataclass(slots=True)
 class BrokerRegistrationResponse:
