@@ -10,6 +10,7 @@ from pyreplog.client import Relay
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     InvalidRequestError,
+    OutcomeUnknownError,
     OutOfOrderSequenceError,
     PyreplogError,
     RequestTimedOutError,
@@ -183,6 +184,18 @@ def test_a_log_that_lost_batches_is_told_of() -> None:
     while not pending.settled:
         faulty.turn(relay)
     assert isinstance(pending.error, OutOfOrderSequenceError)
+
+
+def test_who_asks_after_the_end_hears_of_it() -> None:
+    """At once: nobody polls a relay that is closed."""
+    faulty = Faulty(1)
+    relay = faulty.relay()
+    relay.send(TopicPartition(TOPIC, 0), batch(0, 0))
+    relay.close(OutcomeUnknownError("append", "it was interrupted"))
+    for size in (0, 1 << 30):
+        pending = relay.below(size)
+        assert pending.settled
+        assert isinstance(pending.error, OutcomeUnknownError)
 
 
 def test_what_cannot_pass_ends_it() -> None:

@@ -16,6 +16,7 @@ import pytest
 import pyreplog
 from pyreplog.errors import LockedError, SpoolRefusedError
 from pyreplog.runtime import apply_unowned
+from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.spool import BatchId, Spool
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
@@ -145,3 +146,29 @@ def test_killed_in_the_middle(tmp_path: Path, kind: str) -> None:
             until(lambda: spool.answered(ID))
         assert values(folder) == ROWS
     assert not spool.waiting()
+
+
+@pytest.mark.parametrize("machine", ["relay", "admin"])
+def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C may strike whoever drives just then: the batch is taken in the next turn, and nobody waits for the dead one's answer."""
+    interrupted: list[object] = []
+    name = {"relay": "append", "admin": "batch_size_max"}[machine]
+    original = getattr(ClusterAppender, name)
+
+    def struck(self: ClusterAppender, *arguments: object) -> object:
+        if machine == "relay":
+            found = original(self, *arguments)
+        if not interrupted:
+            interrupted.append(self)
+            with self._driver.exclusive():
+                seat = self._seat if machine == "relay" else self._admin._seat
+                self._driver._fail(seat, None)
+        return found if machine == "relay" else original(self, *arguments)
+
+    monkeypatch.setattr(ClusterAppender, name, struck)
+    with pyreplog.Cluster(tmp_path, nodes=1) as cluster:
+        cluster.admin.create_topic("t")
+        spool = publish(tmp_path, "t")
+        until(lambda: spool.answered(ID))
+        assert interrupted
+    assert values(tmp_path, "t") == ROWS

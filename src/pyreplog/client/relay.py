@@ -111,7 +111,10 @@ class Relay:
     def below(self, size: int) -> Pending:
         """Settled once not more than ``size`` bytes are unknown, or with the first failure; with 0 also where the log lost batches."""
         pending = Pending(self._owner)
-        self._waiting.append((size, pending))
+        if self._failure is not None:
+            pending.fail(self._failure)  # one that is closed is polled no more
+        else:
+            self._waiting.append((size, pending))
         return pending
 
     # -------------------------------------------------------------------------------------------------------------------- the loop

@@ -207,9 +207,9 @@ class SpoolOwner:
                 self._busy_until_s = time.monotonic() + BUSY_FOR_S
                 apply_waiting(self._spool, self._make_appender)
             self._said = ""
-        except ClosedError:
-            return None
         except PyreplogError as error:
+            if self.stopping and isinstance(error, ClosedError):
+                return None
             if str(error) != self._said:
                 self._said = str(error)
                 _log.warning("the spool of %s is not empty: %s", self._spool.folder, error)

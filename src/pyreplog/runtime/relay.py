@@ -7,7 +7,7 @@ from typing import Final
 
 from pyreplog.client import Relay
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, PyreplogError, UnknownTopicError
+from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
@@ -38,7 +38,8 @@ class ClusterAppender:
         self._relay, self._seat = make(self._broken)
 
     def _broken(self, error: Exception | None) -> None:
-        self._relay.close(ClosedError(f"the relay was interrupted ({error})"))
+        with self._seat.lock:
+            self._relay.close(OutcomeUnknownError("append of a staged batch", f"the relay was interrupted ({error})"))
 
     def batch_size_max(self, key: TopicPartition) -> int:
         """See :class:`pyreplog.spool.Appender`."""
