@@ -136,6 +136,10 @@ def open_parts(
         written = _write_again(loaded.segments, loaded.synced_end)
         _sync_all(loaded.segments, end)
         _verify_on_disk(written)
+    elif origin.same_boot and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
+        # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
+        # waited for a sync in a `sync` log there is little, and nobody was told of it: the mark in memory is the newest.
+        _write_again(loaded.segments, loaded.synced_end, tail_only=True)
     if not loaded.report.clean and config.durability == "sync":
         new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
     if found is None:
@@ -199,8 +203,9 @@ def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, ori
     return kept
 
 
-def _write_again(segments: Sequence[Segment], synced_end: int) -> Sequence[Segment]:
-    """Write what lies behind ``synced_end`` once more, as it is, and the length of the last segment; which ones that were.
+def _write_again(segments: Sequence[Segment], synced_end: int, *, tail_only: bool = False) -> Sequence[Segment]:
+    """Write the segments that have something behind ``synced_end`` once more, as they are (``tail_only``: just what is behind it), and the
+    length of the last one; which ones that were.
 
     After a failed sync the system shows it and takes it for written, so that a sync alone would succeed and make nothing durable.
     """
@@ -210,7 +215,8 @@ def _write_again(segments: Sequence[Segment], synced_end: int) -> Sequence[Segme
         # A length that was cut, too, is only written when it changes.
         file.truncate(segment.size + 1)
         file.truncate(segment.size)
-        for position in range(0, segment.size, REWRITE_SIZE):
+        first = segment.position_of(synced_end) if tail_only else 0
+        for position in range(segment.size if first is None else first, segment.size, REWRITE_SIZE):
             file.write_at(position, [file.read_at(position, min(REWRITE_SIZE, segment.size - position))])
     return written
 
