@@ -615,6 +615,28 @@ def test_a_sync_that_fails_at_the_close_is_told_to_the_next_start(durability: st
         assert len(contents(after, 0, 2)) == 2
 
 
+def test_a_process_that_dies_before_it_notes_a_failed_sync() -> None:
+    """What waited for a sync is written again by the next start on the same boot: the sync may have failed, and nobody could say so."""
+    disk = SimDisk(Random(4))
+    disk.make_directory("/data")
+    log = create(disk, "/data/t-0", LogConfig(durability="sync"))
+    disk.sync_directory("/")
+    disk.sync_directory("/data")
+    log.append_as_leader(batch(2), 0)
+    plan = log.sync_plan()
+    assert plan is not None
+    disk.fail("sync", path="*.log")
+    with pytest.raises(StorageError):
+        plan.files[0].sync()
+    disk.clear_faults()
+    disk.kill()
+    log = reopen(disk, "/data/t-0", same_boot=True)
+    assert log.flushed_offset == 2
+    for seed in range(10):
+        after = reopen(disk.crash(Random(seed)), "/data/t-0", same_boot=False)
+        assert len(contents(after, 0, 2)) == 2
+
+
 @pytest.mark.parametrize("call", ["sync_mark", "set_incomplete"])
 def test_a_mark_that_cannot_be_synced_poisons(call: str) -> None:
     """As any failed sync: the next one would only say that all is well."""
