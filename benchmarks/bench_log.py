@@ -158,9 +158,9 @@ def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
             append_many(values)
 
     peers = [
-        Peer("pwrite of the same bytes", bare.run, 0.5, bare.open, bare.close, is_limit=True),
-        Peer("LMDB, append, no sync", with_lmdb.run, 4.0, with_lmdb.open, with_lmdb.close),
-        Peer("SQLite WAL, sync off", with_sqlite.run, 15.0, with_sqlite.open, with_sqlite.close),
+        Peer("pwrite of the same bytes", bare.run, 0.6, bare.open, bare.close, is_limit=True),
+        Peer("LMDB, append, no sync", with_lmdb.run, 5.0, with_lmdb.open, with_lmdb.close),
+        Peer("SQLite WAL, sync off", with_sqlite.run, 20.0, with_sqlite.open, with_sqlite.close),
     ]
     duel(f"append_many, {size} B x 1000, os", append, peers, count=calls * BATCH_COUNT, prepare=ours.open, finish=ours.close)
 
@@ -193,7 +193,7 @@ def test_append_nowait(duel: Duel, tmp_path: Path) -> None:
             produce("events", value)
         assert producer.flush(60) == 0
 
-    peer = Peer("confluent-kafka produce()", with_client, 2.0)
+    peer = Peer("confluent-kafka produce()", with_client, 4.0)
     duel("append_nowait, 100 B one by one, os", append, [peer], count=ONE_BY_ONE_COUNT, prepare=ours.open, finish=ours.close)
 
 

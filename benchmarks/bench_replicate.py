@@ -64,6 +64,16 @@ def fresh_files(folder: Path, count: int) -> Callable[[], list[int]]:
     return files
 
 
+def one_by_one_us(producer: pyreplog.Producer, value: bytes, count: int) -> float:
+    """The median time from sending one record to its acknowledgement, each sent after the one before it was acknowledged."""
+    took = []
+    for _ in range(count):
+        started = time.perf_counter()
+        producer.send("events", value, partition=0).result()
+        took.append(time.perf_counter() - started)
+    return statistics.median(took) * 1e6
+
+
 def test_throughput(duel: Duel, benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path) -> None:
     """64 KB batches of 100 B records, 16 in flight, until each is on all three replicas; encoding included."""
     values = payloads(1000)
@@ -99,7 +109,7 @@ def test_throughput(duel: Duel, benchmark: Any, cluster: pyreplog.Cluster, tmp_p
         for file in descriptors:
             os.close(file)
 
-    peers = [Peer("a third of pwrite: the same bytes to three files", bare, 0.5), Peer("the same with a CRC-32C each", with_checksums)]
+    peers = [Peer("a third of pwrite: the same bytes to three files", bare, 0.8), Peer("the same with a CRC-32C each", with_checksums)]
     duel("RF 3, acks=all, os, 64 KB batches, 16 in flight", ours, peers, count=BATCH_COUNT * count)
     producer.close()
     with cluster.consumer("events") as consumer:
@@ -114,7 +124,7 @@ def test_throughput(duel: Duel, benchmark: Any, cluster: pyreplog.Cluster, tmp_p
             "peer": f"recorded, not run here: three Kafka brokers: {speed(KAFKA_RECORDS_PER_S)} records/s",
             "ratio": round(rate / KAFKA_RECORDS_PER_S, 3),
             "best_ratio": round(BATCH_COUNT * count / benchmark.stats.stats.min / KAFKA_RECORDS_PER_S, 3),
-            "reach": 15.0,
+            "reach": 25.0,
         }
     )
 
@@ -143,12 +153,7 @@ def test_one_at_a_time(benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path
         bare_medians.append(statistics.median(took) * 1e6)
 
     def ours() -> None:
-        took = []
-        for _ in range(ONE_BY_ONE_COUNT):
-            started = time.perf_counter()
-            producer.send("events", value, partition=0).result()
-            took.append(time.perf_counter() - started)
-        medians.append(statistics.median(took) * 1e6)
+        medians.append(one_by_one_us(producer, value, ONE_BY_ONE_COUNT))
 
     benchmark.pedantic(ours, setup=bare, rounds=7, iterations=1, warmup_rounds=1)
     if benchmark.stats is None:
@@ -161,9 +166,9 @@ def test_one_at_a_time(benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path
         {
             "what": what,
             "measured": measured,
-            "peer": "80 us",
-            "ratio": round(80 / median, 3),
-            "best_ratio": round(80 / best, 3),
+            "peer": "40 us",
+            "ratio": round(40 / median, 3),
+            "best_ratio": round(40 / best, 3),
             "reach": 1.0,
         },
         {

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import pyreplog
-from benchmarks.bench_replicate import BATCH_SIZE, IN_FLIGHT, fresh_files, payloads, per_batch
+from benchmarks.bench_replicate import BATCH_SIZE, IN_FLIGHT, fresh_files, one_by_one_us, payloads, per_batch
 from benchmarks.conftest import Duel, Peer
 
 BATCH_COUNT = 100
@@ -89,12 +89,7 @@ def test_one_at_a_time(benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path
             bare_medians.append(statistics.median(took) * 1e6)
 
         def ours() -> None:
-            took = []
-            for _ in range(ONE_BY_ONE_COUNT):
-                started = time.perf_counter()
-                producer.send("events", value, partition=0).result()
-                took.append(time.perf_counter() - started)
-            medians.append(statistics.median(took) * 1e6)
+            medians.append(one_by_one_us(producer, value, ONE_BY_ONE_COUNT))
 
         benchmark.pedantic(ours, setup=bare, rounds=5, iterations=1, warmup_rounds=1)
     if benchmark.stats is None:

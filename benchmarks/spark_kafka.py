@@ -28,7 +28,7 @@ def settings() -> dict[str, str]:
 
 def filled(path: str, topic: str, partitions: int) -> str:
     """The name of a new topic of the broker with the records of the log in ``path``, which has as many partitions."""
-    from confluent_kafka import Producer  # noqa: PLC0415  (only where there is a broker)
+    from confluent_kafka import KafkaException, Producer  # noqa: PLC0415  (only where there is a broker)
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # noqa: PLC0415  (as above)
 
     admin = AdminClient({"bootstrap.servers": SERVERS})
@@ -39,7 +39,7 @@ def filled(path: str, topic: str, partitions: int) -> str:
         try:
             # The records are older than a broker keeps them.
             made = admin.create_topics([NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})])[topic].result() or True
-        except Exception as error:
+        except KafkaException as error:
             if "TOPIC_ALREADY_EXISTS" not in str(error):  # it is still being deleted
                 raise
     queue = {"linger.ms": 50, "batch.num.messages": 10_000, "queue.buffering.max.messages": 200_000}
