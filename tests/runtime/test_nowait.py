@@ -157,7 +157,8 @@ def test_the_bound_holds_for_many_threads(tmp_path: Path, disk: SlowDisk) -> Non
         for thread in threads:
             thread.join(FOREVER)
         disk.gate.set()
-        assert 20_000 < sum(len(value) for value, _ in kept) <= 50_000
+        # A batch is full when a record has filled it, so the last one may stand out.
+        assert 20_000 < sum(len(value) for value, _ in kept) <= 50_000 + len(threads) * max(len(value) for value, _ in kept)
         found = {ack.result(FOREVER).offset: value for value, ack in kept}
         assert found == {record.offset: record.value for record in log.read()}
 
