@@ -326,6 +326,27 @@ def test_a_removal_that_is_refused_is_tried_again() -> None:
     assert life.reopen().recovery.clean
 
 
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+def test_what_kept_its_name_is_not_taken_for_what_follows(suffix: str) -> None:
+    """A file that could not be renamed and waits to be removed is not in the way of a log that begins anew there, nor takes its files."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("d")
+    life = Life(disk, "d/t-0", retention_bytes=0, file_delete_delay_ms=5000)
+    life.append(6)
+    fault = disk.fail("rename", f"*00002{suffix}", error=errno.EIO)
+    with pytest.raises(StorageError):
+        life.log.apply_retention()
+    assert fault.hits == 1
+    life.log.truncate_fully(0)
+    life.append(6, size=300)
+    life.clock.now_ms += 10_000
+    names = disk.list("d/t-0")
+    life.log.update_config(LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100))
+    life.log.apply_retention()
+    assert [name for name in names if name not in disk.list("d/t-0") and not name.endswith(".deleted")] == []
+    assert [record.offset for record in contents(life.reopen(clean=False))] == list(range(6))
+
+
 def test_a_failed_sync_of_the_mark_removes_nothing() -> None:
     """Where the new start cannot be made durable, no file goes, and the log is poisoned."""
     disk = SimDisk(Random(3))

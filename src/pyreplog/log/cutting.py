@@ -57,6 +57,7 @@ def truncate_fully(log: Log, start_offset: int) -> None:
         log.high_watermark = first
         _lower(log, first)
         log._segments.remove_all()
+        log._graves.make_way()
         log.producers.clear(start_offset)
         interval = log.config.index_interval_bytes
         segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())

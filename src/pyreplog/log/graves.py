@@ -51,14 +51,22 @@ class Graves:
         if failure is not None:
             raise failure
 
+    def make_way(self) -> None:
+        """Remove at once what could not be renamed, so that the log may begin anew where it was. Raises :class:`StorageError`."""
+        for entry in [entry for entry in self._waiting if not entry[1].endswith(DELETED_SUFFIX)]:
+            self._remove(entry[1])
+            self._waiting.remove(entry)
+
     def clear_due(self, now_ns: int) -> None:
         """Remove the files whose time has come. One that cannot be removed is tried again the next time; the error is raised."""
         while self._waiting and self._waiting[0][0] <= now_ns:
-            path = self._waiting[0][1]
-            try:
-                self._disk.remove(path)
-            except StorageError as error:
-                if error.errno != errno.ENOENT:
-                    raise
+            self._remove(self._waiting[0][1])
             self._waiting.pop(0)
-            self.dug = True
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._disk.remove(path)
+        except StorageError as error:
+            if error.errno != errno.ENOENT:
+                raise
+        self.dug = True
