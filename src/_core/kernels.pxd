@@ -90,6 +90,7 @@ cdef extern from "batch.h" nogil:
     int64_t batch_last_offset(const batch_header *h)
     bint batch_is_timeless(const batch_header *h)
     int64_t batch_record_timestamp(const batch_header *h, int64_t timestamp_delta)
+    int batch_header_read(const uint8_t *p, const uint8_t *end, batch_header *out)
     int batch_read(const uint8_t *p, const uint8_t *end, batch_header *out)
     int64_t batch_size_at(const uint8_t *p, const uint8_t *end)
     int batch_check_crc(const uint8_t *p, size_t size)

@@ -4,16 +4,24 @@
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kernels cimport (
+    ATTRIBUTE_CODEC,
+    BATCH_HEADER_SIZE,
+    NOGIL_SIZE,
     OFFSET_ENTRY_SIZE,
     SEGMENT_NONE,
     STATUS_ORDER,
     STATUS_RANGE,
     TIME_ENTRY_SIZE,
+    batch_check_crc,
+    batch_find_timestamp,
+    batch_header,
+    batch_header_read,
+    batch_last_offset,
     batch_size_at,
     check,
     index_relative,
@@ -448,6 +456,185 @@ def find_timestamp(data, int64_t timestamp):
     PyBuffer_Release(&view)
     check(<int>position if position < SEGMENT_NONE else 0, size)
     return (position, size)
+
+
+# Read at first where only headers are looked at; at once where what is to be walked is no more; and at most.
+cdef enum:
+    SEEK_STEP = 512
+    SEEK_SPAN = 24 * 1024
+    SEEK_CHUNK = 64 * 1024
+
+
+@cython.final
+cdef class TimeSearch:
+    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the record or gives up."""
+
+    cdef int64_t timestamp
+    cdef int64_t start_offset     # of the log
+    cdef int64_t search_start     # no batch that ends below may hold the answer
+    cdef int64_t end_offset
+    cdef int64_t size             # of the segment
+    cdef int64_t anchor_last      # last offset of the batch that the search begins at, by the index; -1: it begins at `expected`
+    cdef int64_t anchor_timestamp # its greatest timestamp, by the index; -1: it does not matter
+    cdef int64_t expected         # where the batch at `at` begins; -1: not known yet
+    cdef int64_t change           # where the leader epoch ends
+    cdef int64_t target           # the index says that the answer lies from here
+    cdef int64_t target_end       # to here
+    cdef int64_t at
+    cdef int64_t want
+    cdef int64_t step
+    cdef int64_t offset
+    cdef int64_t found
+    cdef int32_t epoch
+
+    def __cinit__(self, TimeIndex times, OffsetIndex offsets, int64_t timestamp, int64_t start_offset, int64_t end_offset, int64_t size):
+        cdef const uint8_t *entries = offsets.entries.p
+        cdef int64_t count = offsets.entries.count
+        cdef time_entry entry
+        cdef int64_t last
+        cdef int64_t slot
+        self.timestamp = timestamp
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.size = size
+        self.offset = -1
+        self.epoch = -1
+        self.change = 0
+        self.step = SEEK_STEP
+        self.anchor_timestamp = -1
+        self.search_start = offsets.base_offset
+        last = time_index_lookup(times.entries.p, times.entries.count, timestamp - 1) if timestamp > 0 else -1
+        slot = -1
+        if last >= 0:
+            # Up to the batch of the last entry below nothing is new enough, if that batch is what the entry says: it has to be looked at.
+            entry = time_entry_at(times.entries.p, last)
+            slot = offset_index_lookup(entries, count, entry.relative_offset)
+            if slot >= 0 and offset_entry_at(entries, slot).relative_offset == entry.relative_offset:
+                self.anchor_timestamp = entry.timestamp
+            elif last > 0:
+                # Or one entry earlier: then a single wrong entry cannot hide a record.
+                entry = time_entry_at(times.entries.p, last - 1)
+                slot = offset_index_lookup(entries, count, entry.relative_offset)
+            else:
+                slot = -1
+            if slot >= 0:
+                self.search_start = offsets.base_offset + entry.relative_offset
+        if start_offset > self.search_start:
+            self.search_start = start_offset
+            self.anchor_timestamp = -1
+            slot = offset_index_lookup(entries, count, start_offset - offsets.base_offset)
+        self.anchor_last = -1
+        self.expected = offsets.base_offset
+        if slot >= 0:
+            self.at = offset_entry_at(entries, slot).position
+            self.anchor_last = offsets.base_offset + offset_entry_at(entries, slot).relative_offset
+            self.expected = -1
+        # Where the answer should be: not above the first entry that reaches the timestamp.
+        self.target = INT64_MAX
+        self.target_end = size
+        if last + 1 < times.entries.count:
+            slot = offset_index_lookup(entries, count, time_entry_at(times.entries.p, last + 1).relative_offset)
+            self.target = 0 if slot < 0 else offset_entry_at(entries, slot).position
+            if slot + 1 < count:
+                self.target_end = offset_entry_at(entries, slot + 1).position
+        self._ask()
+
+    @property
+    def anchor(self):
+        """An offset of the batch that the search begins with."""
+        return self.anchor_last if self.expected < 0 else self.expected
+
+    def expect(self, int32_t epoch, int64_t change):
+        """The batches up to offset ``change`` have leader ``epoch``; -1: any."""
+        self.epoch = epoch
+        self.change = change
+
+    @property
+    def position(self):
+        """Where to read next."""
+        return self.at
+
+    @property
+    def wanted(self):
+        """How many bytes; 0: it is over."""
+        return self.want
+
+    @property
+    def answer(self):
+        """(offset, timestamp) of the record, or None where only a thorough search can say."""
+        return None if self.offset < 0 else (self.offset, self.found)
+
+    def feed(self, data):
+        """Take what was read at :attr:`position`."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        if view.len < NOGIL_SIZE:
+            self._feed(<const uint8_t *>view.buf, view.len)
+        else:
+            with nogil:
+                self._feed(<const uint8_t *>view.buf, view.len)
+        PyBuffer_Release(&view)
+
+    cdef void _ask(self) noexcept nogil:
+        """How much to read at a place where no more than that is known."""
+        if self.target == INT64_MAX:
+            self.want = SEEK_CHUNK
+        elif self.at >= self.target or self.target_end - self.at <= SEEK_SPAN:
+            self.want = min(max(self.target_end - self.at, SEEK_STEP), SEEK_CHUNK)
+        else:
+            self.want = self.step
+        self.want = max(min(self.want, self.size - self.at), 0)
+
+    cdef void _feed(self, const uint8_t *start, int64_t size) noexcept nogil:
+        cdef const uint8_t *p = start
+        cdef const uint8_t *end = start + size
+        cdef batch_header header
+        cdef int64_t position = 0
+        cdef int64_t before = self.at
+        while end - p >= BATCH_HEADER_SIZE:
+            # Anything out of the ordinary: whoever searches thoroughly has the words for it.
+            if batch_header_read(p, end, &header) < 0 or header.size > self.size - self.at:
+                break
+            if self.expected < 0 and batch_last_offset(&header) == self.anchor_last:
+                if self.anchor_timestamp >= 0 and header.max_timestamp != self.anchor_timestamp:
+                    break
+                self.expected = header.base_offset
+            if header.base_offset != self.expected or header.base_offset >= self.change or header.base_offset >= self.end_offset:
+                break
+            if self.epoch != -1 and header.leader_epoch != self.epoch:
+                break
+            if header.max_timestamp >= self.timestamp and batch_last_offset(&header) >= self.search_start:
+                if header.attributes & ATTRIBUTE_CODEC:
+                    break
+                if header.size > end - p:
+                    # Once more from here, unless that is what was asked for: then the file is shorter than it was.
+                    if self.at == before and self.want >= header.size:
+                        break
+                    self.want = header.size
+                    return
+                self.want = 0
+                if (
+                    batch_check_crc(p, <size_t>header.size) < 0
+                    or batch_find_timestamp(
+                        &header, p + BATCH_HEADER_SIZE, p + header.size, self.timestamp, self.start_offset, &self.offset, &self.found,
+                        &position,
+                    ) <= 0
+                    or self.offset >= self.end_offset
+                ):
+                    self.offset = -1
+                return
+            self.expected = batch_last_offset(&header) + 1
+            self.at += header.size
+            if header.size >= end - p:
+                self._ask()
+                return
+            self.step = min(2 * self.step, SEEK_CHUNK)  # there are small ones
+            p += header.size
+        else:
+            if self.at > before:
+                self._ask()
+                return
+        self.want = 0
 
 
 def find_producers(data, bint transactional=False):

@@ -215,16 +215,33 @@ int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t 
         if (c.p == c.end) {
             return STATUS_COUNT;
         }
-        const int status = record_read(&c, &record);
+        /* Of most records only length and timestamp count. */
+        cursor rest = c;
+        int32_t length;
+        int status = varint_read(&rest, &length);
         if (status < 0) {
+            return status;
+        }
+        if (length < 1 || cursor_take(&rest, (size_t)length) == NULL) {
+            return length < 0 ? STATUS_LENGTH : STATUS_CUT;
+        }
+        cursor body = {rest.p - length + 1, rest.p};
+        if ((status = varlong_read(&body, &record.timestamp_delta)) < 0) {
+            return status;
+        }
+        *found = batch_record_timestamp(h, record.timestamp_delta);
+        if (*found < timestamp) {
+            c = rest;
+            continue;
+        }
+        if ((status = record_read(&c, &record)) < 0) {
             return status;
         }
         if (record.offset_delta < 0 || record.offset_delta > h->last_offset_delta) {
             return STATUS_ORDER;
         }
         *offset = h->base_offset + record.offset_delta;
-        *found = batch_record_timestamp(h, record.timestamp_delta);
-        if (*found >= timestamp && *offset >= start_offset) {
+        if (*offset >= start_offset) {
             return 1;
         }
     }

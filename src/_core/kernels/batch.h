@@ -106,7 +106,8 @@ int header_read(cursor *c, record_header *out);
 int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position);
 
 /* Find the first record at or after start_offset with a timestamp of at least `timestamp`.
- * Returns 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's `*position`. */
+ * Returns 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's `*position`. Of the records that are
+ * older only lengths and timestamps are looked at. */
 int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
                          int64_t *offset, int64_t *found, int64_t *position);
 

@@ -5,7 +5,16 @@ from pyreplog._core.builder import Ack, BatchBuilder, Gathering
 from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog._core.legacy import legacy_messages
 from pyreplog._core.rows import RowEncoder, murmur2
-from pyreplog._core.segment import OffsetIndex, SegmentScanner, TimeIndex, find_offset, find_producers, find_timestamp, whole_batches
+from pyreplog._core.segment import (
+    OffsetIndex,
+    SegmentScanner,
+    TimeIndex,
+    TimeSearch,
+    find_offset,
+    find_producers,
+    find_timestamp,
+    whole_batches,
+)
 from pyreplog._core.table import ArrowRows
 
 __all__ = [
@@ -26,6 +35,7 @@ __all__ = [
     "RowEncoder",
     "SegmentScanner",
     "TimeIndex",
+    "TimeSearch",
     "crc32c",
     "find_offset",
     "find_producers",

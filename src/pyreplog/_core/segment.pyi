@@ -106,6 +106,36 @@ def find_offset(data: Buffer, offset: int) -> tuple[int, int]:
 def find_timestamp(data: Buffer, timestamp: int) -> tuple[int, int]:
     """As :func:`find_offset` for the first batch whose max timestamp is at least ``timestamp``."""
 
+@final
+class TimeSearch:
+    """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the record or gives up.
+
+    It begins at a batch that the index names exactly, and each batch must begin where the one before it ends. Whatever is out of the
+    ordinary, damage too, ends it without an answer. Compressed batches are not looked into.
+    """
+
+    def __new__(
+        cls, times: TimeIndex, offsets: OffsetIndex, timestamp: int, start_offset: int, end_offset: int, size: int
+    ) -> TimeSearch:
+        """For the first record in the half-open range with a timestamp of at least ``timestamp`` (ms), in a segment of ``size`` bytes with
+        these indexes, which are not kept."""
+    @property
+    def anchor(self) -> int:
+        """An offset of the batch that the search begins with."""
+    def expect(self, epoch: int, change: int) -> None:
+        """The batches up to offset ``change`` have leader ``epoch``; -1: any. Without this nothing is found."""
+    @property
+    def position(self) -> int:
+        """Where to read next."""
+    @property
+    def wanted(self) -> int:
+        """How many bytes; 0: it is over."""
+    def feed(self, data: Buffer) -> None:
+        """Take what was read at :attr:`position`, which may be less than was wanted. Releases the GIL above 5 KiB."""
+    @property
+    def answer(self) -> tuple[int, int] | None:
+        """(offset, timestamp) of the record, or None where only a thorough search can say."""
+
 def find_producers(data: Buffer, transactional: bool = False) -> tuple[list[int], int]:
     """Positions in ``data`` of the whole batches that bear a producer id (with ``transactional``: that belong to a transaction, its
     markers among them), and how far whole batches reach, in bytes. A bad header ends the walk; CorruptError where the first batch has

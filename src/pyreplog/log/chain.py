@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pyreplog._core import HEADER_SIZE, SegmentScanner
+from pyreplog._core import HEADER_SIZE, SegmentScanner, TimeSearch
 from pyreplog.errors import CorruptLogError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.layout import INT64_MAX, LOOKUP_CHUNK_SIZE
@@ -51,6 +51,19 @@ class Chain:
         size, next_offset = self._walk(segment, position, data, expected, end_offset)
         self._segment, self._position, self._next_offset = segment, position + size, next_offset
         return size
+
+    def seek(self, segment: Segment, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``, where ``segment`` holds it
+        and nothing is out of the ordinary; None where only a thorough search can say."""
+        if segment.legacy is not None:
+            return None
+        indexes, file = segment.indexes, segment.file
+        search = TimeSearch(indexes.times, indexes.offsets, timestamp, start_offset, end_offset, segment.size)
+        anchor = search.anchor
+        search.expect(self._epochs.epoch_for_offset(anchor), self._epochs.next_start(anchor))
+        while wanted := search.wanted:
+            search.feed(file.read_at(search.position, wanted))
+        return search.answer
 
     def check_one(self, segment: Segment, position: int, data: memoryview, offset: int) -> None:
         """``data`` is the batch that follows at ``position``, and begins at ``offset``."""

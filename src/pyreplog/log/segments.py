@@ -5,7 +5,7 @@ Of the segments that are not being written, only those used last keep their file
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 
@@ -20,12 +20,15 @@ from pyreplog.log.segment import Segment, scan_segment, status_text
 class Segments:
     """At least one segment, by rising base offset. Belongs to one owner."""
 
-    __slots__ = ("_bases", "_cache", "_segments", "last")
+    __slots__ = ("_bases", "_cache", "_latest", "_latest_from", "_segments", "last")
 
     def __init__(self, segments: Sequence[Segment], cache: IndexCache | None = None) -> None:
         self._segments = list(segments)
         self._bases = [segment.base_offset for segment in self._segments]
         self._cache = IndexCache() if cache is None else cache
+        # The greatest timestamp up to each of the closed segments from this slot on, as far as somebody looked.
+        self._latest: list[int] = []
+        self._latest_from = 0
         #: The one being written.
         self.last = self._segments[-1]
 
@@ -139,13 +142,17 @@ class Segments:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""
-        for index in range(self._slot(start_offset), len(self._segments)):
+        for index in range(self._first_reaching(timestamp, self._slot(start_offset), end_offset), len(self._segments)):
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
                 return None
             # The index of the last one may not be complete: only a look into the segment itself can say.
             if self._use(segment) is not self.last and segment.largest_timestamp() < timestamp:
                 continue
+            if chain is not None:
+                found = chain.seek(segment, timestamp, start_offset, end_offset)
+                if found is not None:
+                    return found
             check = None if chain is None else partial(chain.check_one, segment)
             found = segment.find_timestamp(timestamp, start_offset, end_offset, check)
             if chain is not None and segment.size:
@@ -156,6 +163,22 @@ class Segments:
             if found is not None:
                 return found
         return None
+
+    def _first_reaching(self, timestamp: int, slot: int, end_offset: int) -> int:
+        """The first of the segments from ``slot`` on, as far as they begin below ``end_offset``, that may hold a record not older than
+        ``timestamp``."""
+        latest = self._latest
+        if self._latest_from != slot:
+            self._latest_from = slot
+            latest.clear()
+        last = len(self._segments) - 1
+        while not latest or latest[-1] < timestamp:
+            index = slot + len(latest)
+            if index >= last or self._bases[index] >= end_offset:
+                return index
+            largest = self._use(self._segments[index]).largest_timestamp()
+            latest.append(max(largest, latest[-1]) if latest else largest)
+        return slot + bisect_left(latest, timestamp)
 
     def holding(self, offset: int) -> tuple[int, Segment]:
         """Slot and segment with the greatest base offset not above ``offset``; the first one where there is none."""
@@ -224,6 +247,7 @@ class Segments:
     def remove_first(self, count: int) -> list[Segment]:
         """Take the ``count`` oldest out of the list; they are the caller's. REQUIRES that one is left."""
         gone = self._segments[:count]
+        self._latest.clear()
         for segment in gone:
             self._cache.forget(segment)
         del self._segments[:count]
@@ -236,6 +260,7 @@ class Segments:
 
     def _remove_from(self, slot: int) -> None:
         gone = self._segments[slot:]
+        self._latest.clear()
         for segment in reversed(gone):
             self._cache.forget(segment)
             segment.release()
