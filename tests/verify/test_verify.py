@@ -16,11 +16,12 @@ from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
 from pyreplog.verify import Book, Level, records_of, verify
 from pyreplog.verify.records import Malformed
 from tests.flips.golden import ROOT, TOPIC_ID, files, golden, served
 from tests.golden.units import UNITS, copy_of, unit
-from tests.log.support import CLOCK
+from tests.log.support import CLOCK, batch, sync
 
 SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
 
@@ -262,6 +263,35 @@ def test_beside_a_live_writer_nothing_is_wrong(tmp_path: Path) -> None:
     assert book.worst is Level.NOTE
     assert book.record_count == 1500
     assert not book.findings
+
+
+def test_what_an_os_log_lost_with_the_power_is_no_rot() -> None:
+    """Records that were acknowledged in memory and shown are gone after power loss, and no damage: a warning says from where on. While
+    the memory lasts the same is damage."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, TOPIC_ID, LogConfig(durability="os", segment_bytes=1200))
+    log.become_leader(0)
+    log.append_as_leader(batch(2, size=300), 0)
+    sync(disk, log)
+    for _ in range(6):
+        log.append_as_leader(batch(2, size=300), 0)
+    log.advance_high_watermark(log.end_offset)
+    log.sync_mark()
+    torn = 0
+    for seed in range(40):
+        left = disk.crash(Random(seed))
+        book = verify(left, "data")
+        assert not found(book, Level.DAMAGE), seed
+        after = LogRoot.open(left, "data", clock=CLOCK, random=Random(1)).logs[TopicPartition("t", 0)]
+        said = [finding for finding in book.findings if "was shown to readers" in finding.what]
+        assert [(one.level, one.start, one.end) for one in said] == [(Level.WARNING, after.end_offset, 14)] * (after.end_offset < 14), seed
+        torn += len(said)
+    assert torn > 10
+    last = max(name for name in disk.list("data/t-0") if name.endswith(".log"))
+    kept = disk.snapshot()
+    kept.open(f"data/t-0/{last}", write=True).truncate(10)
+    assert found(verify(kept, "data"), Level.DAMAGE)
 
 
 def test_nothing_to_look_at_is_an_error(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class Look:
     """The root is of a time when every folder has a topic id."""
     bare: bool = True
     """There is no root: only what lies in the folder counts."""
+    rebooted: bool = False
+    """The machine was started anew since the root's last life: what only its memory had is gone."""
     recovery_point: int | None = None
     watermark: int | None = None
     log_start: int | None = None
@@ -160,7 +162,8 @@ class FolderCheck:
                 self._mark_content(mark, path)
         mark = self.facts.mark
         if mark is not None:
-            self._promised = mark.promised
+            # As for whoever opens it: what was shown to readers and not synced is owed only while the memory that had it lasts.
+            self._promised = mark.synced_end if self._look.rebooted or mark.is_poisoned else mark.promised
             self._dense = not mark.is_adopted
             return
         known = [value for value in (self._look.watermark, self._look.recovery_point) if value is not None]

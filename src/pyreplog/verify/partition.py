@@ -46,6 +46,8 @@ class PartitionCheck(FolderCheck):
         self._producers = Producers()
         self._snapshots: list[tuple[int, str]] = []
         self._lost_from = -1
+        #: Where the next writer ends the log; -1: not before its last batch.
+        self._torn_from = -1
         self._unavailable = ""
 
     def run(self) -> Facts:
@@ -126,6 +128,7 @@ class PartitionCheck(FolderCheck):
             if expected < promised:
                 self._book.damage(path, "a part of the log before it is missing", ANOTHER_COPY, start=expected, end=base)
             else:
+                self._tear(expected)
                 self._book.note(
                     path,
                     "a part of the log before it is missing: above what was ever synced or shown, so the next writer sets it aside",
@@ -166,6 +169,10 @@ class PartitionCheck(FolderCheck):
                 times.feed(batch)
             position += batch.size
 
+    def _tear(self, offset: int) -> None:
+        if self._torn_from < 0:
+            self._torn_from = offset
+
     def _place(self, batch: Batch, base: int, expected: int) -> None:
         """Offsets, which no checksum covers, against what lies before. Raises :class:`Broken`."""
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
@@ -179,6 +186,8 @@ class PartitionCheck(FolderCheck):
         start = self._expected or 0
         rest = window.size - broken.position
         promised = self._promised
+        if promised is not None and start >= promised:
+            self._tear(start)
         if after is None and base == bases[-1] and (promised is None or start >= promised):
             zeros = not any(any(window.take(at, 1 << 20)) for at in range(broken.position, window.size, 1 << 20))
             if zeros:
@@ -340,6 +349,15 @@ class PartitionCheck(FolderCheck):
             last = self._at(list(bases.values())[-1])
             self._book.damage(last, f"the log ends at offset {end}, before what {word}", ANOTHER_COPY, start=end, end=self._promised)
         mark = self.facts.mark
+        end = self.facts.end if self._torn_from < 0 else self._torn_from
+        if bases and mark is not None and self._promised != mark.promised and end < mark.promised:
+            self._book.warn(
+                self._path,
+                f"what lies below offset {mark.promised} was shown to readers and not synced, and the log is whole up to {end} only",
+                "take the rest from another replica where there is one: the next writer goes on from there",
+                start=end,
+                end=mark.promised,
+            )
         if mark is not None and self._look.clean and mark.synced_end != self.facts.end:
             self._book.warn(
                 self._at(states.MARK),

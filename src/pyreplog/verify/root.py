@@ -84,6 +84,7 @@ class _Root:
         self._disk, self._path, self._book, self._deep, self._compare = disk, path, book, deep, compare
         self._own = False
         self._clean = False
+        self._rebooted = False
         self._identified = False
         self._checkpoints: dict[str, dict[tuple[str, int], int] | None] = {}
 
@@ -119,6 +120,7 @@ class _Root:
             own=self._own,
             identified=self._identified,
             bare=False,
+            rebooted=self._rebooted,
             recovery_point=values[states.RECOVERY_POINTS],
             watermark=values[states.WATERMARKS],
             log_start=values[states.LOG_STARTS],
@@ -138,7 +140,9 @@ class _Root:
         data = self._read(states.INCARNATION)
         if data is not None:
             try:
-                incarnation = states.state(data).get("incarnation_id", "")
+                known = states.state(data)
+                incarnation = known.get("incarnation_id", "")
+                self._rebooted = known.get("boot_id", "") != self._disk.boot_id()
             except Unreadable as error:
                 advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
                 self._book.warn(f"{self._path}/{states.INCARNATION}", f"not to be believed: {error}", advice)
