@@ -112,6 +112,34 @@ def test_a_failed_sync_of_a_roll_poisons(kind: str, name: str) -> None:
         log.append_as_leader(batch(1), 0)
 
 
+def test_no_room_half_way_makes_no_copy_incomplete() -> None:
+    """A roll, or a new beginning, that ends half-way for lack of room ends the log; opened again, an ``os`` copy has all it had and is as
+    complete as before. (A full disk is no failed sync: with everybody else away it may be the last copy there is.)"""
+    for call in ("roll", "new beginning"):
+        disk, log = fresh(LogConfig(segment_bytes=1024, index_interval_bytes=100, durability="os"))
+        for number in range(4):
+            log.append_as_leader(batch(2, size=50, tag=b"%d" % number), 0)
+        want = contents(log)
+        if call == "roll":
+            disk.fail("write", "*.mark", error=errno.ENOSPC)
+            log.advance_high_watermark(log.end_offset)  # so that the mark has something to say
+            with pytest.raises(StorageError, match="No space"):
+                log.append_as_leader(batch(1, size=900), 0)
+        else:
+            disk.fail("create", "*.log", error=errno.ENOSPC)
+            with pytest.raises(StorageError, match="No space"):
+                log.truncate_fully(100)
+            want = []
+        with pytest.raises(ClosedError, match="ended"):
+            log.append_as_leader(batch(1), 0)
+        assert not log.poisoned
+        log.close(clean=True)
+        again = reopen(disk, PATH, same_boot=True)
+        assert contents(again) == want
+        assert not again.incomplete
+        again.append_as_leader(batch(1), 1)
+
+
 def test_an_epoch_that_found_no_room_is_written_by_the_next_append() -> None:
     """Where the epoch history did not fit on the disk, the append is refused, and the next one in that epoch writes it after all."""
     disk, log = fresh()

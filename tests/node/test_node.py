@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from pyreplog.errors import StorageError
+from pyreplog.log import Log
 from pyreplog.node import Node
 from pyreplog.record import BatchBuilder, split
 from pyreplog.testing import SimTransport, TopicOptions, World
@@ -249,6 +252,64 @@ def test_a_full_disk_refuses_and_recovers() -> None:
     answer = caller.ask(leader, produce(key_of(world)[0], 0))
     assert answer.responses[0].partition_responses[0].base_offset == 0
     assert node_of(world, leader).offline is None
+
+
+def test_the_last_copy_outlives_a_full_disk() -> None:
+    """Who is elected on a full disk leads and refuses; and a copy that has to be opened again for lack of room lost nothing, so that it
+    leads again, however little the others have."""
+    world, caller = quiet()
+    loose(world, "S11")
+    leader, *others = (partition(world).leader, *(one for one in world.machines if one != partition(world).leader))
+    assert caller.ask(leader, produce(key_of(world)[0], 0)).responses[0].partition_responses[0].base_offset == 0
+    machine = world.machines[leader]
+    for other in others:
+        world.kill(other)
+    world.kill(leader)
+    world.start(leader)
+    machine.disk.capacity = machine.disk.used
+    until(world, lambda: partition(world).leader == leader, "it leads, alone")
+    world.run_for(200)
+    assert node_of(world, leader).offline is None
+    assert caller.ask(leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].error_code == (
+        ErrorCode.KAFKA_STORAGE_ERROR
+    )
+    assert log_of(world, leader).epochs.latest < partition(world).leader_epoch
+    machine.disk.capacity = None
+    until(world, lambda: log_of(world, leader).epochs.latest == partition(world).leader_epoch, "its epoch is recorded", within_ms=600)
+    assert caller.ask(leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].base_offset == 2
+    # A roll that ends half-way is beyond going on: the node leaves, and is opened again.
+    log_of(world, leader).give_up(StorageError(28, "No space left on device"))
+    caller.ask(leader, produce(key_of(world)[0], 0, acks=1))
+    assert node_of(world, leader).offline is not None
+    world.kill(leader)
+    world.start(leader)
+    assert not log_of_root(world, leader).incomplete
+    for other in others:
+        world.start(other)
+    until(world, in_sync(world, 1, 2, 3), "everybody is back")
+    assert {log_of(world, one).end_offset for one in world.machines} == {4}
+
+
+def log_of_root(world: World, node_id: int) -> Log:
+    """A node's copy as it was opened, hosted or not."""
+    root = world.machines[node_id].root
+    assert root is not None
+    return root.logs[NAME]
+
+
+def test_a_mark_that_cannot_be_synced_takes_the_node_out() -> None:
+    """A checkpoint's sync that fails is a failed sync like any other: the node leaves, and others lead."""
+    config = replace(QUICK, recovery_point_checkpoint_interval_ms=300)
+    world = loose(calm(OS, config=config), "S11")
+    until(world, lambda: acknowledged(world) > 10, "records")
+    victim = partition(world).leader
+    world.machines[victim].disk.fail("sync", "*.mark")
+    until(world, lambda: node_of(world, victim).offline is not None, "it noticed")
+    until(world, lambda: partition(world).leader not in (victim, -1), "another leads")
+    world.kill(victim)
+    world.start(victim)
+    assert log_of_root(world, victim).incomplete
+    finish(world)
 
 
 def test_controlled_shutdown_loses_nothing_and_refuses_little() -> None:

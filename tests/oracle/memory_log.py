@@ -133,7 +133,7 @@ class MemoryLog:
         self.incomplete = False
         self.epochs = MemoryEpochs(self)
         self.mark = (0, 0, False)
-        self.poisoned: OSError | None = None
+        self.failure: OSError | None = None
         self.fail_next: BaseException | None = None
 
     @property
@@ -151,8 +151,8 @@ class MemoryLog:
         if self.fail_next is not None:
             error, self.fail_next = self.fail_next, None
             raise error
-        if self.poisoned is not None:
-            raise ClosedError("poisoned") from self.poisoned
+        if self.failure is not None:
+            raise ClosedError("poisoned") from self.failure
 
     def append_as_leader(self, batch: bytes, leader_epoch: int, *, trusted: bool = False) -> Appended:
         self._may_append()
@@ -250,7 +250,7 @@ class MemoryLog:
             self.write_mark()
 
     def poison(self, error: OSError) -> None:
-        self.poisoned = error
+        self.failure = error
 
     # -- for the tests
 

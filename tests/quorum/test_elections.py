@@ -245,6 +245,26 @@ def test_all_incomplete_waits_for_a_person() -> None:
     assert not house[key].recovering
 
 
+def test_the_last_who_left_is_kept_for_the_person_who_decides() -> None:
+    """Where isr and elr are empty, the metadata still say who was in them last: the leader, or the one who came back with less."""
+    for lost_while_leading in (True, False):
+        house = House()
+        key = house.topic()
+        house.kill(1)
+        house.kill(2)
+        house.register(2, {key: (0, 5)}, incomplete=[key])
+        assert (house[key].isr, house[key].elr, house[key].leader) == ((3,), (), 3)
+        if not lost_while_leading:
+            house.kill(3)
+            assert (house[key].isr, house[key].elr) == ((), (3,))
+        house.register(3, {key: (0, 5)}, incomplete=[key])
+        if lost_while_leading:
+            house.kill(3)
+            house.register(3, {key: (0, 5)}, incomplete=[key])
+        assert (house[key].isr, house[key].elr, house[key].leader) == ((), (), NOBODY)
+        assert house[key].last_known_elr == (3,)
+
+
 def test_replaced_disk_is_no_member() -> None:
     """A copy missing on another disk than before counts as lost: the empty replacement is out of ISR and ELR."""
     house, key = everybody_dies()

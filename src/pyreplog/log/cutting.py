@@ -29,6 +29,10 @@ def truncate_to(log: Log, offset: int) -> None:
     except StorageError as error:
         log.poison(error)
         raise
+    if log.epochs.truncate_from_end(log.end_offset):
+        log._write_epochs()
+    else:
+        log.write_mark()
 
 
 def _truncate(log: Log, offset: int) -> None:
@@ -41,10 +45,6 @@ def _truncate(log: Log, offset: int) -> None:
     log.end_offset = log._active.next_offset
     _clamp(log)
     log.producers.truncate(list(log._segments), log.start_offset, log.end_offset)
-    if log.epochs.truncate_from_end(log.end_offset):
-        log._write_epochs()
-    else:
-        log.write_mark()
 
 
 def truncate_fully(log: Log, start_offset: int) -> None:
@@ -59,18 +59,22 @@ def truncate_fully(log: Log, start_offset: int) -> None:
         log._segments.remove_all()
         log._graves.make_way()
         log.producers.clear(start_offset)
-        interval = log.config.index_interval_bytes
-        segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
-        log.disk.sync_directory(log.directory)
     except StorageError as error:
         log.poison(error)
+        raise
+    try:
+        interval = log.config.index_interval_bytes
+        segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
+        log._sync_directory()
+    except StorageError as error:
+        log.give_up(error)
         raise
     log._segments.append(segment)
     log._write_to(segment)
     log.start_offset = log.end_offset = log.flushed_offset = log.high_watermark = start_offset
     log.epochs.clear()
     log._write_epochs()
-    log._mark.sync()
+    log._sync_mark()
 
 
 def _forget(log: Log) -> None:

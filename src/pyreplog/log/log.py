@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from pyreplog._core import RecordBatch, crc32c, stamp
@@ -88,6 +89,7 @@ class Log:
         self.high_watermark = state.high_watermark
         self._tail = TailCache(TAIL_SIZE)
         self._failure: Exception | None = None
+        self._poisoned = False
         self._closed = False
         self._unsynced_since_ns = -1
         self._batches = self._records = self._bytes = self._syncs = 0
@@ -214,8 +216,13 @@ class Log:
 
     @property
     def failure(self) -> Exception | None:
-        """What poisoned the log; None while it is well."""
+        """What ended the use of the log until it is opened again; None while it is well."""
         return self._failure
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether it ended because what was written before may never reach the disk: see :meth:`poison`."""
+        return self._poisoned
 
     @property
     def closed(self) -> bool:
@@ -331,10 +338,10 @@ class Log:
             # Before they are there: say that they are none of damage.
             try:
                 self._mark.write_state(self._state()._replace(adopted=True))
-                self._mark.sync()
             except StorageError as error:
-                self.poison(error)
+                self._write_failed(error)
                 raise
+            self._sync_mark()
             self._chain = None
         for base, _, epoch, _, _ in batches:
             if epoch != self.epochs.latest:
@@ -425,11 +432,11 @@ class Log:
             raise
         try:
             self.producers.roll(base, self.clock.wall_ms())
-            self.disk.sync_directory(self.directory)
+            self._sync_directory()
             self._write_mark_synced()
         except StorageError as error:
             # For lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
-            self.poison(error)
+            self.give_up(error)
             raise
         self._segments.append(segment)
         self._write_to(segment)
@@ -613,9 +620,10 @@ class Log:
     def poison(self, error: Exception) -> None:
         """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable
         before."""
-        if self._failure is not None or self._closed:
+        if self._poisoned or self._closed:
             return
-        self._failure = error
+        self._failure = self._failure or error
+        self._poisoned = True
         self.high_watermark = max(min(self.high_watermark, self.flushed_offset), self.start_offset)
         self._tail.clear()
         try:
@@ -623,6 +631,14 @@ class Log:
             self._mark.sync()
         except StorageError:
             pass  # the same disk: the next start is an unclean one all the same
+
+    def give_up(self, error: StorageError) -> None:
+        """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room
+        nothing that was written before is in doubt; after any other refusal of a write it is."""
+        if error.errno not in OUT_OF_ROOM:
+            self.poison(error)
+        elif self._failure is None:
+            self._failure = error
 
     # -- cutting --
 
@@ -673,8 +689,15 @@ class Log:
         self._sync_mark()
 
     def _sync_mark(self) -> None:
+        self._sync_or_poison(self._mark.sync)
+
+    def _sync_directory(self) -> None:
+        self._sync_or_poison(partial(self.disk.sync_directory, self.directory))
+
+    def _sync_or_poison(self, sync: Callable[[], None]) -> None:
+        """A sync that failed is data loss, whatever the reason: for lack of room, too, where room is looked for late."""
         try:
-            self._mark.sync()
+            sync()
         except StorageError as error:
             self.poison(error)
             raise
@@ -715,5 +738,6 @@ class Log:
         self._check_open()
         if self._failure is not None:
             raise ClosedError(
-                f"the log of {self.topic_partition} is poisoned by an earlier failure ({self._failure}): close it and open it again"
+                f"the log of {self.topic_partition} is {'poisoned' if self._poisoned else 'ended'} by an earlier failure "
+                f"({self._failure}): close it and open it again"
             ) from self._failure

@@ -296,7 +296,7 @@ class LogRoot:
             config=None,
             clock=self.clock,
             clean=False,
-            same_boot=old.failure is None,
+            same_boot=not old.poisoned,
         )
         self.logs[key] = log
         return log

@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable, Container
 
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClusterError, PyreplogError, StorageError
+from pyreplog.errors import ClusterError, PyreplogError
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
@@ -42,7 +42,7 @@ from pyreplog.node.proposals import Proposals
 from pyreplog.node.sessions import FollowerSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
-from pyreplog.replica import BrokenRule, Lost, Stop, SyncFailed
+from pyreplog.replica import BrokenRule, Lost, RootFailed, Stop, SyncFailed
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     AlterPartitionResponse,
@@ -63,6 +63,13 @@ from pyreplog.wire import (
 __all__ = ["Node"]
 
 _log = logging.getLogger("pyreplog.node")
+
+
+def _offline_by(hosted: Hosted, error: Exception) -> SyncFailed | RootFailed:
+    """What the replicas of a root are told when ``hosted`` cannot go on. A sync that failed puts in doubt what else waited for one there; a
+    disk without room, or damage in one copy, does not."""
+    failure = hosted.log.failure
+    return SyncFailed(failure) if hosted.log.poisoned and isinstance(failure, OSError) else RootFailed(error)
 
 
 class Node:
@@ -260,6 +267,10 @@ class Node:
 
     def _storage_error(self, error: PyreplogError) -> None:
         _log.error("node %d: %s", self.node_id, error)
+        for hosted in list(self._hosted.values()):
+            failure = hosted.log.failure
+            if failure is not None:
+                self._effects.run(hosted, _offline_by(hosted, failure))  # which takes the others along
 
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
@@ -286,10 +297,10 @@ class Node:
         self._lifecycle.want_fence = True
         self._standing.leased_until_ns = -1
         self._lifecycle.soon()
-        cause = error if isinstance(error, OSError) else StorageError(0, str(error))
+        event = _offline_by(hosted, error)
         for other in list(self._hosted.values()):
             if other is not hosted:
-                self._effects.run(other, SyncFailed(cause))
+                self._effects.run(other, event)
 
     # ------------------------------------------------------------------------------------------------------------------------ the end
 

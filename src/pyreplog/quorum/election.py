@@ -162,6 +162,8 @@ def change_record(key: PartitionKey, before: PartitionImage, after: Settlement) 
         last_known = ()
     elif before.leader != NO_LEADER:
         last_known = (before.leader,)  # nobody is left to choose from: a hint for the person who has to decide
+    elif before.isr or before.elr:
+        last_known = before.isr + before.elr  # the last who left, at its return without all it had
     if last_known != before.last_known_elr:
         record.last_known_elr = last_known
         changed = True

@@ -256,6 +256,14 @@ class SyncFailed:
 
 
 @dataclass(slots=True)
+class RootFailed:
+    """Another copy in the same root went offline, and the node leaves the cluster: this replica goes offline with it. Its log is as good as
+    it was, and so is the copy at the next start."""
+
+    error: Exception
+
+
+@dataclass(slots=True)
 class Tick:
     """Time passed: give it at or after the moment of a ``Wake``. Too many are harmless."""
 
@@ -275,6 +283,7 @@ Event = (
     | DeleteRecords
     | CancelFetch
     | SyncFailed
+    | RootFailed
     | Stop
 )
 

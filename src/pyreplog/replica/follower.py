@@ -159,10 +159,12 @@ class Follower(Seat):
                     raise CorruptError(f"{log.topic_partition}: fetched from offset {log.end_offset}, got a batch at {begin}")
                 log.append_as_follower(parts)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
+            if log.failure is not None:
+                raise
             self.back_off(now_ns)
             return False
         except StorageError as error:
-            if error.errno not in _DISK_FULL:
+            if error.errno not in _DISK_FULL or log.failure is not None:
                 raise
             self.back_off(now_ns, longest=True)
             return False

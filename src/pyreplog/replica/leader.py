@@ -61,6 +61,7 @@ __all__ = ["Leader"]
 HIGH_WATERMARK_PUSH_NS: Final = 1_000_000
 """A follower that has nothing to fetch hears of a new high watermark after this long, unless records carry it earlier."""
 PROPOSAL_RETRY_NS: Final = 50_000_000
+EPOCH_RETRY_NS: Final = 500_000_000
 INELIGIBLE_RETRY_NS: Final = 500_000_000
 """A replica that the controller refused is not proposed again before this, unless the brokers change."""
 
@@ -103,17 +104,18 @@ class Leader(Seat):
         self.deletions: list[Deletion] = []
         """Deletions that not every live replica has made yet."""
         self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
-        # Moments of the next: end of a waiter, push of the high watermark, look for laggards, look for joiners.
+        # Moments of the next: end of a waiter, push of the high watermark, look for laggards, look for joiners, trial to record the epoch.
         self.expiry_at = FAR
         self.push_at = FAR
         self.shrink_at = FAR
         self.join_at = FAR
+        self.record_at = FAR
 
     # ------------------------------------------------------------------------------------------------------------- the reign
 
     def take(self, now_ns: int) -> None:
         """Record the epoch (written, not awaited: a leader that comes back leads in a new epoch), begin to count from nothing (R0)."""
-        self.log.become_leader(self.machine.leader_epoch)
+        self._record_epoch(now_ns)
         self.log.write_mark()  # a follower's may lag behind the high watermark that is shown from now on
         self._set_replicas()
         for follower in self.remotes:
@@ -122,6 +124,21 @@ class Leader(Seat):
         self._set_committed(self.committed)
         self._arm_shrink(now_ns)
         self.advance(now_ns)
+
+    def _record_epoch(self, now_ns: int) -> None:
+        """On a full disk: later, or with the first append. Until then nothing can be in this epoch, and a follower that knows one which
+        this log does not know yet has to wait (F5)."""
+        self.record_at = FAR
+        log, epoch = self.log, self.machine.leader_epoch
+        if log.epochs.latest == epoch:
+            return
+        try:
+            log.become_leader(epoch)
+        except StorageError as error:
+            if error.errno not in _DISK_FULL or log.failure is not None:
+                raise
+            self.record_at = now_ns + EPOCH_RETRY_NS
+            self.machine.wake_by(self.record_at)
 
     def registered(self, event: MetadataApplied, now_ns: int, *, newer: bool) -> None:
         """The metadata of this very reign moved on. An equal partition epoch is a replay and says nothing about the in-sync set (P3)."""
@@ -182,10 +199,12 @@ class Leader(Seat):
             return
         except (ClusterError, CorruptError, ClosedError) as error:
             self.refuse_produce(event, _append_code(error), str(error))
+            if log.failure is not None:
+                machine.go_offline(log.failure)
             return
         except StorageError as error:
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            if error.errno not in _DISK_FULL:
+            if error.errno not in _DISK_FULL or log.failure is not None:
                 machine.go_offline(error)
             return
         if appended.duplicate:
@@ -642,7 +661,9 @@ class Leader(Seat):
             pending.resend_ns = FAR
             self.machine.out.append(AlterPartition(pending.token, pending.data))
         resend_at = FAR if pending is None else pending.resend_ns
-        soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, self.join_at, resend_at)
+        if now_ns >= self.record_at:
+            self._record_epoch(now_ns)
+        soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, self.join_at, self.record_at, resend_at)
         if soonest < FAR:
             self.machine.wake_by(soonest)
 

@@ -42,6 +42,7 @@ from pyreplog.replica.events import (
     Offline,
     OffsetForLeaderEpoch,
     Produce,
+    RootFailed,
     Stop,
     Sync,
     Synced,
@@ -65,6 +66,7 @@ _BY_MACHINE: Final[dict[type, str]] = {
     BrokersApplied: "_brokers_applied",
     Synced: "_synced",
     SyncFailed: "_sync_failed",
+    RootFailed: "_root_failed",
     Tick: "_tick",
     Stop: "_stop",
 }
@@ -246,6 +248,9 @@ class Replica:
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
         self.syncing = False
         self.log.poison(event.error)
+        self.go_offline(event.error)
+
+    def _root_failed(self, event: RootFailed, now_ns: int) -> None:
         self.go_offline(event.error)
 
     def _tick(self, event: Tick, now_ns: int) -> None:
