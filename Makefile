@@ -13,7 +13,7 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo pipeline test test-spark check sanitize soak bench docs clean lint layers types stubs cython spelling kernels
+.PHONY: help demo pipeline test test-spark check sanitize soak soak-power bench docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
@@ -22,6 +22,7 @@ help:
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
 	@echo "make soak      crash points, kills, flips, fuzzing and simulated clusters for MINUTES=10, counted in docs/soak.csv"
+	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, as root (CUTS='--share 10' for a part)"
 	@echo "make bench     the figures, as a table"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
@@ -116,6 +117,10 @@ sanitize: $(CORE) $(call group,test)
 MINUTES ?= 10
 soak: $(CORE) $(call group,test)
 	$(PY) -m tests.soak.run --minutes $(MINUTES) --jobs $(JOBS)
+
+# Real power cuts on file systems of its own: needs root and loop devices, and says which of them is missing.
+soak-power: $(CORE) $(call group,test)
+	$(PY) -m tests.power.run $(CUTS)
 
 bench: $(CORE) $(call group,bench)
 	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)

@@ -177,7 +177,7 @@ class KillingDisk:
 
 Tell = Callable[[str], None]
 """``tried OFFSET VALUE``: the log may hold this from now on. ``acked END``: everything below END is promised. ``cutting OFFSET``: what was
-promised from there on may go."""
+promised from there on may go. ``synced END``: everything below END was synced at a clean stop."""
 
 
 def live(disk: Disk, path: str, tell: Tell, *, durability: str, rounds: int, appends: int, planted: bool = False) -> None:
@@ -222,4 +222,6 @@ def live(disk: Disk, path: str, tell: Tell, *, durability: str, rounds: int, app
         if number % 2:
             root.close(clean=False)
         else:
+            end = log.end_offset
             root.close()
+            tell(f"synced {end}")

@@ -1,0 +1,126 @@
+"""A file system of its own on a loop device, whose power can be cut: everything that is not on stable storage is gone.
+
+``EXT4_IOC_SHUTDOWN``, which XFS has too, without flushing the journal: what xfstests uses. The kernel forgets what was not yet durable,
+and refuses everything until the file system is mounted again, when it replays its journal. Needs root, loop devices and mkfs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+SHUTDOWN: Final = 0x8004587D
+WITHOUT_THE_JOURNAL: Final = struct.pack("I", 2)
+
+
+class Kind(NamedTuple):
+    """How a file system is made and mounted. ``size`` of its image in bytes."""
+
+    make: tuple[str, ...]
+    options: str
+    size: int
+
+
+KINDS: Final = {
+    "ext4": Kind(("mkfs.ext4", "-q", "-F", "-J", "size=4"), "data=ordered", 48 << 20),
+    "ext4-writeback": Kind(("mkfs.ext4", "-q", "-F", "-J", "size=4"), "data=writeback", 48 << 20),
+    "xfs": Kind(("mkfs.xfs", "-q", "-f"), "defaults", 320 << 20),
+}
+
+
+class Unavailable(Exception):
+    """This machine has no such rig; the text says what it lacks."""
+
+
+def _run(*words: str) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        raise Unavailable(f"there is no {words[0]}") from None
+    if done.returncode:
+        raise Unavailable(f"{' '.join(words)}: {done.stderr.strip() or done.returncode}")
+    return done.stdout.strip()
+
+
+class Power:
+    """A mounted file system of ``kind`` at ``place``. Use as a context manager: everything is taken down at its end.
+
+    Raises :class:`Unavailable` where this machine cannot have it.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.cuts = 0
+        self._folder = Path(tempfile.mkdtemp(prefix="replog-power-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+        self.place = self._folder / "mnt"
+        self._device = ""
+        self._mounted = False
+
+    def __enter__(self) -> Self:
+        try:
+            if os.geteuid():
+                raise Unavailable("only root may mount")
+            image = self._folder / "image"
+            with image.open("wb") as file:
+                file.truncate(KINDS[self.kind].size)
+            _run(*KINDS[self.kind].make, str(image))
+            self._device = _run("losetup", "--find", "--show", str(image))
+            self.place.mkdir()
+            self.mount()
+            self.cut()
+            self.mount()
+        except BaseException:
+            self._take_down()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._take_down()
+
+    def mount(self) -> None:
+        """The power is back: the journal is replayed."""
+        self.unmount()
+        _run("mount", "-o", KINDS[self.kind].options, self._device, str(self.place))
+        os.chmod(self.place, 0o700)
+        self._mounted = True
+
+    def unmount(self) -> None:
+        """Nothing may be open there."""
+        if self._mounted:
+            _run("umount", str(self.place))
+            self._mounted = False
+
+    def empty(self) -> None:
+        """Without the files of the last life, durably."""
+        for path in self.place.iterdir():
+            if path.name != "lost+found":
+                shutil.rmtree(path)
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def cut(self) -> None:
+        """Now, in whatever process this is called."""
+        descriptor = os.open(self.place, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, WITHOUT_THE_JOURNAL)
+        except OSError as error:
+            raise Unavailable(f"{self.kind} does not let itself be shut down: {error}") from None
+        finally:
+            os.close(descriptor)
+
+    def _take_down(self) -> None:
+        if self._mounted:
+            subprocess.run(["umount", "-l", str(self.place)], capture_output=True, check=False)
+        if self._device:
+            subprocess.run(["losetup", "-d", self._device], capture_output=True, check=False)
+        shutil.rmtree(self._folder, ignore_errors=True)
