@@ -19,6 +19,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.record import BatchBuilder, RowEncoder, records_of, split
+from pyreplog.runtime import owner
 from pyreplog.runtime.owner import RootAppender, apply_waiting, settle_root
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.testing import SimClock, SimDisk, crash_points, error_points
@@ -136,8 +137,9 @@ def test_power_loss_and_kill_at_every_call() -> None:
     assert report.states > 500
 
 
-def test_kill_in_the_other_layout() -> None:
-    """The same where the first attempt was in several tasks."""
+def test_kill_in_the_other_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the first attempt was in several tasks, and syncs are begun while the owner still appends."""
+    monkeypatch.setattr(owner, "EARLY_SYNC_SIZE", 200)
     crash_points(workload("sync", attempt=1), recovery("sync"), seed=2, damages=1, every=3)
 
 
@@ -195,6 +197,7 @@ def test_a_batch_that_does_not_get_in_holds_up_its_query() -> None:
     root.close()
 
 
-def test_errors_at_every_call() -> None:
-    """Each call fails once or for ever, with each error; what is left goes on as after a crash."""
+def test_errors_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call fails once or for ever, with each error; what is left goes on as after a crash. Early syncs among them."""
+    monkeypatch.setattr(owner, "EARLY_SYNC_SIZE", 200)
     error_points(workload("sync"), recovery("sync"), seed=3, damages=1, every=11, first=5)

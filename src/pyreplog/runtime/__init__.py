@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.follow import DiskNews, Followed, News
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.owner import apply_unowned
@@ -23,6 +24,7 @@ __all__ = [
     "ClusterNode",
     "Consumer",
     "DiskNews",
+    "EarlySyncs",
     "Followed",
     "Log",
     "LogWriter",

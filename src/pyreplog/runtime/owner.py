@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from random import SystemRandom
 from typing import Final
@@ -16,8 +16,9 @@ from typing import Final
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, PyreplogError, StorageError, UnknownTopicError
 from pyreplog.log import Log, LogRoot, SyncPlan
-from pyreplog.ports import Clock, Disk
+from pyreplog.ports import Clock, Disk, SyncDone
 from pyreplog.runtime.background import Background
+from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.spool import Appender, Resumer, Spool, apply
 from pyreplog.values import TopicPartition
@@ -32,6 +33,8 @@ BUSY_FOR_S: Final = 10.0
 RETRY_S: Final = 1.0
 """Pause after a batch that the log did not take."""
 SWEEP_INTERVAL_S: Final = 3600.0
+EARLY_SYNC_SIZE: Final = 8 << 20
+"""After so many bytes more it pays to begin another sync."""
 
 _log = logging.getLogger("pyreplog")
 
@@ -64,11 +67,18 @@ class WriterAppender:
 
 
 class RootAppender:
-    """Appends to any partition of a root that nobody else has: leads each in a new epoch. One thread."""
+    """Appends to any partition of a root that nobody else has: leads each in a new epoch. One thread; :meth:`close` it.
+
+    What it appends is synced while it goes on, whatever the durability: who closes a log in order has to wait for that anyway.
+    """
 
     def __init__(self, root: LogRoot) -> None:
         self._root = root
         self._led: dict[TopicPartition, tuple[Log, Resumer]] = {}
+        self._syncs = EarlySyncs(root.disk)
+        self._under_way: dict[int, tuple[Log, SyncPlan]] = {}
+        #: Bytes appended since the last sync was begun.
+        self._size = 0
 
     def batch_size_max(self, key: TopicPartition) -> int:
         """See :class:`Appender`."""
@@ -84,6 +94,10 @@ class RootAppender:
         if key not in self._led:
             self._lead(key)
         self._led[key][1].append(data)
+        self._size += data.nbytes
+        if self._size >= EARLY_SYNC_SIZE:
+            self._note(self._syncs.ended())
+            self._begin()
 
     def _lead(self, key: TopicPartition) -> None:
         if key in self._root.damaged or key not in self._root.logs:
@@ -100,27 +114,40 @@ class RootAppender:
 
     def finish(self) -> None:
         """See :class:`Appender`."""
-        for log, resumer in self._led.values():
+        for _, resumer in self._led.values():
             resumer.finish()
-            if log.durability == "sync":
-                plan = log.sync_plan()
-                if plan is not None:
-                    _sync(log, plan)
+        self._begin()
+        self._note(self._syncs.rest())
+        for log, _ in self._led.values():
             log.advance_high_watermark(log.counted_end)
             log.write_mark()
 
     def close(self) -> None:
-        """See :class:`Appender`."""
+        """See :class:`Appender`. Returns when no sync is under way any more."""
+        try:
+            self._note(self._syncs.rest())
+        except StorageError as error:
+            _log.error("a sync of what was appended to %s failed: %s", self._root.path, error)
 
+    def _begin(self) -> None:
+        self._size = 0
+        for log, _ in self._led.values():
+            plan = log.sync_plan()
+            if plan is not None:
+                self._under_way[self._syncs.begin(plan.files)] = (log, plan)
 
-def _sync(log: Log, plan: SyncPlan) -> None:
-    try:
-        for file in plan.files:
-            file.sync()
-    except StorageError as error:
-        log.poison(error)  # a second sync would succeed and make nothing durable
-        raise
-    log.synced(plan.upto, plan.generation)
+    def _note(self, ended: Iterable[SyncDone]) -> None:
+        """Tell the logs of syncs. Raises the first failure, after telling all."""
+        failure: OSError | None = None
+        for done in ended:
+            log, plan = self._under_way.pop(done.token)
+            if done.error is None:
+                log.synced(plan.upto, plan.generation)
+            else:
+                log.poison(done.error)  # a second sync would succeed and make nothing durable
+                failure = failure or done.error
+        if failure is not None:
+            raise failure
 
 
 def _size_max(config: LogConfig) -> int:

@@ -6,9 +6,10 @@ it once (:mod:`pyreplog.spool`). What travels between Spark's processes is plain
 
 from __future__ import annotations
 
-import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from secrets import token_hex
 from typing import Any, Final
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyreplog.errors import ConfigError, InvalidRequestError
 from pyreplog.ports import File
 from pyreplog.record import RowEncoder
+from pyreplog.runtime import EarlySyncs
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch, withdraw_batch
 from pyreplog.spark.sink_options import WriteOptions, check_columns
@@ -33,6 +35,8 @@ __all__ = ["ReplogStreamWriter", "ReplogWriter", "Staged"]
 
 GATHERED_SIZE_MAX: Final = 64 << 20
 """With more than this in batches that are not full, a task writes them as they are."""
+AHEAD_COUNT: Final = 4
+"""So many of Spark's batches are taken from it before they are encoded."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _LARGE: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
@@ -50,32 +54,27 @@ class Staged(WriterCommitMessage):
     file: tuple[str, int, int, int, int] | None
 
 
-class _EarlySyncs:
-    """Has the disk at work while Spark still hands over rows. Belongs to one thread."""
+class _FileSyncs:
+    """Has the disk at work on one file while Spark still hands over rows. Belongs to one thread."""
 
     def __init__(self, disk: SystemDisk) -> None:
-        self._disk = disk
-        self._news = threading.Event()
-        self._open: set[int] = set()
+        self._syncs = EarlySyncs(disk)
 
     def begin(self, file: File) -> None:
         """See :class:`pyreplog.spool.Syncs`."""
-        self._open.add(self._disk.submit_sync([file], self._news.set))
+        self._syncs.begin([file])
 
     def finish(self, file: File) -> None:
         """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: an error is told once, to any of them."""
         self.begin(file)
-        while self._open:
-            self._news.wait()
-            self._news.clear()
-            for done in self._disk.poll():
-                self._open.discard(done.token)
-                if done.error is not None:
-                    raise done.error
+        for done in self._syncs.rest():
+            if done.error is not None:
+                raise done.error
 
 
 class _Stage:
-    """Stages the rows of one task. Belongs to one thread."""
+    """Stages the rows of one task. :meth:`run` it once; it encodes and writes in a thread of its own, so that Spark is kept waiting for
+    neither."""
 
     def __init__(self, options: WriteOptions, columns: Sequence[str], batch_id: BatchId, task: int) -> None:
         self._options = options
@@ -93,9 +92,7 @@ class _Stage:
     def run(self, batches: Iterator[pa.RecordBatch]) -> StagedFile | None:
         """Everything there is; None where that is nothing."""
         try:
-            for batch in batches:
-                if batch.num_rows:
-                    self._take(batch)
+            self._take_all(batches)
             for topic, encoder in self._encoders.items():
                 self._put(topic, encoder.drain())
             return None if self._writer is None else self._writer.finish()
@@ -105,6 +102,21 @@ class _Stage:
             raise
         finally:
             self._disk.close()
+
+    def _take_all(self, batches: Iterator[pa.RecordBatch]) -> None:
+        pending: deque[Future[None]] = deque()
+        with ThreadPoolExecutor(1, "pyreplog stage") as encoder:
+            try:
+                for batch in batches:
+                    if len(pending) == AHEAD_COUNT:
+                        pending.popleft().result()
+                    if batch.num_rows:
+                        pending.append(encoder.submit(self._take, batch))
+                while pending:
+                    pending.popleft().result()
+            except BaseException:
+                encoder.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def _take(self, batch: pa.RecordBatch) -> None:
         now_ms = time.time_ns() // 1_000_000
@@ -137,7 +149,7 @@ class _Stage:
             return
         if self._writer is None:
             # No two attempts ever have one name: an attempt that lost may still be writing.
-            self._writer = self._spool.stage(self._batch_id, f"{self._task}-{token_hex(8)}", _EarlySyncs(self._disk))
+            self._writer = self._spool.stage(self._batch_id, f"{self._task}-{token_hex(8)}", _FileSyncs(self._disk))
         self._writer.add([(TopicPartition(topic, partition), data) for partition, data in batches])
 
 

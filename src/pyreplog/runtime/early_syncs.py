@@ -1,0 +1,38 @@
+"""EarlySyncs: the disk is at work while more is being written, so that whoever is done writing waits for the rest alone."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+
+from pyreplog.ports import Disk, File, SyncDone
+
+__all__ = ["EarlySyncs"]
+
+
+class EarlySyncs:
+    """Syncs of files that are still written. Belongs to one thread, which alone may poll ``disk`` meanwhile."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._news = threading.Event()
+        self._open: set[int] = set()
+
+    def begin(self, files: Sequence[File]) -> int:
+        """Begin to sync what is in ``files`` by now; the token by which its end is told."""
+        token = self._disk.submit_sync(files, self._news.set)
+        self._open.add(token)
+        return token
+
+    def ended(self) -> Iterator[SyncDone]:
+        """Those that ended since, at once."""
+        for done in self._disk.poll():
+            self._open.discard(done.token)
+            yield done
+
+    def rest(self) -> Iterator[SyncDone]:
+        """All that did not end yet, as they do."""
+        while self._open:
+            self._news.wait()
+            self._news.clear()
+            yield from self.ended()
