@@ -28,6 +28,8 @@ SMALL_SIZE = 1 << 20
 LARGE_SIZE = int(os.environ.get("BENCH_SEEK_SIZE", str(1 << 30)))
 """Bytes of the large log; ``BENCH_SEEK_SIZE=10000000000`` for the 10 GB of the target."""
 STAMP_MS = 1_700_000_000_000
+GAP_MS = 10
+"""Between two records: so close that a segment is full before ``segment.ms`` is over."""
 
 
 def log_file(folder: Path) -> Path:
@@ -115,12 +117,12 @@ def test_scan_of_two_columns(duel: Duel, folder: Path) -> None:
 
 
 def fill(folder: Path, size: int) -> int:
-    """A log of about ``size`` bytes in batches of 16 KB (Kafka's usual size), records a second apart; how many records it has."""
+    """A log of about ``size`` bytes in batches of 16 KB (Kafka's usual size), records 10 ms apart; how many records it has."""
     values = payloads(1000, 16)
     count = 0
     with pyreplog.open_log(folder, durability="os") as log:
         while log.stats().size < size:
-            log.append_many(values, timestamps=[STAMP_MS + (count + index) * 1000 for index in range(len(values))])
+            log.append_many(values, timestamps=[STAMP_MS + (count + index) * GAP_MS for index in range(len(values))])
             count += len(values)
     return count
 
@@ -146,7 +148,7 @@ def test_seek(benchmark: Any, tmp_path: Path) -> None:
             count = fill(folder, size)
             with pyreplog.open_log(folder, "r") as log:
                 places = [random.randrange(count) for _ in range(SEEK_COUNT)]
-                times = [STAMP_MS + place * 1000 - 1 for place in places]
+                times = [STAMP_MS + place * GAP_MS - 1 for place in places]
                 assert [log.seek(timestamp=at) for at in times[:100]] == places[:100]
                 found[name, "offset"] = p50_us(lambda place: log.seek(place), places)
                 p50_us(lambda at: log.seek(timestamp=at), times)

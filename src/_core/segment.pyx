@@ -465,6 +465,13 @@ cdef enum:
     SEEK_CHUNK = 64 * 1024
 
 
+cdef inline int64_t _slot_of(OffsetIndex offsets, int64_t guess, int32_t relative) noexcept nogil:
+    """As ``offset_index_lookup``. Most time entries were made together with the offset entry in the same slot: ``guess``."""
+    if guess < offsets.entries.count and offset_entry_at(offsets.entries.p, guess).relative_offset == relative:
+        return guess
+    return offset_index_lookup(offsets.entries.p, offsets.entries.count, relative)
+
+
 @cython.final
 cdef class TimeSearch:
     """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the record or gives up."""
@@ -508,13 +515,13 @@ cdef class TimeSearch:
         if last >= 0:
             # Up to the batch of the last entry below nothing is new enough, if that batch is what the entry says: it has to be looked at.
             entry = time_entry_at(times.entries.p, last)
-            slot = offset_index_lookup(entries, count, entry.relative_offset)
+            slot = _slot_of(offsets, last, entry.relative_offset)
             if slot >= 0 and offset_entry_at(entries, slot).relative_offset == entry.relative_offset:
                 self.anchor_timestamp = entry.timestamp
             elif last > 0:
                 # Or one entry earlier: then a single wrong entry cannot hide a record.
                 entry = time_entry_at(times.entries.p, last - 1)
-                slot = offset_index_lookup(entries, count, entry.relative_offset)
+                slot = _slot_of(offsets, last - 1, entry.relative_offset)
             else:
                 slot = -1
             if slot >= 0:
@@ -533,7 +540,7 @@ cdef class TimeSearch:
         self.target = INT64_MAX
         self.target_end = size
         if last + 1 < times.entries.count:
-            slot = offset_index_lookup(entries, count, time_entry_at(times.entries.p, last + 1).relative_offset)
+            slot = _slot_of(offsets, last + 1, time_entry_at(times.entries.p, last + 1).relative_offset)
             self.target = 0 if slot < 0 else offset_entry_at(entries, slot).position
             if slot + 1 < count:
                 self.target_end = offset_entry_at(entries, slot + 1).position

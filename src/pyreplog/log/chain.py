@@ -59,8 +59,7 @@ class Chain:
             return None
         indexes, file = segment.indexes, segment.file
         search = TimeSearch(indexes.times, indexes.offsets, timestamp, start_offset, end_offset, segment.size)
-        anchor = search.anchor
-        search.expect(self._epochs.epoch_for_offset(anchor), self._epochs.next_start(anchor))
+        search.expect(*self._epochs.span_of(search.anchor))
         while wanted := search.wanted:
             search.feed(file.read_at(search.position, wanted))
         return search.answer
@@ -104,7 +103,7 @@ class Chain:
 
         How far that goes (it may be behind ``data``), and the offset that follows.
         """
-        epoch, change = self._epochs.epoch_for_offset(expected), self._epochs.next_start(expected)
+        epoch, change = self._epochs.span_of(expected)
         if len(data) >= _MANY_SIZE and data[_DELTA_END - 4 : _DELTA_END] == bytes(4) and epoch != NO_EPOCH:
             # A batch for each record, it seems: the scanner knows without looking at each from here.
             scan = SegmentScanner(expected, next_offset=expected, check_crc=False)
@@ -118,7 +117,7 @@ class Chain:
                 reason = f"a batch says that it begins at offset {base}, and {expected} is next"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             if base >= change:
-                epoch, change = self._epochs.epoch_for_offset(base), self._epochs.next_start(base)
+                epoch, change = self._epochs.span_of(base)
             if leader_epoch != epoch != NO_EPOCH:
                 reason = f"a batch has leader epoch {leader_epoch}, and its offsets belong to epoch {epoch}"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)

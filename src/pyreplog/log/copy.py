@@ -329,7 +329,8 @@ class PartitionCopy:
         return self._find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset)
 
     def _find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
-        return None if self._open_segments is None else self._open_segments.find_timestamp(timestamp, start_offset, end_offset, self._chain)
+        segments = self._open_segments
+        return None if segments is None else segments.find_timestamp(timestamp, start_offset, end_offset, self._chain)
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""

@@ -92,10 +92,11 @@ class EpochCache:
         slot = bisect_right(self._starts, offset)
         return self._epochs[slot - 1] if slot else NO_EPOCH
 
-    def next_start(self, offset: int) -> int:
-        """Where the first epoch begins that begins above ``offset``; 2**63 - 1 where there is none."""
+    def span_of(self, offset: int) -> tuple[int, int]:
+        """The epoch that ``offset`` belongs to (-1 where it lies before the history), and where the first one begins that begins above it
+        (2**63 - 1 where there is none)."""
         slot = bisect_right(self._starts, offset)
-        return self._starts[slot] if slot < len(self._starts) else INT64_MAX
+        return (self._epochs[slot - 1] if slot else NO_EPOCH, self._starts[slot] if slot < len(self._starts) else INT64_MAX)
 
     def previous(self, epoch: int) -> int:
         """The greatest epoch below ``epoch``; -1 where there is none."""

@@ -11,7 +11,7 @@ from pyreplog.log.segment import Segment
 
 INDEX_CACHE_SIZE: Final = 32 << 20
 """Bytes of indexes of closed segments that a root, or a reader, keeps in memory."""
-SEGMENTS_MAX: Final = 256
+SEGMENTS_MAX: Final = 1024
 """And of so many segments."""
 
 

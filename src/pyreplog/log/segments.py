@@ -142,12 +142,13 @@ class Segments:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""
-        for index in range(self._first_reaching(timestamp, self._slot(start_offset), end_offset), len(self._segments)):
+        first = self._first_reaching(timestamp, self._slot(start_offset), end_offset)
+        for index in range(first, len(self._segments)):
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
                 return None
             # The index of the last one may not be complete: only a look into the segment itself can say.
-            if self._use(segment) is not self.last and segment.largest_timestamp() < timestamp:
+            if self._use(segment) is not self.last and index > first and segment.largest_timestamp() < timestamp:
                 continue
             if chain is not None:
                 found = chain.seek(segment, timestamp, start_offset, end_offset)
