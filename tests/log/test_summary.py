@@ -18,7 +18,7 @@ from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log import Log, LogRoot
 from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, SUMMARIES_NAME
-from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_key, decode_summary, encode_key, encode_summary, renewed
+from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_key, decode_summary, encode_key, encode_summary, sealed
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from tests.log.conftest import Place
@@ -343,7 +343,7 @@ def test_an_entry_says_what_was_put_in(
     assert decode_summary(value) == summary
     assert not checked(key, "another", value)
     assert not checked(key + b"x", "life", value)
-    assert checked(key, "next", renewed(key, "next", value))
+    assert checked(key, "next", sealed(key, "next", value[4:]))
     spoiled = bytearray(value)
     spoiled[flip % len(value)] ^= 1 << flip % 8
     assert not checked(key, "life", bytes(spoiled))
@@ -390,7 +390,9 @@ def test_the_documented_entry_is_what_is_written() -> None:
     assert value.hex() == "".join(example[2].replace("```", "").split())
 
 
-def test_many_partitions_share_few_descriptors(tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("count", "limit"), [(100, 100), pytest.param(10_000, 256, marks=pytest.mark.soak)])
+def test_many_partitions_share_few_descriptors(tmp_path: Path, count: int, limit: int) -> None:
     """Every partition of a large root opened, read and written once: no more descriptors are held than the limit and what is unsynced."""
     script = """
 import os, resource, sys
@@ -401,9 +403,8 @@ from pyreplog.record import BatchBuilder
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
 
-limit = 100
+COUNT, limit = int(sys.argv[2]), int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-COUNT = 100
 
 def one():
     builder = BatchBuilder()
@@ -430,5 +431,6 @@ for life in range(3):
     assert most <= limit
 print("well")
 """
-    done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "root")], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", script, str(tmp_path / "root"), str(count), str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == "well\n", done.stderr

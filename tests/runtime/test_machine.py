@@ -336,7 +336,27 @@ def test_row_41_names_that_are_paths(tmp_path: Path, topic: str) -> None:
     """A topic's name that is none is refused before anything is made; so is a partition that is none."""
     with pytest.raises((pyreplog.InvalidTopicError, pyreplog.ConfigError)):
         pyreplog.open_log(tmp_path / "log", topic=topic)
-    assert [path.name for path in tmp_path.rglob("*") if path.name.endswith("-0")] == []
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("partition", [-1, 2**31, "0", 0.0, None, True])
+def test_row_41_partitions_that_are_none(tmp_path: Path, partition: Any) -> None:
+    """A partition is a whole number from 0, and nothing is made for another one."""
+    with pytest.raises(pyreplog.ConfigError, match="partition is"):
+        pyreplog.open_log(tmp_path / "log", partition=partition)
+    assert not list(tmp_path.iterdir())
+
+
+def test_row_41_a_folder_whose_name_is_no_topics(tmp_path: Path) -> None:
+    """The error says what to do, nothing is made; with a topic named the same folder is a log."""
+    with pytest.raises(pyreplog.InvalidTopicError, match="'my log' is the folder's, and cannot be a topic's: name one with topic="):
+        pyreplog.open_log(tmp_path / "my log")
+    assert not list(tmp_path.iterdir())
+    for _ in range(2):
+        with pyreplog.open_log(tmp_path / "my log", topic="mine") as log:
+            log.append(b"x")
+    with pyreplog.open_log(tmp_path / "my log") as log:
+        assert log.topic == "mine"
 
 
 @pytest.mark.parametrize(

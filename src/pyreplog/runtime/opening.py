@@ -10,8 +10,8 @@ from random import SystemRandom
 from typing import Final
 
 from pyreplog.config import LogConfig, suggestion
-from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers, random_uuid
+from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
+from pyreplog.log import Log, LogReader, LogRoot, check_topic, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
@@ -20,6 +20,7 @@ from pyreplog.values import TopicPartition
 __all__ = ["open_for_reading", "open_for_writing"]
 
 BUFFER_MEMORY_MIN: Final = 4096
+PARTITION_MAX: Final = 2**31 - 1
 
 _log = logging.getLogger("pyreplog")
 
@@ -86,6 +87,7 @@ def open_for_writing(
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)
+    _check_names(disk, folder, topic, partition, there=stat is not None)
     parent = os.path.dirname(os.path.abspath(folder))
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
@@ -104,6 +106,20 @@ def open_for_writing(
     except BaseException:
         root.close(clean=False)
         raise
+
+
+def _check_names(disk: Disk, folder: str, topic: str | None, partition: int, *, there: bool) -> None:
+    """Refuse, before anything is made, what cannot be the name of a partition."""
+    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition <= PARTITION_MAX:
+        raise ConfigError(f"partition is {partition!r}; it must be a whole number from 0")
+    if topic is not None:
+        check_topic(topic)
+    elif not (there and list_topics(disk, folder)):
+        name = _folder_name(folder)
+        try:
+            check_topic(name)
+        except InvalidTopicError:
+            raise InvalidTopicError(f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic=") from None
 
 
 def _asked_config(durability: str | None, config: Mapping[str, object] | None) -> dict[str, object]:
