@@ -170,7 +170,7 @@ class MemoryLog:
         self.end_offset = one.last + 1
         return Appended(one.base, one.last, -1, one.last - one.base + 1, len(data))
 
-    def append_as_follower(self, parts: Sequence[bytes]) -> int:
+    def append_as_follower(self, parts: Sequence[bytes], *, at_end: bool = False) -> int:
         self._may_append()
         for batch in parse(b"".join(parts)):
             if batch.base != self.end_offset:

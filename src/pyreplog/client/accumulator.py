@@ -136,16 +136,18 @@ class Batch:
 
     __slots__ = ("count", "data", "deadline_ns", "error", "failures", "numbers", "outcome", "sent", "sequence", "size", "unsure")
 
-    def __init__(self, outcome: Outcome, data: memoryview, count: int, sequence: int, deadline_ns: int) -> None:
+    def __init__(
+        self, outcome: Outcome, data: memoryview, size: int, count: int, sequence: int, deadline_ns: int, numbers: Numbers
+    ) -> None:
         self.outcome = outcome
         self.data: memoryview | None = data
-        self.size = len(data)
+        self.size = size
         self.count = count
         self.sequence = sequence
         self.deadline_ns = deadline_ns
         self.failures = 0
         self.error: ClusterError | None = None
-        self.numbers = NO_NUMBERS
+        self.numbers = numbers
         self.sent = False
         self.unsure = False
 
@@ -157,7 +159,6 @@ class PartitionQueue:
         "_begun_ns",
         "_builder",
         "_ledger",
-        "_open",
         "_owner",
         "_sequence",
         "_size_max",
@@ -165,6 +166,7 @@ class PartitionQueue:
         "_timeout_ns",
         "flying",
         "in_flight",
+        "open",
         "partition",
         "passed",
         "paused_until_ns",
@@ -196,7 +198,8 @@ class PartitionQueue:
         self._builder = BatchBuilder(batch_size_max)
         self._size_max = record_size_max
         self._timeout_ns = timeout_ms * 1_000_000
-        self._open: Outcome | None = None
+        self.open: Outcome | None = None
+        """The batch that takes records."""
         self._stamps: list[int] = []
         self._begun_ns = 0
         self._sequence = 0
@@ -215,20 +218,20 @@ class PartitionQueue:
     @property
     def has_work(self) -> bool:
         """Whether anything waits to be sent."""
-        return self._open is not None or bool(self.ready)
+        return self.open is not None or bool(self.ready)
 
     @property
     def deadline_ns(self) -> int | None:
         """When what waits longest must have been sent; None: nothing waits."""
         if self.ready:
             return self.ready[0].deadline_ns
-        return None if self._open is None else self._begun_ns + self._timeout_ns
+        return None if self.open is None else self._begun_ns + self._timeout_ns
 
     def append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int, now_ns: Callable[[], int]
     ) -> tuple[Outcome, int]:
         """Add one record; (its batch, its index there)."""
-        outcome = self._open
+        outcome = self.open
         if outcome is None:
             outcome = self._begin(now_ns())
         index = self._builder.count
@@ -255,7 +258,7 @@ class PartitionQueue:
         now_ns: int,
     ) -> tuple[Run, int]:
         """Add records from ``values[start]`` on until the batch is full; (what was added, the index of the first that was not)."""
-        outcome = self._open
+        outcome = self.open
         if outcome is None:
             outcome = self._begin(now_ns)
         first = self._builder.count
@@ -293,25 +296,25 @@ class PartitionQueue:
         self._stamps = []
         self._begun_ns = now_ns
         self._builder.reset()
-        self._open = outcome = Outcome(self._owner, self.topic, self.partition, self._stamps)
+        self.open = outcome = Outcome(self._owner, self.topic, self.partition, self._stamps)
         self._ledger.open(outcome)
         return outcome
 
     def _append_alone(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int, now_ns: int) -> tuple[Outcome, int]:
-        if self._open is not None:  # begun for this record, which it cannot hold
-            self._ledger.close(self._open)
-            self._open = None
+        if self.open is not None:  # begun for this record, which it cannot hold
+            self._ledger.close(self.open)
+            self.open = None
         builder = BatchBuilder(self._size_max)
         if not builder.append(value, key, headers, timestamp):
             raise MessageTooLargeError(f"a record for {self.topic}-{self.partition} does not fit {self._size_max} bytes; nothing was sent")
         outcome = Outcome(self._owner, self.topic, self.partition, [timestamp])
         self._ledger.open(outcome)
-        self._add(outcome, builder.finish(), 1, now_ns)
+        self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)
         return outcome, 0
 
     def seal(self) -> None:
         """End the open batch, if there is one, and begin no other."""
-        outcome, self._open = self._open, None
+        outcome, self.open = self.open, None
         if outcome is None:
             return
         if not self._builder.count:  # the first record was refused
@@ -327,16 +330,15 @@ class PartitionQueue:
         if len(data) <= COPY_SIZE_MAX:
             # Whoever keeps it (a leader, for readers near the end) must not keep the builder's whole memory with it.
             data = memoryview(bytearray(data))
-        self._add(outcome, data, count, self._begun_ns).numbers = numbers
+        self._add(outcome, data, count, self._begun_ns, numbers)
         self._builder.reset()
 
-    def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int) -> Batch:
-        self._ledger.seal(outcome, len(data))
+    def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int, numbers: Numbers) -> None:
+        size = len(data)
+        self._ledger.seal(outcome, size)
         self._sequence += 1
         self.sealed_count += 1
-        batch = Batch(outcome, data, count, self._sequence, now_ns + self._timeout_ns)
-        self.ready.append(batch)
-        return batch
+        self.ready.append(Batch(outcome, data, size, count, self._sequence, now_ns + self._timeout_ns, numbers))
 
     def may_send(self) -> bool:
         """Whether the next batch may go: an idempotent producer is at most :data:`FLYING_MAX` ahead of an answer, and begins a new epoch

@@ -7,7 +7,7 @@ carried out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pyreplog.ports import Address, Clock, Disconnected, Received, Transport
 from pyreplog.wire import Request, RequestBody, Response
@@ -19,12 +19,8 @@ MS: Final = 1_000_000
 
 # The answer's class is that of the request; None: none came.
 Done = Callable[[Any], None]
-
-
-class _Call(NamedTuple):
-    peer: Address
-    done: Done
-    until_ns: int
+# To whom, what is done with the answer, and until when. A plain tuple: one is made for each request.
+_Call = tuple[Address, Done, int]
 
 
 class Calls:
@@ -43,8 +39,8 @@ class Calls:
     @property
     def next_wake_ns(self) -> int | None:
         """When the first request is given up."""
-        for call in self._open.values():
-            return call.until_ns
+        for _, _, until_ns in self._open.values():
+            return until_ns
         return None
 
     def send(self, peer: Address, body: RequestBody, done: Done) -> bool:
@@ -52,7 +48,7 @@ class Calls:
         self._number = number = self._number + 1
         if not self._transport.send(peer, Request(self.address, number, body)):
             return False
-        self._open[number] = _Call(peer, done, self._now_ns() + self._timeout_ns)
+        self._open[number] = (peer, done, self._now_ns() + self._timeout_ns)
         return True
 
     def tell(self, peer: Address, body: RequestBody) -> bool:
@@ -71,17 +67,18 @@ class Calls:
                     call = self._open.pop(message.correlation_id, None)
                     if call is not None:
                         happened = True
-                        call.done(message.body)
+                        call[1](message.body)
             elif kind is Disconnected:
-                happened |= self._give_up([number for number, call in self._open.items() if call.peer == event.peer])
+                happened |= self._give_up([number for number, (peer, _, _) in self._open.items() if peer == event.peer])
         if self._open:
             now = self._now_ns()
             due: list[int] = []
-            for number, call in self._open.items():
-                if call.until_ns > now:
+            for number, (_, _, until_ns) in self._open.items():
+                if until_ns > now:
                     break
                 due.append(number)
-            happened |= self._give_up(due)
+            if due:
+                happened |= self._give_up(due)
         return happened
 
     def close(self) -> None:
@@ -93,5 +90,5 @@ class Calls:
         for number in numbers:
             call = self._open.pop(number, None)
             if call is not None:
-                call.done(None)
+                call[1](None)
         return bool(numbers)

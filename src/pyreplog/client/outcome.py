@@ -82,6 +82,10 @@ class Pending:
     def _finish(self) -> None:
         assert not self.settled, "settled once"
         self.settled = True
+        if self._waiters:
+            self._release()
+
+    def _release(self) -> None:
         waiters = self._waiters
         while waiters:
             try:
@@ -126,4 +130,7 @@ class Outcome(Pending):
         self.leader_epoch = leader_epoch
         if append_timestamp >= 0:
             self.timestamps = append_timestamp
-        self._finish()
+        assert not self.settled, "settled once"
+        self.settled = True
+        if self._waiters:
+            self._release()

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from pyreplog.client.accumulator import FLYING_MAX, Batch, Headers, Ledger, PartitionQueue, Sequencer
@@ -149,6 +150,7 @@ class Producer:
         self._owner = owner
         self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
+        self._routes = self._router.topics
         self._topics: dict[str, _TopicState] = {}
         self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work, or with refusals to see to
         self._in_flight: dict[int, int] = {}  # requests by node
@@ -274,7 +276,7 @@ class Producer:
         return Acks(runs, order)
 
     def _route(self, topic: str) -> TopicRoute:
-        route = self._router.topic(topic)
+        route = self._routes.get(topic)
         assert route is not None, "send REQUIRES knows(topic)"
         return route
 
@@ -284,7 +286,7 @@ class Producer:
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = _TopicState()
-        count = self.partition_count(topic)
+        count = len(self._route(topic).leaders)
         if len(state.queues) != count:
             state.keys.clear()
             config = self.config
@@ -381,10 +383,15 @@ class Producer:
                     self._fail(overtaken, overtaken.error)
                 if queue.in_flight:
                     continue
-            if not queue.has_work:
+            if queue.open is None and not queue.ready:
                 del self._active[key]
                 continue
-            node = self._ready_node(queue, now)
+            sequencer = queue.sequencer
+            node = -1
+            if queue.paused_until_ns <= now and (sequencer is None or sequencer.producer_id >= 0 or self._may_number(queue, now)):
+                node = self._routes[queue.topic].leaders[queue.partition]
+                if node < 0:
+                    self._router.want(queue.topic)
             if node < 0:
                 at = self._expire(queue, now)
                 if at is None:  # nothing waits any more
@@ -394,39 +401,25 @@ class Producer:
                 continue
             if self._in_flight.get(node, 0) >= self.config.max_in_flight:
                 continue
-            if not queue.may_send():
-                if queue.sequencer is not None and queue.sequencer.producer_id < 0:
+            if sequencer is not None and (queue.flying or sequencer.broken) and not queue.may_send():
+                if sequencer.producer_id < 0:
                     retry = now
                 continue
             batch = queue.take()
             if batch is not None:
                 queue.number(batch)
                 requests.setdefault(node, []).append((queue, batch))
-            if not queue.has_work:
+            if queue.open is None and not queue.ready:
                 del self._active[key]
         self._retry_ns = retry
         for node, entries in requests.items():
             self._send_request(node, entries)
         return bool(requests)
 
-    def _ready_node(self, queue: PartitionQueue, now: int) -> int:
-        """The node to send to; -1: not now."""
-        if queue.paused_until_ns > now:
-            return -1
-        if queue.sequencer is not None and not self._may_number(queue, now):
-            return -1
-        route = self._route(queue.topic)
-        node = route.leaders[queue.partition]
-        if node < 0:
-            self._router.want(queue.topic)
-        return node
-
     def _may_number(self, queue: PartitionQueue, now: int) -> bool:
-        """Whether there is a producer id for this partition's batches; asks for one where there is none."""
+        """Have this partition's batches numbered from now on; asks for a producer id, and says False, where there is none."""
         sequencer = queue.sequencer
         assert sequencer is not None, "the queue of an idempotent producer"
-        if sequencer.producer_id >= 0:
-            return True
         if self._producer_id >= 0 and sequencer.epoch < 0:
             sequencer.begin(self._producer_id)
             return True
@@ -481,29 +474,33 @@ class Producer:
 
     def _send_request(self, node: int, entries: list[tuple[PartitionQueue, Batch]]) -> None:
         topics: dict[str, list[PartitionProduceData]] = {}
+        parts: list[TopicProduceData] = []
         for queue, batch in entries:
             assert batch.data is not None, "a batch is sent by one request at a time"
             data = PartitionProduceData(queue.partition, batch.data)
-            topics.setdefault(self._route(queue.topic).topic_id, []).append(data)
-        body = ProduceRequest(
-            self.config.acks, self.config.request_timeout_ms, [TopicProduceData(topic_id, parts) for topic_id, parts in topics.items()]
-        )
+            topic_id = self._routes[queue.topic].topic_id
+            if topic_id in topics:
+                topics[topic_id].append(data)
+            else:
+                topics[topic_id] = [data]
+                parts.append(TopicProduceData(topic_id, topics[topic_id]))
+        body = ProduceRequest(self.config.acks, self.config.request_timeout_ms, parts)
         peer = self._router.address(node)
         if self.config.acks == 0:
             sent = peer is not None and self._calls.tell(peer, body)
         else:
-            sent = peer is not None and self._calls.send(peer, body, lambda answer: self._answered(node, entries, answer))
+            sent = peer is not None and self._calls.send(peer, body, partial(self._answered, node, entries))
         if not sent:
             for queue, batch in entries:
                 queue.flying.pop(batch.sequence, None)
                 self._refuse(queue, batch, ErrorCode.LEADER_NOT_AVAILABLE, node)
             return
-        for _, batch in entries:
-            if self.config.acks == 0:
+        if self.config.acks == 0:
+            for _, batch in entries:
                 self._ledger.close(batch.outcome)
                 batch.data = None
                 batch.outcome.succeed(-1, -1)
-        if self.config.acks != 0:
+        else:
             self._in_flight[node] = self._in_flight.get(node, 0) + 1
             for queue, _ in entries:
                 queue.in_flight += 1
@@ -520,16 +517,17 @@ class Producer:
         for queue, batch in entries:
             queue.in_flight -= 1
             queue.flying.pop(batch.sequence, None)
-            route = self._route(queue.topic)
+            route = self._routes[queue.topic]
             result = results.get((route.topic_id, queue.partition))
             if result is not None and result.error_code == NO_ERROR:
-                queue.passed = max(queue.passed, batch.sequence)
+                if batch.sequence > queue.passed:
+                    queue.passed = batch.sequence
                 batch.data = None
                 self._ledger.close(batch.outcome)
                 batch.outcome.succeed(result.base_offset, route.epochs[queue.partition], result.log_append_time_ms)
             else:
                 self._not_done(queue, batch, node, result)
-            if queue.refused or queue.has_work:
+            if queue.refused or queue.ready or queue.open is not None:
                 self._active[queue.topic, queue.partition] = queue
 
     def _not_done(self, queue: PartitionQueue, batch: Batch, node: int, result: PartitionProduceResponse | None) -> None:

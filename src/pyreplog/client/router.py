@@ -55,7 +55,8 @@ class Router:
         self._random = random
         self._bootstrap = list(bootstrap)
         self._addresses: dict[int, Address] = {}
-        self._topics: dict[str, TopicRoute] = {}
+        self.topics: dict[str, TopicRoute] = {}
+        """What is known, by name; to be read only."""
         self._names: dict[str, str] = {}  # topic id -> name
         self._unknown: dict[str, ClusterError] = {}
         self._denials: dict[str, int] = {}
@@ -78,7 +79,7 @@ class Router:
 
     def topic(self, name: str) -> TopicRoute | None:
         """What is known of the topic; None: nothing yet (:meth:`want` it), or it does not exist (:meth:`refusal`)."""
-        return self._topics.get(name)
+        return self.topics.get(name)
 
     def name_of(self, topic_id: str) -> str | None:
         """The topic's name."""
@@ -110,7 +111,7 @@ class Router:
 
     def misled(self, name: str, partition: int, leader: int) -> None:
         """The ``leader`` we knew does not lead, or does not answer: forget it and ask."""
-        route = self._topics.get(name)
+        route = self.topics.get(name)
         if route is not None and partition < len(route.leaders) and route.leaders[partition] == leader:
             route.leaders[partition] = -1
             self._next_peer += 1  # whoever told us so may lag
@@ -172,9 +173,9 @@ class Router:
         if topic.error_code != NO_ERROR:
             return self._denied(name, topic.error_code)
         self._denials.pop(name, None)
-        route = self._topics.get(name)
+        route = self.topics.get(name)
         if route is None or route.topic_id != topic.topic_id:
-            route = self._topics[name] = TopicRoute(name, topic.topic_id)
+            route = self.topics[name] = TopicRoute(name, topic.topic_id)
             self._names[topic.topic_id] = name
         leaderless = False
         for partition in sorted(topic.partitions, key=lambda entry: entry.partition_index):
@@ -199,7 +200,7 @@ class Router:
     def _denied(self, name: str, code: int) -> bool:
         """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say
         so as there are nodes to ask first. Whether to ask again after a pause."""
-        if code in _PASSING or name in self._topics:
+        if code in _PASSING or name in self.topics:
             self._wanted.setdefault(name)
             return True
         denials = self._denials.get(name, 0) + 1

@@ -82,14 +82,18 @@ def check_from_client(view: memoryview, header: RecordBatch) -> None:
     validate_from_client(header)
 
 
-def check_fetched(parts: Sequence[Buffer], end_offset: int, latest_epoch: int) -> tuple[list[memoryview], list[Fetched], int, bool]:
+def check_fetched(
+    parts: Sequence[Buffer], end_offset: int, latest_epoch: int
+) -> tuple[list[memoryview], list[Fetched], list[RecordBatch], int, bool]:
     """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset`` in ``latest_epoch``.
 
-    Returns their memory, the batches, their bytes, and whether offsets are left out before or between them. Raises
-    :class:`CorruptError` for a wrong checksum, an offset that is too low, a leader epoch that falls, a malformed control record.
+    Returns their memory, the batches, those that bear a producer id, their bytes, and whether offsets are left out before or between
+    them. Raises :class:`CorruptError` for a wrong checksum, an offset that is too low, a leader epoch that falls, a malformed control
+    record.
     """
     views: list[memoryview] = []
     batches: list[Fetched] = []
+    numbered: list[RecordBatch] = []
     expected = end_offset
     latest = latest_epoch
     total = 0
@@ -107,13 +111,16 @@ def check_fetched(parts: Sequence[Buffer], end_offset: int, latest_epoch: int) -
                 raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
             if batch.is_control:
                 control_records(batch)
+            if batch.producer_id != -1:
+                numbered.append(batch)
             batches.append((base, last, epoch, length, batch.max_timestamp))
-            gaps = gaps or base != expected
+            if base != expected:
+                gaps = True
             expected, latest = last + 1, epoch
             position += length
         views.append(view)
         total += size
-    return views, batches, total, gaps
+    return views, batches, numbered, total, gaps
 
 
 def cut_fetched(views: Sequence[memoryview], batches: Sequence[Fetched]) -> list[memoryview]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pyreplog._core import RecordBatch, crc32c, stamp
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, ConfigError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import ClosedError, ConfigError, CorruptError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import cutting
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
@@ -34,6 +34,8 @@ from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
+
+_new_tuple = tuple.__new__
 
 
 class Appended(NamedTuple):
@@ -277,7 +279,7 @@ class Log:
             raise MessageTooLargeError(self._intake.too_large(size))
         base = self.end_offset
         idempotent = header.producer_id != -1
-        if idempotent and (sent := self.producers.check(header)) is not None:
+        if idempotent and (sent := self.producers.table.check(header)) is not None:
             timestamp = sent.timestamp if self._append_time else -1
             return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
         if leader_epoch != self.epochs.latest:
@@ -310,28 +312,36 @@ class Log:
         self._batches += 1
         self._records += header_count
         self._bytes += size
-        return Appended(base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size)
+        # Not by its own constructor, which is a function in Python.
+        return _new_tuple(Appended, (base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size, False))
 
-    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.
 
-        All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not falling. Gaps are allowed.
+        All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not falling. Gaps are allowed,
+        with ``at_end`` only behind the first batch. Raises :class:`CorruptError`.
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        views, batches, total, gaps = check_fetched(parts, self.end_offset, self.epochs.latest)
+        end = self.end_offset
+        views, batches, numbered, total, gaps = check_fetched(parts, end, self.epochs.latest)
         if not batches:
-            return self.end_offset
+            return end
+        if at_end and batches[0][0] != end:
+            raise CorruptError(f"{self.topic_partition}: fetched from offset {end}, got a batch at {batches[0][0]}")
         if batches[-1][1] - batches[0][0] <= INT32_MAX:
-            self._append_checked(views, batches, total, gaps)
+            self._append_checked(views, batches, numbered, total, gaps)
         else:
             # No segment holds them all.
             for view, fetched in zip(cut_fetched(views, batches), batches, strict=True):
-                self._append_checked([view], [fetched], view.nbytes, gaps)
+                self._append_checked([view], [fetched], [one for one in numbered if one.base_offset == fetched[0]], view.nbytes, gaps)
         return self.end_offset
 
-    def _append_checked(self, views: list[memoryview], batches: list[Fetched], total: int, gaps: bool) -> None:
-        """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``."""
+    def _append_checked(
+        self, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool
+    ) -> None:
+        """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``. ``numbered``: those
+        with a producer id."""
         first = batches[0]
         last_offset = batches[-1][1]
         if gaps and not self._mark.adopted:
@@ -351,7 +361,7 @@ class Log:
             active.size > self._segment_size_max - total
             or last_offset >= self._roll_offset
             or active.entries_left < len(batches)
-            or self._is_old(first[4])
+            or (first[4] > self._roll_timestamp and self._is_old(first[4]))
         ):
             # The new segment begins where the log ends, unless the batches are too far away for its indexes.
             active = self._roll(self.end_offset if last_offset - self.end_offset <= INT32_MAX else first[0])
@@ -362,7 +372,9 @@ class Log:
             raise
         for _, last, _, size, timestamp in batches:
             active.note(size, last, timestamp)
-        if self._tail.size_max:
+        if len(batches) == 1 and self._tail.size_max:
+            self._tail.append(self.end_offset, last_offset + 1, views[0], total)
+        elif self._tail.size_max:
             start = self.end_offset
             count = 0
             for view in views:
@@ -378,8 +390,10 @@ class Log:
         self._batches += len(batches)
         self._records += self.end_offset - first[0]
         self._bytes += total
+        if not numbered:
+            return
         try:
-            self.producers.note_all(views, active)
+            self.producers.note_all(numbered, active)
         except StorageError as error:
             self._write_failed(error)
             raise

@@ -58,12 +58,10 @@ class ProducerState:
             index.append(_entry(completed))
             index.write()
 
-    def note_all(self, parts: Sequence[memoryview], segment: Segment) -> None:
-        """The whole batches of ``parts`` are in the log, all in ``segment``. As :meth:`note`."""
-        for part in parts:
-            for at in find_producers(part)[0]:
-                batch = RecordBatch(part, at)
-                self.note(batch, batch.base_offset, segment)
+    def note_all(self, batches: Sequence[RecordBatch], segment: Segment) -> None:
+        """``batches``, which bear producer ids, are in the log, all in ``segment``. As :meth:`note`."""
+        for batch in batches:
+            self.note(batch, batch.base_offset, segment)
 
     def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions of which a record may lie in the half-open range: Kafka's ``collectAbortedTransactions``."""

@@ -31,6 +31,7 @@ PRODUCER_EXPIRATION_MS: Final = 24 * 3600 * 1000
 """A producer without an open transaction is forgotten when nothing was heard of it for this long (Kafka's default)."""
 _EXPIRED_MAX: Final = 10_000
 _NONE: Final = -1
+_new_tuple = tuple.__new__
 
 
 def next_sequence(sequence: int) -> int:
@@ -143,6 +144,14 @@ class ProducerTable:
         """
         entry = self._entries.get(batch.producer_id)
         first = batch.base_sequence
+        if (
+            entry is not None
+            and entry.batches
+            and first == entry.batches[-1].last_sequence + 1
+            and batch.producer_epoch == entry.epoch
+            and entry.transaction_start < 0
+        ):
+            return None  # as nearly always: the same epoch, the next sequence
         if entry is None:
             if first and not self.lenient and batch.producer_id not in self._expired:
                 raise UnknownProducerIdError(f"producer {batch.producer_id} begins at sequence {first}")
@@ -185,11 +194,14 @@ class ProducerTable:
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id)
-        entry._set_epoch(batch.producer_epoch)
-        entry.last_timestamp = batch.max_timestamp
+        epoch = batch.producer_epoch
+        if epoch != entry.epoch:
+            entry._set_epoch(epoch)
+        entry.last_timestamp = timestamp = batch.max_timestamp
         entry.seen_ms = _NONE
         kept = entry.batches
-        kept.append(SentBatch(batch.last_sequence, last_offset, last_offset - base_offset, batch.max_timestamp))
+        # Not by its own constructor, which is a function in Python and costs as much as all the rest here.
+        kept.append(_new_tuple(SentBatch, (batch.last_sequence, last_offset, last_offset - base_offset, timestamp)))
         if len(kept) > KEPT_BATCHES:
             del kept[0]
         if batch.is_transactional and entry.transaction_start < 0:

@@ -79,28 +79,30 @@ class Effects:
         self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
         self.on_lost: Callable[[Hosted, Lost], None]
         self._transport = transport
+        self._send = transport.send
         self._disk = disk
-        self._syncs: dict[int, tuple[Hosted, Sync]] = {}
+        self.syncs: dict[int, tuple[Hosted, Sync]] = {}
+        """Those that are under way, by the disk's token."""
         # By chance, so that an answer to a former life of this address is not taken for one to this.
         self._correlation_id = first_correlation_id
-
-    @property
-    def syncing(self) -> bool:
-        """Whether a sync is under way."""
-        return bool(self._syncs)
 
     def run(self, hosted: Hosted, event: Event) -> None:
         """Step ``hosted`` and carry out what comes of it."""
         for effect in hosted.replica.step(event, self.now_ns):
             kind = type(effect)
             if kind is Reply:
-                self._reply(hosted, effect)  # type: ignore[arg-type]
+                if effect.correlation_id < 0:  # type: ignore[union-attr]
+                    seat = self.seats.get(effect.correlation_id)  # type: ignore[union-attr]
+                    if seat is not None:
+                        seat.answer(effect.result)  # type: ignore[union-attr, arg-type]
+                else:
+                    self._reply(hosted, effect)  # type: ignore[arg-type]
             elif kind is Fetch:
                 self.on_fetch(hosted, effect)  # type: ignore[arg-type]
             elif kind is Wake:
                 self._wake(hosted, effect.at_ns)  # type: ignore[union-attr]
             elif kind is Sync:
-                self._syncs[self._disk.submit_sync(effect.files, self._transport.wake)] = (hosted, effect)  # type: ignore[union-attr, assignment]
+                self.syncs[self._disk.submit_sync(effect.files, self._transport.wake)] = (hosted, effect)  # type: ignore[union-attr, assignment]
             elif isinstance(effect, AlterPartition):
                 self.on_alter(hosted, effect)
             elif isinstance(effect, StopFetching):
@@ -115,11 +117,6 @@ class Effects:
     def _reply(self, hosted: Hosted, effect: Reply) -> None:
         result = effect.result
         correlation_id = effect.correlation_id
-        if correlation_id < 0:
-            seat = self.seats.get(correlation_id)
-            if seat is not None:
-                seat.answer(result)  # type: ignore[arg-type]
-            return
         if self.gathers:
             gather = self.gathers.get((effect.source, correlation_id))
             if gather is not None:
@@ -143,7 +140,7 @@ class Effects:
 
     def synced(self, done: SyncDone) -> None:
         """A sync of this node ended."""
-        found = self._syncs.pop(done.token, None)
+        found = self.syncs.pop(done.token, None)
         if found is None:
             return
         hosted, effect = found
@@ -154,9 +151,9 @@ class Effects:
 
     def respond(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
         """Answer a request."""
-        self._transport.send(peer, Response(self.address, correlation_id, body))
+        self._send(peer, Response(self.address, correlation_id, body))
 
     def request(self, peer: Address, body: RequestBody) -> int:
         """Send a request; its correlation id, or -1 where the transport did not take it."""
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        return correlation_id if self._transport.send(peer, Request(self.address, correlation_id, body)) else -1
+        return correlation_id if self._send(peer, Request(self.address, correlation_id, body)) else -1

@@ -17,6 +17,7 @@ from pyreplog.quorum import PartitionKey
 from pyreplog.replica import Fetch, FetchAnswered
 from pyreplog.wire import (
     NO_ERROR,
+    READ_UNCOMMITTED,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -30,6 +31,7 @@ __all__ = ["Following", "Want"]
 
 GRACE_NS: Final = 1_000_000_000
 """How much longer than the longest wait an answer may take."""
+_MAX_BYTES: Final = 0x7FFFFFFF
 _IDLE: Final = 0
 _CHANGED: Final = 1
 _PARKED: Final = 2
@@ -60,6 +62,7 @@ class _Session:
         "leader_id",
         "members",
         "parked",
+        "replica",
         "retry_ns",
         "session_id",
         "unanswered",
@@ -76,6 +79,8 @@ class _Session:
         self.forgotten: list[PartitionKey] = []
         self.parked = 0
         self.unanswered: dict[int, tuple[int, int]] = {}
+        self.replica = ReplicaState()
+        """As whom it asked last."""
         self.retry_ns = 0
         self.dirty = False
         self.watched = False
@@ -93,7 +98,8 @@ class Following:
         self._backoff_ns = backoff_ms * 1_000_000
         self._sessions: dict[int, _Session] = {}
         self._by_correlation: dict[int, _Session] = {}
-        self._dirty: list[_Session] = []
+        self.dirty: list[_Session] = []
+        """With something to send; :meth:`flush` sends it."""
 
     # --------------------------------------------------------------------------------------------------------------- from the replicas
 
@@ -115,7 +121,7 @@ class Following:
         session.changed[hosted.key] = want
         if not session.dirty:
             session.dirty = True
-            self._dirty.append(session)
+            self.dirty.append(session)
 
     def forget(self, hosted: Hosted) -> None:
         """``hosted`` wants nothing any more."""
@@ -159,7 +165,7 @@ class Following:
                 run(want.hosted, FetchAnswered(want.request, data))
         if not session.dirty:
             session.dirty = True
-            self._dirty.append(session)
+            self.dirty.append(session)
         return True
 
     def disconnected(self, peer: Address) -> None:
@@ -175,8 +181,8 @@ class Following:
 
     def flush(self) -> None:
         """Send what was gathered in this turn."""
-        while self._dirty:
-            session = self._dirty.pop()
+        while self.dirty:
+            session = self.dirty.pop()
             session.dirty = False
             if session.members:
                 self._send(session)
@@ -202,17 +208,14 @@ class Following:
             want.state = _PARKED
             want.epoch = epoch
         session.parked += len(changed)
-        body = FetchRequest(
-            self._wait_max_ms,
-            1,
-            _topics(changed),
-            ReplicaState(self._node_id, self._standing.broker_epoch),
-            session_id=session.session_id,
-            session_epoch=epoch,
-            forgotten_topics_data=[ForgottenTopic(topic_id, [number]) for topic_id, number in session.forgotten],
-        )
+        replica = session.replica
+        if replica.replica_epoch != self._standing.broker_epoch:
+            replica = session.replica = ReplicaState(self._node_id, self._standing.broker_epoch)
+        body = FetchRequest(self._wait_max_ms, 1, _topics(changed), replica, _MAX_BYTES, READ_UNCOMMITTED, session.session_id, epoch)
         session.changed = {}
-        session.forgotten = []
+        if session.forgotten:
+            body.forgotten_topics_data = [ForgottenTopic(topic_id, [number]) for topic_id, number in session.forgotten]
+            session.forgotten = []
         session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
         correlation_id = effects.request(address, body)
         if correlation_id < 0:
@@ -245,7 +248,7 @@ class Following:
     def _touch(self, session: _Session) -> None:
         if not session.dirty and session.members:
             session.dirty = True
-            self._dirty.append(session)
+            self.dirty.append(session)
 
     def _reset(self, session: _Session) -> None:
         """The session is over; everything that was wanted goes into the next one."""

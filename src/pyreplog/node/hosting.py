@@ -62,21 +62,19 @@ class Standing:
 class Timers:
     """Calls at moments of the monotonic clock, in order. A call is never taken back: whoever is called checks whether it is still due."""
 
-    __slots__ = ("_heap", "_sequence")
+    __slots__ = ("_heap", "_sequence", "next_ns")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-
-    @property
-    def next_ns(self) -> int | None:
+        self.next_ns: int | None = None
         """When the next call is due."""
-        return self._heap[0][0] if self._heap else None
 
     def call_at(self, at_ns: int, call: Callable[[], None]) -> None:
         """Plan ``call``."""
         self._sequence += 1
         heapq.heappush(self._heap, (at_ns, self._sequence, call))
+        self.next_ns = self._heap[0][0]
 
     def run_due(self, now_ns: int) -> bool:
         """Make the calls that are due. Whether there were any."""
@@ -85,4 +83,5 @@ class Timers:
             return False
         while heap and heap[0][0] <= now_ns:
             heapq.heappop(heap)[2]()
+        self.next_ns = heap[0][0] if heap else None
         return True

@@ -102,6 +102,7 @@ class Node:
         self._disk = disk
         self._transport = transport
         self._clock = clock
+        self._now_ns = clock.monotonic_ns
         self._closed = False
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._standing = standing = Standing()
@@ -189,7 +190,7 @@ class Node:
         """One turn. Waits up to ``timeout_ns`` for the first event (0: not at all). Whether anything happened."""
         events = self._transport.poll(timeout_ns)
         effects = self._effects
-        effects.now_ns = now_ns = self._clock.monotonic_ns()
+        effects.now_ns = now_ns = self._now_ns()
         progress = False
         for event in events:
             progress = True
@@ -202,16 +203,20 @@ class Node:
             elif type(event) is Disconnected:
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
-        if effects.syncing:
+        if effects.syncs:
             for done in self._disk.poll():
                 progress = True
                 effects.synced(done)
-        if self._timers.run_due(now_ns):
+        due_ns = self._timers.next_ns
+        if due_ns is not None and due_ns <= now_ns and self._timers.run_due(now_ns):
             progress = True
         if progress:
-            self._following.flush()
-            self._sessions.flush()
-            self._proposals.flush()
+            if self._following.dirty:
+                self._following.flush()
+            if self._sessions.dirty:
+                self._sessions.flush()
+            if self._proposals.waiting:
+                self._proposals.flush()
         return progress
 
     def _requested(self, message: Request) -> None:

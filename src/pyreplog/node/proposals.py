@@ -34,20 +34,21 @@ class Proposals:
         self._standing = standing
         self._node_id = node_id
         self._controller = controller
-        self._waiting: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
+        self.waiting: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
+        """Not sent yet; :meth:`flush` sends them."""
         self._sent: dict[PartitionKey, tuple[Hosted, AlterPartition]] = {}
         self._open = _NONE
 
     def propose(self, hosted: Hosted, effect: AlterPartition) -> None:
         """A leader wants another in-sync set; the newest proposal of a partition replaces one that was not sent yet."""
-        self._waiting[hosted.key] = (hosted, effect)
+        self.waiting[hosted.key] = (hosted, effect)
 
     def flush(self) -> None:
         """Send what waits, unless a request is on its way."""
-        if not self._waiting or self._open != _NONE or self._standing.broker_epoch < 0:
+        if not self.waiting or self._open != _NONE or self._standing.broker_epoch < 0:
             return
         effects = self._effects
-        self._sent, self._waiting = self._waiting, {}
+        self._sent, self.waiting = self.waiting, {}
         topics: dict[str, list[AlterPartitionData]] = {}
         for (topic_id, _), (_, effect) in self._sent.items():
             topics.setdefault(topic_id, []).append(effect.proposal)
@@ -82,7 +83,7 @@ class Proposals:
 
     def forget(self, hosted: Hosted) -> None:
         """The partition left this node."""
-        self._waiting.pop(hosted.key, None)
+        self.waiting.pop(hosted.key, None)
         self._sent.pop(hosted.key, None)
 
     def _expire(self, correlation_id: int) -> None:

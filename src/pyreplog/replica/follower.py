@@ -138,9 +138,10 @@ class Follower(Seat):
         self.leader_high_watermark = data.high_watermark
         self._advance(now_ns, streaming=data.records is not None)
         log = self.log
-        start = min(data.log_start_offset, log.high_watermark)
-        if start > log.start_offset:
-            log.delete_records(start)
+        if data.log_start_offset > log.start_offset:
+            start = min(data.log_start_offset, log.high_watermark)
+            if start > log.start_offset:
+                log.delete_records(start)
         self.ask()
 
     def _append(self, data: PartitionData, now_ns: int) -> bool:
@@ -150,14 +151,11 @@ class Follower(Seat):
         try:
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
-                begin = RecordBatch(parts[0]).base_offset
-                if begin < log.end_offset <= data.log_start_offset:
+                if log.end_offset <= data.log_start_offset and (begin := RecordBatch(parts[0]).base_offset) < log.end_offset:
                     # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
                     # another branch: the leader's history begins at its start, too): begin anew where the batch does.
                     log.truncate_fully(begin)
-                if begin != log.end_offset:
-                    raise CorruptError(f"{log.topic_partition}: fetched from offset {log.end_offset}, got a batch at {begin}")
-                log.append_as_follower(parts)
+                log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
             if log.failure is not None:
                 raise

@@ -181,7 +181,7 @@ class Leader(Seat):
     def produce(self, event: Produce, now_ns: int) -> None:
         """Append one batch (2.3) and answer as ``acks`` says (2.4)."""
         machine, log, acks = self.machine, self.log, event.acks
-        code = self.epoch_error(event.leader_epoch)
+        code = self.epoch_error(event.leader_epoch) if event.leader_epoch >= 0 else 0
         if not code:
             if acks == -1:
                 if len(self.committed) < self.min_isr:

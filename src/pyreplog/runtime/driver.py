@@ -237,7 +237,10 @@ class Driver:
 
     def enter(self, seat: Seat) -> None:
         """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives."""
-        self.network.enter(seat.transport)
+        transport = seat.transport
+        if not transport.is_ready:
+            transport.is_ready = True
+            self.network.ready.append(transport)
         if self._parked:
             release(self._wake)
         elif not self._drive.locked():

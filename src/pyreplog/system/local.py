@@ -95,7 +95,8 @@ class LocalTransport:
 
     def send(self, peer: Address, message: object) -> bool:
         """Hand ``message`` over. False: nobody listens there (``poll`` says so, too), or very much waits there already."""
-        target = self._network.find(peer)
+        network = self._network
+        target = network._endpoints.get(peer)
         if target is None or self._address is None:
             self.deliver(Disconnected(peer))
             return False
@@ -111,7 +112,7 @@ class LocalTransport:
         inbox.append(event)
         if not target.is_ready:
             target.is_ready = True
-            self._network.ready.append(target)
+            network.ready.append(target)
         return True
 
     def deliver(self, event: TransportEvent) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer
 
+from pyreplog.errors import CorruptError
 from pyreplog.log import Log
 from pyreplog.record import RecordBatch
 
@@ -25,18 +26,23 @@ class MarkTooEarly(Log):
 class ChecksumUnchecked(Log):
     """A follower takes what it fetched without looking at checksums: rot on the leader's disk spreads to good replicas."""
 
-    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """As the original, but for the one line."""
         views = [memoryview(part) for part in parts]
         batches: list[tuple[int, int, int, int, int]] = []
+        numbered: list[RecordBatch] = []
         for view in views:
             position = 0
             while position < view.nbytes:
                 one = RecordBatch(view, position)
+                if one.producer_id != -1:
+                    numbered.append(one)
                 batches.append((one.base_offset, one.last_offset, one.leader_epoch, one.size, one.max_timestamp))
                 position += one.size
         if batches:
-            self._append_checked(views, batches, sum(view.nbytes for view in views), gaps=False)
+            if at_end and batches[0][0] != self.end_offset:
+                raise CorruptError(f"got a batch at {batches[0][0]}, not at {self.end_offset}")
+            self._append_checked(views, batches, numbered, sum(view.nbytes for view in views), gaps=False)
         return self.end_offset
 
 
@@ -73,9 +79,9 @@ class NumbersKept(Log):
 class NumbersNotCopied(Log):
     """Followers do not learn which batches their leader has seen from whom: after an election a retry is appended once more."""
 
-    def append_as_follower(self, parts: Sequence[Buffer]) -> int:
+    def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """With what was known of producers before."""
         table = copy.deepcopy(self.producers.table)
-        end = super().append_as_follower(parts)
+        end = super().append_as_follower(parts, at_end=at_end)
         self.producers.table = table
         return end
