@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog._core import BatchBuilder, SegmentScanner, find_offset, find_timestamp, whole_batches
+from pyreplog._core import BatchBuilder, OffsetIndex, SegmentScanner, TimeIndex, TimeSearch, find_offset, find_timestamp, whole_batches
 from pyreplog.errors import CorruptError, raise_for_status
 from tests.golden import units, vectors
 from tests.oracle import batch as oracle
@@ -332,3 +332,59 @@ def test_kafkas_indexes_come_out(name: str) -> None:
                 assert find_offset(data, header.base_offset) == (position, size)
             seen += 1
     assert seen > 20
+
+
+def search(
+    data: bytes, scan: SegmentScanner, timestamp: int, start: int, end: int, cuts: st.DataObject | None = None
+) -> tuple[int, int] | None:
+    """What a TimeSearch over ``data`` says, with the indexes of ``scan``; with ``cuts`` the file may be shorter than it was at any read."""
+    times, offsets = TimeIndex(0, scan.time_entries()), OffsetIndex(0, scan.offset_entries())
+    found = TimeSearch(times, offsets, timestamp, start, end, len(data))
+    found.expect(0, 2**63 - 1)
+    reads = 0
+    while found.wanted:
+        assert 0 <= found.position < found.position + found.wanted <= len(data)
+        piece = data[found.position :][: found.wanted]
+        found.feed(piece if cuts is None else piece[: cuts.draw(st.integers(0, len(piece)))])
+        reads += 1
+        assert reads < 2 + len(data)
+    return found.answer
+
+
+timed = st.lists(st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 600, 5000]), st.integers(0, 40)), min_size=1, max_size=12)
+
+
+@given(timed, st.sampled_from([0, 100, 4096]), st.data())
+def test_a_search_by_time_is_a_walk(drawn: list[tuple[int, int, int]], interval: int, draw: st.DataObject) -> None:
+    """It finds the record that a walk finds, or gives up, also where a bit of data or indexes is wrong or the file gets shorter; and it
+    finds every record of a log whose timestamps rise."""
+    data, answers = b"", []
+    rising = draw.draw(st.booleans())
+    for count, size, timestamp in sorted(drawn, key=lambda one: one[2] if rising else 0):
+        data += batch(len(answers), count, size=size, timestamp=timestamp)
+        answers += [timestamp] * count
+    timestamp = draw.draw(st.integers(-1, 42))
+    start, end = draw.draw(st.integers(0, len(answers))), draw.draw(st.integers(0, len(answers)))
+    wanted = next(((offset, at) for offset, at in enumerate(answers) if at >= timestamp and start <= offset < end), None)
+    scan = SegmentScanner(0, index_interval=interval)
+    assert scan.feed(data) == len(data)
+    found = search(data, scan, timestamp, start, end)
+    assert found in (None, wanted)
+    if answers == sorted(answers) and wanted is not None:
+        assert found == wanted
+    assert search(data, scan, timestamp, start, end, draw) in (None, wanted)
+    # One flipped bit of an index: the search may give up, and is not led astray.
+    entries = [bytearray(scan.time_entries()), bytearray(scan.offset_entries())]
+    flipped = entries[draw.draw(st.integers(0, 1))]
+    if flipped:
+        bit = draw.draw(st.integers(0, 8 * len(flipped) - 1))
+        flipped[bit // 8] ^= 1 << bit % 8
+        try:
+            indexes = TimeIndex(0, entries[0]), OffsetIndex(0, entries[1])
+        except CorruptError:
+            return
+        by_wrong = TimeSearch(*indexes, timestamp, start, end, len(data))
+        by_wrong.expect(0, 2**63 - 1)
+        while by_wrong.wanted:
+            by_wrong.feed(data[by_wrong.position :][: by_wrong.wanted])
+        assert by_wrong.answer in (None, wanted)
