@@ -98,6 +98,24 @@ def test_a_bad_row_keeps_what_came_before(replog: Replog, tmp_path: Path) -> Non
     assert [row["value"] for row in replog("cat", tmp_path / "log").objects()] == ["a", "b"]
 
 
+def test_files_may_stand_behind_options(replog: Replog, tmp_path: Path) -> None:
+    """Wherever options are among the words, the same is understood."""
+    rows = tmp_path / "rows.txt"
+    rows.write_text("one\n")
+    path = tmp_path / "log"
+    for words in (
+        (path, rows, "--topic", "t"),
+        (path, "--topic", "t", rows),
+        ("--topic", "t", path, rows),
+        (path, "--json", rows, "--", rows),
+    ):
+        assert replog("append", *words).code == 0, words
+    assert len(replog("cat", path).objects()) == 5
+    done = replog("append", path, "--topik", "t", rows)
+    assert done.code == 2
+    assert "did you mean '--topic'?" in done.err
+
+
 def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:
     """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess."""
     done = replog("append", tmp_path / "log", stdin=b'{"value": "a", "partition": 3}')

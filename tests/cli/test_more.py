@@ -19,6 +19,7 @@ from pyreplog.cli import bench
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import Row
 from pyreplog.cli.writing import Target
+from pyreplog.log import LogReader
 from tests.cli.support import Replog
 from tests.golden.units import manifest, unit
 
@@ -129,6 +130,31 @@ def test_tail_follows_another_process(events: Path) -> None:
     assert [(row["offset"], row["value"]) for row in found] == [(10, "a"), (11, "b"), (12, "c")]
 
 
+def test_tail_goes_on_where_records_are_removed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments that the writer removes between the look and the reading are passed over: what is left comes, each record once."""
+    with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 1024, "file.delete.delay.ms": 0}) as log:
+        log.append_many([b"%d" % number for number in range(5)])
+        look = LogReader.refresh
+        looks = 0
+
+        def late(reader: LogReader) -> None:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                for number in range(5, 40):
+                    log.append((b"%d" % number).ljust(200))
+            look(reader)
+            if looks == 2:
+                log.delete_records(30)
+
+        monkeypatch.setattr(LogReader, "refresh", late)
+        done = replog("tail", tmp_path / "log", "-n", 0, "--follow", "--timeout", "0.3")
+    assert (done.code, done.err) == (0, "")
+    offsets = [row["offset"] for row in done.objects()]
+    assert offsets[-10:] == list(range(30, 40))
+    assert offsets == sorted(set(offsets))
+
+
 def test_tail_ends_when_nothing_comes(replog: Replog, events: Path) -> None:
     """--timeout."""
     assert len(replog("tail", events, "--follow", "--timeout", "0.01").objects()) == 10
@@ -149,6 +175,37 @@ def test_export_and_import_are_inverse(replog: Replog, events: Path, tmp_path: P
     rows, copied = replog("cat", events).objects(), replog("cat", copy).objects()
     assert [{**row, "topic": "copy"} for row in rows] == copied
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_odd_records_survive_export_and_import(replog: Replog, tmp_path: Path, form: str) -> None:
+    """Nulls, empty keys and values, bytes that are no text, headers of one name, none at all, and records without a time."""
+    records = [
+        (None, None, (), -1),
+        (b"", b"", (("", None),), 0),
+        (b"\xff\x00", b"\x80", (("h", b"\xfe"), ("h", b""), ("h", None), ("\u2028", b"x")), 2**53),
+        (b"[1]", b"null", (), 5),
+        (b"x" * 900_000, b"k" * 50_000, (("n" * 30_000, b"v" * 50_000),), -1),
+    ]
+    with pyreplog.open_log(tmp_path / "odd", durability="os") as log:
+        for value, key, headers, timestamp in records:
+            log.append(value, key=key, headers=headers, timestamp=timestamp)
+    file = tmp_path / f"out.{form}"
+    assert replog("export", tmp_path / "odd", file).code == 0
+    done = replog("import", tmp_path / "copy", file)
+    assert done.code == 0, done.err
+    with pyreplog.open_log(tmp_path / "copy", "r") as copy:
+        assert [(one.value, one.key, one.headers, one.timestamp) for one in copy] == records
+
+
+def test_export_says_what_it_cannot_make(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """CSV is not written under another format's name, and a folder that is missing is named."""
+    for file, said in ((tmp_path / "out.csv", "name the file .ndjson or .parquet"), (tmp_path / "no" / "x.ndjson", "there is no folder")):
+        done = replog("export", events, file)
+        assert (done.code, done.out) == (1, "")
+        assert said in done.err
+        assert not file.exists()
+    assert replog("export", events, tmp_path / "out.csv", "--format", "ndjson").code == 0
 
 
 def test_export_selects_and_does_not_overwrite(replog: Replog, events: Path, tmp_path: Path) -> None:
@@ -181,6 +238,15 @@ def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     assert [row["key"] for row in rows] == ["UA", "DL"]
     assert rows[0]["timestamp"] == 1357034400000
     assert json.loads(rows[0]["value"]) == {"carrier": "UA", "at": "2013-01-01T10:00:00+00:00", "delay": 1.5}
+    fine = pa.table({"value": ["x"], "timestamp": pa.array([1_500_000_000_123_456_789], pa.timestamp("ns", "UTC"))})
+    parquet.write_table(fine, tmp_path / "fine.parquet")
+    assert replog("import", path, tmp_path / "fine.parquet").code == 0
+    assert replog("tail", path, "-n", 1).objects()[0]["timestamp"] == 1_500_000_000_123
+    far = pa.table({"value": ["x"], "at": pa.array([2**60], pa.timestamp("ms"))})
+    parquet.write_table(far, tmp_path / "far.parquet")
+    done = replog("import", path, tmp_path / "far.parquet")
+    assert done.code == 1
+    assert "rows 1 to 1: a value is none of Python's" in done.err
     (tmp_path / "bad.parquet").write_bytes(b"PAR1nonsense")
     done = replog("import", path, tmp_path / "bad.parquet")
     assert done.code == 1
@@ -278,6 +344,8 @@ def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (["cat", "logs"], "name one of them"),
         (["import", "events", "x.csv", "--format", "parqet"], "did you mean 'parquet'?"),
         (["tail", "events", "--timeout", "soon"], "not a number of seconds"),
+        (["tail", "events", "-n", "-1"], "'-1' is not a whole number from 0"),
+        (["cat", "events", "--partition", "one"], "'one' is not a whole number from 0"),
     ],
 )
 def test_wrong_names(replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], text: str) -> None:

@@ -41,10 +41,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the chosen records under another name, then give the file its own."""
     form = arguments.format or ("parquet" if arguments.file.endswith((".parquet", ".pq")) else "ndjson")
     target: str = arguments.file
+    if arguments.format is None and target.endswith(".csv"):
+        raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")
     if target == "-" and form == "parquet":
         raise ConfigError("Parquet cannot be written to standard output: name a file")
     if target != "-" and os.path.exists(target) and not arguments.force:
         raise ConfigError(f"{target} is there already: name another file, or say --force to replace it")
+    folder = os.path.dirname(target)
+    if folder and not os.path.isdir(folder):
+        raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
     with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
         progress = Progress("exported", total=total, forced=arguments.progress)

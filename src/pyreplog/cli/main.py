@@ -57,7 +57,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("Try 'replog --help'.")
         return EXIT_USAGE
     try:
-        arguments, unknown = parser.parse_known_args(words)
+        if words[0] in parsers:
+            # Files may stand behind options too.
+            arguments, unknown = parsers[words[0]].parse_known_intermixed_args(words[1:])
+            arguments.command = words[0]
+        else:
+            arguments, unknown = parser.parse_known_args(words)
     except SystemExit as leaving:  # argparse has printed help, version or an error
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
     try:

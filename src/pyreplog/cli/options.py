@@ -24,6 +24,7 @@ __all__ = [
     "add_progress",
     "add_range",
     "add_selection",
+    "number",
     "offset",
     "seconds",
     "timestamp",
@@ -59,15 +60,20 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unexpected argument {word!r}")
 
 
-def offset(text: str) -> int:
-    """An offset: a whole number from 0."""
+def number(text: str, what: str = "a whole number from 0") -> int:
+    """A whole number from 0; ``what`` is what it should have been."""
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an offset (a whole number from 0)") from None
+        value = -1
     if not 0 <= value <= INT64_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is not an offset (a whole number from 0)")
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
+
+
+def offset(text: str) -> int:
+    """An offset: a whole number from 0."""
+    return number(text, "an offset (a whole number from 0)")
 
 
 def seconds(text: str) -> float:
@@ -120,7 +126,7 @@ def add_path(parser: argparse.ArgumentParser) -> None:
 def add_selection(parser: argparse.ArgumentParser) -> None:
     """``--topic`` and ``--partition``."""
     parser.add_argument("--topic", metavar="NAME", help="only this topic (default: all)")
-    parser.add_argument("--partition", metavar="N", type=offset, help="only this partition (default: all)")
+    parser.add_argument("--partition", metavar="N", type=number, help="only this partition (default: all)")
 
 
 def add_range(parser: argparse.ArgumentParser) -> None:

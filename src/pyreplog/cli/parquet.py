@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from pyreplog.arrow import BatchSource, Scan
@@ -26,7 +27,7 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     ``tell`` is told how many bytes of the file were used.
     """
     try:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415  (optional)
+        from pyarrow import ArrowException, parquet, timestamp  # noqa: PLC0415  (optional)
     except ImportError:
         raise RowError("Parquet needs pyarrow: pip install pyarrow") from None
     place = Place()
@@ -37,7 +38,7 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
 
             def objects() -> Iterator[tuple[dict[str, Any], bytes | None]]:
                 for batch in file.iter_batches(batch_size=_ROWS):
-                    for row in batch.to_pylist():
+                    for row in _rows(batch, place.number, partial(timestamp, "us")):
                         place.number += 1
                         yield row, None
                     if tell is not None and rows:
@@ -46,6 +47,27 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
             yield from map_rows(place, objects(), fields, "row")
     except ArrowException as error:
         raise RowError(f"not Parquet, or damaged: {error}") from None
+
+
+def _rows(batch: Any, before: int, microseconds: Callable[[str | None], Any]) -> list[dict[str, Any]]:
+    """The rows of a record batch, ``before`` of which lie ahead of it, as Python's own values; times to the microsecond, as the type
+    that ``microseconds`` makes for a zone."""
+    columns = []
+    own = "timestamp_type" in batch.schema.names
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        kind = str(field.type)
+        if own and field.name == "timestamp" and kind.startswith("timestamp[ms"):
+            # Exported by us: a record without a time is not one of now, and any 64 bits are a time.
+            columns.append(column.cast("int64").fill_null(-1))
+        elif kind.startswith("timestamp[ns"):
+            columns.append(column.cast(microseconds(field.type.tz), safe=False))
+        else:
+            columns.append(column)
+    try:
+        rows: list[dict[str, Any]] = type(batch).from_arrays(columns, names=batch.schema.names).to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise RowError(f"rows {before + 1} to {before + batch.num_rows}: a value is none of Python's: {error}") from None
+    return rows
 
 
 def write_parquet(path: str, found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyreplog.cli.cat import write_records
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection, offset, seconds
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection, number, seconds
 from pyreplog.cli.reading import reading_disk
+from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log import LogReader
 from pyreplog.ports import Watch
 from pyreplog.record import Record, records_of
@@ -34,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     add_selection(parser)
     parser.add_argument(
-        "-n", "--lines", metavar="N", type=offset, default=_LINES, help=f"so many records of each partition (default: {_LINES})"
+        "-n", "--lines", metavar="N", type=number, default=_LINES, help=f"so many records of each partition (default: {_LINES})"
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with each new record, until Ctrl-C")
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --follow: stop when nothing came for so long")
@@ -81,11 +82,9 @@ def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Name
             came = False
             for index, reader in enumerate(readers):
                 reader.refresh()
-                start, end = max(positions[index], reader.start_offset), reader.end_offset
-                if end > start:
-                    for batch in reader.batches(start, end):
-                        write_records(records_of(batch, reader.topic, reader.partition, start, end), values=arguments.values)
-                    positions[index] = end
+                positions[index] = max(positions[index], reader.start_offset)
+                if reader.end_offset > positions[index]:
+                    positions[index] = _write_new(reader, positions[index], values=arguments.values)
                     came = True
             if came:
                 sys.stdout.flush()
@@ -97,6 +96,21 @@ def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Name
     finally:
         if watch is not None:
             watch.close()
+
+
+def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
+    """Print what lies from ``start`` on; where that ended. Earlier than at the log's end where the writer removed records meanwhile."""
+    end = reader.end_offset
+    try:
+        for batch in reader.batches(start, end):
+            write_records(records_of(batch, reader.topic, reader.partition, start, end), values=values)
+            start = batch.next_offset
+    except OffsetOutOfRangeError:
+        reader.refresh()
+        if reader.start_offset <= start:
+            raise
+        return start
+    return end
 
 
 def _wait(watch: Watch | None) -> None:
