@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import pyreplog
+from pyreplog.runtime.background import Background
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimDisk
 
@@ -111,6 +112,26 @@ def test_where_it_begins_is_checked_at_once(pair: tuple[pyreplog.Log, pyreplog.L
     followed.close()
     with pytest.raises(pyreplog.ClosedError):
         followed.follow()
+
+
+def test_it_may_begin_at_the_end_while_appends_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``end_offset`` is a place to begin also where what lies before it is not on disk yet, and nobody may see it: only what comes is
+    seen."""
+    monkeypatch.setattr(Background, "start", lambda _: None)
+    with pyreplog.open_log("log", disk=SimDisk()) as log:
+        log.append(b"first")
+        ack = log.append(b"second", wait=False)
+        assert (log.high_watermark, log.end_offset) == (1, 2)
+        assert list(log.read(log.end_offset)) == list(log.follow(log.end_offset, timeout=0)) == []
+        follower = log.follow(log.end_offset)
+        assert log.seek(log.end_offset) == 2
+        assert list(log) == []
+        with pytest.raises(pyreplog.OffsetOutOfRangeError):
+            log.read(3)
+        log.append(b"third")
+        assert ack.result().offset == 1
+        assert [record.value for record in log] == [b"third"]
+        assert next(follower).value == b"third"
 
 
 def test_nothing_is_left_open(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:

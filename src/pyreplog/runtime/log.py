@@ -292,7 +292,7 @@ class Log:
         start = first if start is None else start
         end = last if end is None else min(end, last)
         if not first <= start <= last:
-            raise OffsetOutOfRangeError(start, first, last, log=str(self))
+            self._check_start(start)
         low = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
         high = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
         if low is None and high is None:
@@ -326,11 +326,15 @@ class Log:
         if timeout is not None and not timeout >= 0:
             raise ConfigError(f"timeout is {timeout!r}; it must be seconds from 0, or None for ever")
         self._view.refresh()
-        first, last = self._view.start_offset, self._view.end_offset
-        start = first if start is None else start
+        start = self._view.start_offset if start is None else start
+        self._check_start(start)
+        return start
+
+    def _check_start(self, start: int) -> None:
+        """Reading may begin at what is in the log and nobody may see yet: it is empty, or comes later."""
+        first, last = self._view.start_offset, self._view.log_end_offset
         if not first <= start <= last:
             raise OffsetOutOfRangeError(start, first, last, log=str(self))
-        return start
 
     def scan(
         self,
@@ -370,8 +374,7 @@ class Log:
             offset = view.end_offset if found is None else max(found[0], view.start_offset)
         elif not view.start_offset <= offset <= view.end_offset:
             view.refresh()
-            if not view.start_offset <= offset <= view.end_offset:
-                raise OffsetOutOfRangeError(offset, view.start_offset, view.end_offset, log=str(self))
+            self._check_start(offset)
         self._run = _NO_RUN
         self._position = offset
         return offset
