@@ -267,6 +267,45 @@ def test_row_37_no_memory_for_a_batch(tmp_path: Path) -> None:
     assert ran(LITTLE_MEMORY, tmp_path / "log", options=()) == "4 [6, 5, 5, 5, 5, 150000000]\n"
 
 
+LITTLE_MEMORY_TO_READ = """
+import resource, sys, pyreplog
+log = pyreplog.open_log(sys.argv[1], durability="os", config={"max.message.bytes": 600_000_000})
+log.append(b"before")
+log.append(bytes(40_000_000))
+log.append(b"after")
+reader = pyreplog.open_log(sys.argv[1], "r")
+uses = (
+    lambda one: len(list(one.read(1, 2))), lambda one: (one.seek(0), len(list(one)))[1], lambda one: len(list(one.follow(1, timeout=0))),
+    lambda one: sum(batch.row_count for batch in one.scan(start=1).batches()),
+)
+print([use(one) for one in (log, reader) for use in uses])
+size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
+resource.setrlimit(resource.RLIMIT_AS, (size + 25_000_000, resource.RLIM_INFINITY))
+refused = 0
+for one in (log, reader):
+    for use in uses:
+        try:
+            use(one)
+        except MemoryError:
+            refused += 1
+        assert [record.value for record in one.read(0, 1)] == [b"before"]
+        assert [record.value for record in one.read(2, 3)] == [b"after"]
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print(refused)
+print([use(one) for one in (log, reader) for use in uses])
+log.close()
+reader.close()
+"""
+
+
+def test_row_37_no_memory_to_read(tmp_path: Path) -> None:
+    """When a batch is larger than the memory there is, whatever reads it is a MemoryError, the records beside it are read on, and with
+    memory it is read as well."""
+    lines = ran(LITTLE_MEMORY_TO_READ, tmp_path / "log", options=()).splitlines()
+    assert lines[0] == lines[2] == "[1, 3, 2, 2, 1, 3, 2, 2]"
+    assert lines[1] == "8"
+
+
 # ---------------------------------------------------------------------------------------------------------------------------- clocks
 
 
