@@ -6,12 +6,13 @@ with the nearest known one.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, dataclass_transform
 
 from pyreplog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 __all__ = ["DURABILITIES", "INT64_MAX", "LogConfig", "NodeConfig", "default_min_insync_replicas", "suggestion"]
 
@@ -37,8 +38,70 @@ def suggestion(word: str, known: tuple[str, ...]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class _Fields:
+    """What the functions of ``dataclasses`` look for, made when one does: to load that module takes longer than to open a log."""
+
+    def __get__(self, instance: object, owner: type[_Settings]) -> dict[str, Field[Any]]:
+        from dataclasses import make_dataclass  # noqa: PLC0415  (see above)
+
+        made: Any = make_dataclass(owner.__name__, [(name, owner.__annotations__[name], value) for name, value in owner._defaults.items()])
+        fields: dict[str, Field[Any]] = made.__dataclass_fields__
+        return fields
+
+
+class _SettingsType(type):
+    """Makes the annotated names of a class slots, and what they are set to their defaults."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:
+        defaults = {one: namespace.pop(one) for one in namespace.get("__annotations__", ()) if one in namespace}
+        return super().__new__(cls, name, bases, {**namespace, "__slots__": tuple(defaults), "_defaults": defaults})
+
+
+@dataclass_transform(frozen_default=True)
+class _Settings(metaclass=_SettingsType):
+    """Frozen values with defaults; to everybody else a dataclass."""
+
+    _defaults: ClassVar[dict[str, object]]
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    else:
+        __dataclass_fields__ = _Fields()
+
+    def __init__(self, *values: object, **named: object) -> None:
+        given = dict(zip(self._defaults, values, strict=False))
+        if len(values) > len(self._defaults) or given.keys() & named.keys() or named.keys() - self._defaults.keys():
+            wrong = sorted(named.keys() - self._defaults.keys()) or sorted(given.keys() & named.keys()) or values[len(self._defaults) :]
+            raise TypeError(f"{type(self).__name__} takes no {', '.join(map(repr, wrong))}, or not twice")
+        for name, value in (self._defaults | given | named).items():
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Checks, where there are any."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen; dataclasses.replace() makes another one")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"{type(self).__name__} is frozen")
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple([getattr(self, name) for name in self._defaults])
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, _Settings) and type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._defaults)})"
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), self._values()
+
+
+class LogConfig(_Settings):
     """One topic's settings. Sizes in bytes, times in ms."""
 
     durability: Durability = "sync"
@@ -98,27 +161,23 @@ class LogConfig:
         """From Kafka's keys. Numbers may be given as text, as Kafka stores them."""
         values: dict[str, object] = {}
         for key, value in config.items():
-            field = _FIELDS.get(key)
-            if field is None:
-                raise ConfigError(f"unknown topic setting {key!r}{suggestion(str(key), tuple(_FIELDS))}")
-            if field.type == "int" and isinstance(value, str):
+            name = _NAMES.get(key)
+            if name is None:
+                raise ConfigError(f"unknown topic setting {key!r}{suggestion(str(key), tuple(_NAMES))}")
+            if cls.__annotations__[name] == "int" and isinstance(value, str):
                 try:
                     value = int(value)  # noqa: PLW2901
                 except ValueError:
                     raise ConfigError(f"{key} is {value!r}; it must be a whole number") from None
-            elif field.type == "bool" and isinstance(value, str):
+            elif cls.__annotations__[name] == "bool" and isinstance(value, str):
                 value = {"true": True, "false": False}.get(value.lower(), value)  # noqa: PLW2901
-            values[field.name] = value
+            values[name] = value
         return cls(**values)  # type: ignore[arg-type]
 
     def to_mapping(self) -> dict[str, str]:
         """Kafka's keys, with what differs from the defaults, as text."""
         default = LogConfig()
-        return {
-            _key(field.name): _text(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != getattr(default, field.name)
-        }
+        return {_key(name): _text(getattr(self, name)) for name in self._defaults if getattr(self, name) != getattr(default, name)}
 
 
 def _text(value: object) -> str:
@@ -145,11 +204,10 @@ _LIMITS: Final = (
     ("flush_messages", 1, INT64_MAX),
     ("flush_ms", 0, INT64_MAX),
 )
-_FIELDS: Final = {_key(field.name): field for field in dataclasses.fields(LogConfig)}
+_NAMES: Final = {_key(name): name for name in LogConfig._defaults}
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+class NodeConfig(_Settings):
     """One node's settings. Times in ms, sizes in bytes."""
 
     replica_lag_time_max_ms: int = 2000

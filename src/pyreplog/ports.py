@@ -7,11 +7,11 @@ Everything from ``record`` to ``client`` reaches them through these Protocols, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from random import Random
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from random import Random
+
     from typing_extensions import Buffer
 else:
     Buffer = object  # only annotations name it, and typing_extensions takes a tenth of the time that a first record may take
@@ -19,6 +19,7 @@ else:
 __all__ = [
     "Address",
     "Buffer",
+    "Chance",
     "Clock",
     "Connected",
     "Disconnected",
@@ -39,6 +40,17 @@ __all__ = [
 T = TypeVar("T")
 R = TypeVar("R")
 
+
+def __getattr__(name: str) -> object:
+    """``Random`` is Python's, loaded when somebody asks for it: a log can do without."""
+    if name != "Random":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from random import Random  # noqa: PLC0415  (see above)
+
+    globals()[name] = Random
+    return Random
+
+
 Address = str
 """Where a node listens: ``"node-1"`` in one process, ``"tcp://10.0.0.1:9092"`` across machines."""
 
@@ -52,6 +64,14 @@ class Clock(Protocol):
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970 UTC; may jump."""
+        ...
+
+
+class Chance(Protocol):
+    """Where ids come from. Python's ``Random`` is one."""
+
+    def randbytes(self, n: int, /) -> bytes:
+        """``n`` random bytes."""
         ...
 
 
@@ -240,26 +260,49 @@ class Message(Protocol):
 
 
 # Not frozen, which would cost more than the rest of handing a message over; nobody changes one.
-@dataclass(slots=True)
-class Connected:
+class _Peered:
+    __slots__ = ("peer",)
+
+    def __init__(self, peer: Address) -> None:
+        self.peer = peer
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Peered) and type(other) is type(self) and self.peer == other.peer
+
+    __hash__ = None  # type: ignore[assignment]  # as of what may change
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.peer!r})"
+
+
+class Connected(_Peered):
     """A peer can be sent to."""
 
-    peer: Address
+    __slots__ = ()
 
 
-@dataclass(slots=True)
 class Received:
     """A message arrived."""
 
-    peer: Address
-    message: object
+    __slots__ = ("message", "peer")
+
+    def __init__(self, peer: Address, message: object) -> None:
+        self.peer = peer
+        self.message = message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Received) and self.peer == other.peer and self.message == other.message
+
+    __hash__ = None  # type: ignore[assignment]  # as of what may change
+
+    def __repr__(self) -> str:
+        return f"Received({self.peer!r}, {self.message!r})"
 
 
-@dataclass(slots=True)
-class Disconnected:
+class Disconnected(_Peered):
     """A peer is gone; what was sent and not answered may or may not have arrived."""
 
-    peer: Address
+    __slots__ = ()
 
 
 TransportEvent = Connected | Received | Disconnected

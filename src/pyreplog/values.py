@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -51,8 +50,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogStats:
+class LogStats(NamedTuple):
     """What one partition's log holds and did since it was opened. Sizes in bytes."""
 
     start_offset: int

@@ -11,7 +11,7 @@ from typing import Final
 from pyreplog.errors import CorruptError, excerpt
 from pyreplog.log.layout import META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join
 from pyreplog.log.snapshot import read_whole, replace_file
-from pyreplog.ports import Disk, Random
+from pyreplog.ports import Chance, Disk
 
 UUID_SIZE: Final = 16
 ZERO_UUID: Final = "A" * 22
@@ -37,7 +37,7 @@ def decode_uuid(text: str) -> bytes:
     return raw
 
 
-def random_uuid(random: Random) -> str:
+def random_uuid(random: Chance) -> str:
     """A new id: never one that begins with a dash, nor one of Kafka's reserved ones."""
     while True:
         raw = random.randbytes(UUID_SIZE)

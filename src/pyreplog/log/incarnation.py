@@ -10,7 +10,6 @@ Format: docs/internals/format/snapshot.md. Rules: docs/internals/durability.md, 
 
 from __future__ import annotations
 
-import json
 from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError
@@ -67,6 +66,8 @@ def read_farewell(disk: Disk, root: str) -> Farewell | None:
         content = b""
     if content is None:
         return None
+    import json  # noqa: PLC0415  (a new log needs it no sooner than when it is closed)
+
     try:
         values = json.loads(content)
     except ValueError:
@@ -85,6 +86,8 @@ def read_farewell(disk: Disk, root: str) -> Farewell | None:
 
 def write_farewell(disk: Disk, root: str, farewell: Farewell) -> None:
     """Sign off, durably. The very last thing that is written."""
+    import json  # noqa: PLC0415  (as above)
+
     values: dict[str, object] = {"version": 0, "brokerEpoch": farewell.broker_epoch, _INCARNATION_FIELD: farewell.incarnation_id}
     if farewell.store is not None:
         values[_STORE_SIZE_FIELD], values[_STORE_CRC_FIELD] = farewell.store

@@ -14,8 +14,7 @@ a torn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyreplog._core import RecordBatch, SegmentScanner
 from pyreplog.config import LogConfig
@@ -33,8 +32,7 @@ from pyreplog.values import NO_EPOCH
 _SEARCH_SIZE_MAX: Final = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryReport:
+class RecoveryReport(NamedTuple):
     """What opening a log found and did. Sizes in bytes."""
 
     clean: bool
@@ -56,8 +54,7 @@ class RecoveryReport:
     """What else was found, in words."""
 
 
-@dataclass(slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """The parts of an opened log."""
 
     segments: list[Segment]
@@ -70,23 +67,35 @@ class Loaded:
     """Whether mark and epoch file must be written anew."""
 
 
-@dataclass(slots=True)
 class Loader:
     """One opening of one folder. Use once: ``load()``."""
 
-    disk: Disk
-    directory: str
-    config: LogConfig
-    clock: Clock
-    state: MarkState | None
-    clean: bool
-    same_boot: bool
-    recovery_point: int
-    log_start_offset: int
-    _notes: list[str] = field(default_factory=list)
-    _kept: list[str] = field(default_factory=list)
-    _torn_size: int = 0
-    _scanned_size: int = 0
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        config: LogConfig,
+        clock: Clock,
+        state: MarkState | None,
+        *,
+        clean: bool,
+        same_boot: bool,
+        recovery_point: int,
+        log_start_offset: int,
+    ) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.config = config
+        self.clock = clock
+        self.state = state
+        self.clean = clean
+        self.same_boot = same_boot
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self._notes: list[str] = []
+        self._kept: list[str] = []
+        self._torn_size = 0
+        self._scanned_size = 0
 
     def load(self) -> Loaded:
         """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was."""

@@ -107,7 +107,15 @@ def open_parts(
     if config != kept:
         write_config(disk, directory, config)
     loaded = Loader(
-        disk, directory, config, clock, state, origin.clean, origin.same_boot, origin.recovery_point, origin.log_start_offset
+        disk,
+        directory,
+        config,
+        clock,
+        state,
+        clean=origin.clean,
+        same_boot=origin.same_boot,
+        recovery_point=origin.recovery_point,
+        log_start_offset=origin.log_start_offset,
     ).load()
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)

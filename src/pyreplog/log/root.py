@@ -54,7 +54,7 @@ from pyreplog.log.summary import (
     summarize,
     write_summaries,
 )
-from pyreplog.ports import Clock, Disk, Lock, Random
+from pyreplog.ports import Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
 _DIRECTORY_NAME_SIZE_MAX: Final = 255
@@ -71,7 +71,7 @@ class LogRoot:
     #: With fewer partitions than this no summary is left at a clean stop: their folders are read as fast.
     summaries_from: int = 16
 
-    def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Random, lock: Lock) -> None:
+    def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Chance, lock: Lock) -> None:
         self.disk = disk
         self.path = path
         self.clock = clock
@@ -105,7 +105,7 @@ class LogRoot:
         path: str,
         *,
         clock: Clock,
-        random: Random,
+        random: Chance,
         node_id: int | None = None,
         cluster_id: str | None = None,
         lazy: bool = False,

@@ -10,14 +10,26 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-import cramjam
-
 from pyreplog._core import RecordBatch
 from pyreplog.errors import CorruptError
 from pyreplog.ports import Buffer
 
 if TYPE_CHECKING:
+    import cramjam
+
     Decompress = Callable[[Buffer, Buffer], int]
+else:
+
+    class _Later:
+        """Takes its place until somebody compresses: the first record of a new process need not wait until it is loaded."""
+
+        def __getattr__(self, name):
+            import cramjam as loaded  # noqa: PLC0415  (see above)
+
+            globals()["cramjam"] = loaded
+            return getattr(loaded, name)
+
+    cramjam = _Later()
 
 # Numbers of the codecs in a batch's attributes. On disk and on the wire: never change.
 NONE: Final = 0

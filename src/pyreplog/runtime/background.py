@@ -5,17 +5,16 @@ It is a daemon thread that owns nothing: whoever made it stops it, at the latest
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from typing import Final
+
+from pyreplog.runtime.logger import LOGGER
 
 __all__ = ["LINGER_S", "Background", "release"]
 
 LINGER_S: Final = 0.001
 """How long ``arm`` lets a caller go on before the thread takes part: a caller that waits by itself then pays no thread switch."""
-
-_log = logging.getLogger("pyreplog")
 
 
 class Background:
@@ -81,7 +80,7 @@ class Background:
             except Exception:  # no memory, even: this thread is the only one
                 pause = 1.0
                 try:
-                    _log.exception("%s: unexpected failure in the background thread", self._name)
+                    LOGGER.exception("%s: unexpected failure in the background thread", self._name)
                 except Exception:  # nor for telling
                     pass
 

@@ -44,6 +44,7 @@ _PRODUCER: Final = ProducerConfig()
 _CONSUMER: Final = ConsumerConfig()
 
 _log = logging.getLogger("pyreplog")
+_log.addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
 class Cluster:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
-import signal
 import threading
 from types import FrameType
 from typing import Protocol
 
-__all__ = ["Closeable", "end_on_sigterm", "forget", "remember"]
+from pyreplog.runtime.logger import LOGGER
 
-_log = logging.getLogger("pyreplog")
+__all__ = ["Closeable", "end_on_sigterm", "forget", "remember"]
 
 
 class Closeable(Protocol):
@@ -51,11 +49,15 @@ def forget(item: Closeable) -> None:
 def end_on_sigterm() -> None:
     """Have SIGTERM end this process as Ctrl-C does: by an exception in the main thread, so that everything open is closed in order. Nothing
     happens outside of the main thread, or where the program sees to the signal itself."""
+    import signal  # noqa: PLC0415  (a log needs it no sooner)
+
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    import signal  # noqa: PLC0415  (as above)
+
     signal.signal(number, signal.SIG_IGN)  # once is enough: the closing is not to be interrupted
     raise SystemExit(128 + number)
 
@@ -65,7 +67,7 @@ def _at_exit() -> None:
         try:
             item.close()
         except Exception:
-            _log.exception("closing at exit")
+            LOGGER.exception("closing at exit")
     _open.clear()
 
 

@@ -7,7 +7,6 @@ come and go while it is written. Everything here is thread-safe, except that one
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,8 +36,6 @@ from pyreplog.values import LogStats
 __all__ = ["Log", "open_log"]
 
 _NO_RUN: Final[tuple[list[Record], Iterator[Record]]] = ([], iter(()))
-
-logging.getLogger("pyreplog").addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
 def open_log(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Iterable, Mapping
-from random import SystemRandom
 from typing import Final
 
 from pyreplog.config import LogConfig, suggestion
@@ -14,15 +12,15 @@ from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, Unknow
 from pyreplog.log import Log, LogReader, LogRoot, check_topic, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
+from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
+from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
 __all__ = ["open_for_reading", "open_for_writing"]
 
 BUFFER_MEMORY_MIN: Final = 4096
 PARTITION_MAX: Final = 2**31 - 1
-
-_log = logging.getLogger("pyreplog")
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
@@ -92,14 +90,14 @@ def open_for_writing(
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
             raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
-    root = LogRoot.open(disk, folder, clock=clock, random=SystemRandom(), lazy=True)
+    root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True)
     try:
         key = _partition_to_write(root, folder, topic, partition)
         if key in root.damaged:
             raise root.damaged[key]
         log = root.logs.get(key)
         if log is None:
-            log = root.create_log(key.topic, key.partition, random_uuid(SystemRandom()), LogConfig.from_mapping(asked))
+            log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked))
         else:
             _take_over(log, asked, folder)
         return LogWriter(root, log, clock, lambda: _reopen(root, key), buffer_memory, max_block_ms)
@@ -153,7 +151,9 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str) -> None:
         log.update_config(config)
     report = log.recovery
     if not report.clean:
-        _log.warning("%s in %s was not closed cleanly; recovered up to offset %d (%s)", log.topic_partition, folder, log.end_offset, report)
+        LOGGER.warning(
+            "%s in %s was not closed cleanly; recovered up to offset %d (%s)", log.topic_partition, folder, log.end_offset, report
+        )
     if log.incomplete:
         # There is no other copy to wait for.
         log.set_incomplete(False)

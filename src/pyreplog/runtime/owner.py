@@ -6,11 +6,9 @@ and, where nobody has the folder open, the driver that wants its batch in (:func
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from random import SystemRandom
 from typing import Final
 
 from pyreplog.config import LogConfig
@@ -19,8 +17,10 @@ from pyreplog.log import Log, LogRoot, SyncPlan
 from pyreplog.ports import Clock, Disk, SyncDone
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
+from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.spool import Appender, Resumer, Spool, apply
+from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
 __all__ = ["RootAppender", "SpoolOwner", "WriterAppender", "apply_unowned", "apply_waiting", "settle_root"]
@@ -35,8 +35,6 @@ RETRY_S: Final = 1.0
 SWEEP_INTERVAL_S: Final = 3600.0
 EARLY_SYNC_SIZE: Final = 8 << 20
 """After so many bytes more it pays to begin another sync."""
-
-_log = logging.getLogger("pyreplog")
 
 
 class WriterAppender:
@@ -127,7 +125,7 @@ class RootAppender:
         try:
             self._note(self._syncs.rest())
         except StorageError as error:
-            _log.error("a sync of what was appended to %s failed: %s", self._root.path, error)
+            LOGGER.error("a sync of what was appended to %s failed: %s", self._root.path, error)
 
     def _begin(self) -> None:
         self._size = 0
@@ -168,7 +166,7 @@ def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
             with closing(make_appender()) as appender:
                 done += apply(spool, waiting, appender)
         except PyreplogError as error:
-            _log.error("%s stays in the spool of %s: %s", waiting.batch_id, spool.folder, error)
+            LOGGER.error("%s stays in the spool of %s: %s", waiting.batch_id, spool.folder, error)
             failure = failure or error
             stuck.add(query)
     if failure is not None:
@@ -189,7 +187,7 @@ def apply_unowned(disk: Disk, folder: str, clock: Clock, make: TopicPartition | 
 
     ``make``: a partition to be made where it is not there.
     """
-    root = LogRoot.open(disk, folder, clock=clock, random=SystemRandom())
+    root = LogRoot.open(disk, folder, clock=clock, random=SystemChance())
     clean = False
     try:
         if make is not None and make not in root.logs and make not in root.damaged:
@@ -239,6 +237,6 @@ class SpoolOwner:
                 return None
             if str(error) != self._said:
                 self._said = str(error)
-                _log.warning("the spool of %s is not empty: %s", self._spool.folder, error)
+                LOGGER.warning("the spool of %s is not empty: %s", self._spool.folder, error)
             return RETRY_S
         return BUSY_S if time.monotonic() < self._busy_until_s else IDLE_S

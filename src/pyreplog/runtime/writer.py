@@ -12,7 +12,6 @@ always taken by ``with``, whose entry, unlike a call of ``acquire``, cannot be i
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -36,6 +35,7 @@ from pyreplog.ports import Buffer, Clock
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.follow import WriterNews
+from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
@@ -53,7 +53,6 @@ CHECKPOINT_INTERVAL_NS: Final = 60_000_000_000
 RETENTION_INTERVAL_NS: Final = 300_000_000_000
 
 Headers = Sequence[tuple[str, bytes | None]]
-_log = logging.getLogger("pyreplog")
 
 
 class RowStamps(Sequence[int]):
@@ -522,7 +521,7 @@ class LogWriter:
 
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
-        _log.error("%s: poisoned by a failed sync: %s", self.log.topic_partition, error)
+        LOGGER.error("%s: poisoned by a failed sync: %s", self.log.topic_partition, error)
         while self._unsettled:
             _, outcome = self._unsettled.popleft()
             if not outcome.settled:
@@ -553,7 +552,7 @@ class LogWriter:
 
     def _repair(self) -> None:
         """Open the partition again after a change that was interrupted half-way."""
-        _log.warning("%s: an append was interrupted; opening the partition again", self.log.topic_partition)
+        LOGGER.warning("%s: an append was interrupted; opening the partition again", self.log.topic_partition)
         self.log = self._reopen()
         self._syncer.replace_log(self.log)
         self._unsynced.clear()
@@ -658,7 +657,7 @@ class LogWriter:
                         self._retain(now)
                         self._checkpoint(now)
         except PyreplogError as error:  # those who waited have heard of it
-            _log.error("%s: %s", self.log.topic_partition, error)
+            LOGGER.error("%s: %s", self.log.topic_partition, error)
         due = self._chores_due_ns()
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:

@@ -6,8 +6,7 @@ Format: docs/internals/format/spool.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError
 from pyreplog.spool.layout import BatchId, parse_name
@@ -18,8 +17,7 @@ __all__ = ["Manifest"]
 _VERSION: Final = "0"  # on disk: never change
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """One batch. ``once``: the query has no other, and nobody asks for it again."""
 
     batch_id: BatchId

@@ -1,10 +1,11 @@
-"""The real ports: this machine's clock and disk, and the transport inside one process."""
+"""The real ports: this machine's clock, chance and disk, and the transport inside one process."""
 
 from __future__ import annotations
 
+from pyreplog.system.chance import SystemChance
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk
 from pyreplog.system.local import LocalNetwork, LocalTransport
 from pyreplog.system.process import current as current_process
 
-__all__ = ["LocalNetwork", "LocalTransport", "SystemClock", "SystemDisk", "current_process"]
+__all__ = ["LocalNetwork", "LocalTransport", "SystemChance", "SystemClock", "SystemDisk", "current_process"]

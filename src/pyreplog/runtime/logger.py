@@ -1,0 +1,49 @@
+"""The logger ``pyreplog`` of the standard library, which is loaded when there is something to say.
+
+To load ``logging`` takes longer than to open a log. Silent unless the application configures logging.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import logging
+
+__all__ = ["LOGGER"]
+
+_OF_CALLER: Final = 2
+
+
+class Logger:
+    """The part of ``logging.Logger`` that is used. Any thread."""
+
+    __slots__ = ()
+
+    def warning(self, message: str, *values: object) -> None:
+        """As in ``logging``."""
+        _logger().warning(message, *values, stacklevel=_OF_CALLER)
+
+    def error(self, message: str, *values: object) -> None:
+        """As in ``logging``."""
+        _logger().error(message, *values, stacklevel=_OF_CALLER)
+
+    def exception(self, message: str, *values: object) -> None:
+        """As in ``logging``: with the exception that is being handled."""
+        _logger().exception(message, *values, stacklevel=_OF_CALLER)
+
+
+def _logger() -> logging.Logger:
+    import logging  # noqa: PLC0415  (see above)
+
+    logger = logging.getLogger("pyreplog")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+    return logger
+
+
+if "logging" in sys.modules:
+    _logger()
+
+LOGGER: Final = Logger()
