@@ -19,6 +19,10 @@ TOPIC_ID = "0123456789abcdefABCDEw"
 MakeBench = Callable[..., Bench]
 
 
+class Patchable(Log):
+    """A log whose methods a test may replace: unlike the original it has room for that."""
+
+
 @pytest.fixture(params=["memory", "disk"])
 def log_kind(request: pytest.FixtureRequest) -> str:
     """Which logs the test runs over."""
@@ -33,7 +37,7 @@ def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
 
     def on_disk(config: LogConfig, broker: int) -> Log:
         disk = SimDisk(Random(broker))
-        return Log.create(disk, f"n{broker}/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=config, clock=SimClock())
+        return Patchable.create(disk, f"n{broker}/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=config, clock=SimClock())
 
     return on_disk
 

@@ -7,8 +7,8 @@ of what it should hold: when they do not agree, the log is scanned.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 
 from pyreplog._core import crc32c
 from pyreplog.errors import CorruptError, InternalError
@@ -24,16 +24,18 @@ class EpochCache:
     __slots__ = ("_epochs", "_starts", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry | tuple[int, int]] = ()) -> None:
-        self._epochs: list[int] = []
-        self._starts: list[int] = []
+        # Tuples, because most histories are empty or short, and there may be very many.
+        self._epochs: tuple[int, ...] = ()
+        self._starts: tuple[int, ...] = ()
         #: The newest epoch; -1 where there is none.
         self.latest = NO_EPOCH
-        for epoch, start in entries:
-            if epoch < 0 or start < 0 or (self._epochs and (epoch <= self._epochs[-1] or start <= self._starts[-1])):
+        before = (-1, -1)
+        kept = [*entries]
+        for epoch, start in kept:
+            if epoch <= before[0] or start <= before[1]:
                 raise CorruptError(f"epoch {epoch} at offset {start} does not follow the entry before it")
-            self._epochs.append(epoch)
-            self._starts.append(start)
-        self._refresh()
+            before = (epoch, start)
+        self.restore(kept)
 
     @property
     def entries(self) -> list[EpochEntry]:
@@ -57,21 +59,18 @@ class EpochCache:
             raise InternalError(f"epoch {epoch} cannot begin at offset {offset}")
         if epoch == self.latest and offset >= self._starts[-1]:
             return False
-        while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= offset):
-            self._epochs.pop()
-            self._starts.pop()
-        self._epochs.append(epoch)
-        self._starts.append(offset)
+        kept = len(self._epochs)
+        while kept and (self._epochs[kept - 1] >= epoch or self._starts[kept - 1] >= offset):
+            kept -= 1
+        self._epochs = (*self._epochs[:kept], epoch)
+        self._starts = (*self._starts[:kept], offset)
         self._refresh()
         return True
 
-    def restore(self, entries: Iterable[EpochEntry]) -> None:
+    def restore(self, entries: Sequence[EpochEntry | tuple[int, int]]) -> None:
         """Take back a change: REQUIRES what :attr:`entries` gave before it."""
-        self._epochs = []
-        self._starts = []
-        for epoch, start in entries:
-            self._epochs.append(epoch)
-            self._starts.append(start)
+        self._epochs = tuple([epoch for epoch, _ in entries])
+        self._starts = tuple([start for _, start in entries])
         self._refresh()
 
     def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
@@ -107,31 +106,28 @@ class EpochCache:
         """Drop every entry that begins at or above ``offset``; whether anything changed."""
         if offset < 0:
             return False
-        changed = False
-        while self._starts and self._starts[-1] >= offset:
-            self._epochs.pop()
-            self._starts.pop()
-            changed = True
-        if changed:
-            self._refresh()
-        return changed
+        kept = bisect_left(self._starts, offset)
+        if kept == len(self._starts):
+            return False
+        self._epochs = self._epochs[:kept]
+        self._starts = self._starts[:kept]
+        self._refresh()
+        return True
 
     def truncate_from_start(self, offset: int) -> bool:
         """Forget what lies below ``offset``; the epoch that covers it then begins there. Whether anything changed."""
         covering = bisect_right(self._starts, offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == offset):
             return False
-        del self._epochs[:covering]
-        del self._starts[:covering]
-        self._starts[0] = offset
+        self._epochs = self._epochs[covering:]
+        self._starts = (offset, *self._starts[covering + 1 :])
         self._refresh()
         return True
 
     def clear(self) -> bool:
         """Forget everything; whether anything changed."""
         changed = bool(self._epochs)
-        self._epochs.clear()
-        self._starts.clear()
+        self._epochs = self._starts = ()
         self._refresh()
         return changed
 

@@ -63,6 +63,49 @@ class SyncPlan(NamedTuple):
 class Log:
     """One partition. Made by :meth:`create` or :meth:`open`; REQUIRES the caller's lock for everything but reads of :class:`LogSlice`."""
 
+    __slots__ = (
+        "_active",
+        "_append_time",
+        "_batches",
+        "_body",
+        "_bytes",
+        "_calendar",
+        "_chain",
+        "_closed",
+        "_config",
+        "_counts_flushed",
+        "_failure",
+        "_graves",
+        "_intake",
+        "_keeper",
+        "_mark",
+        "_poisoned",
+        "_records",
+        "_roll_offset",
+        "_roll_timestamp",
+        "_segment_ms",
+        "_segment_size_max",
+        "_segments",
+        "_size_limit",
+        "_syncs",
+        "_tail",
+        "_unsynced_since_ns",
+        "clock",
+        "directory",
+        "disk",
+        "end_offset",
+        "epochs",
+        "flushed_offset",
+        "generation",
+        "high_watermark",
+        "on_roll",
+        "producers",
+        "recovery",
+        "start_offset",
+        "topic_id",
+        "topic_partition",
+    )
+
     def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, parts: Parts, clock: Clock) -> None:
         self.disk = disk
         self.directory = directory

@@ -7,11 +7,11 @@ checkpoints, marker, lock. Each step is durable before the next, so that a crash
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
+from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log.identity import random_uuid, read_properties, write_properties
 from pyreplog.log.incarnation import (
     Farewell,
@@ -42,15 +42,18 @@ from pyreplog.log.layout import (
 from pyreplog.log.lazy import Logs
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
+from pyreplog.log.opening import Origin, open_parts
+from pyreplog.log.segment import OUT_OF_ROOM
+from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import read_offsets, write_offsets
 from pyreplog.log.summary import (
     StoreName,
     Summary,
-    decode_summary,
+    decode_body,
+    encode_body,
     encode_key,
-    encode_summary,
     read_summaries,
-    renewed,
+    sealed,
     summarize,
     write_summaries,
 )
@@ -58,6 +61,16 @@ from pyreplog.ports import Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
 _DIRECTORY_NAME_SIZE_MAX: Final = 255
+
+
+class Known(NamedTuple):
+    """What a root knows of a partition without opening it. Offsets as in :class:`Log`."""
+
+    topic_partition: TopicPartition
+    topic_id: str
+    latest_epoch: int
+    end_offset: int
+    incomplete: bool
 
 
 class LogRoot:
@@ -70,6 +83,8 @@ class LogRoot:
     log_class: type[Log] = Log
     #: With fewer partitions than this no summary is left at a clean stop: their folders are read as fast.
     summaries_from: int = 16
+    #: With so many partitions a new one is not held open until somebody uses it: with fewer it costs less than opening it again.
+    sleeping_from: int = 64
 
     def __init__(self, disk: Disk, path: str, *, clock: Clock, random: Chance, lock: Lock) -> None:
         self.disk = disk
@@ -78,8 +93,10 @@ class LogRoot:
         self.random = random
         #: Indexes of closed segments that all its logs keep in memory.
         self.index_cache = IndexCache()
-        self.logs = Logs(self._open_late, self.index_cache)
+        self.logs = Logs(self._asleep, self.index_cache)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
+        #: Called when a partition turns out to be damaged that was not open yet; it is in ``damaged`` then, and not in ``logs``.
+        self.on_damaged: Callable[[TopicPartition, PyreplogError], None] | None = None
         #: What was found to be wrong with the root's own files, in words.
         self.notes: list[str] = []
         self.node_id = 0
@@ -97,6 +114,10 @@ class LogRoot:
         self._closed = False
         # What the checkpoints said of partitions that are not open, so that it is not lost when they are written again.
         self._kept: dict[str, dict[TopicPartition, int]] = {}
+        # From what each checkpoint was written last.
+        self._written: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
+        self._topic_ids: dict[str, str] = {}
+        self._new_body = b""
 
     @classmethod
     def open(
@@ -238,29 +259,58 @@ class LogRoot:
         for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
 
-    def _open_late(self, key: TopicPartition, summary: Summary) -> Log | None:
-        """The log of a partition that was not opened yet, or None: then ``damaged`` says why."""
+    def _asleep(self, key: TopicPartition, body: bytes, config: LogConfig | None) -> Log:
+        topic_id = decode_body(body).topic_id
+        return sleeping(self.log_class, self, key, self._topic_ids.setdefault(topic_id, topic_id), body, config)
+
+    def wake(self, log: Log) -> None:
+        """Open ``log``, which sleeps. Where that cannot be, for another reason than lack of room, ``damaged`` has it from then on."""
+        assert isinstance(log, Sleeping), "asleep"
+        key = log.topic_partition
+        if self._closed:
+            raise ClosedError(f"{self.path} is closed")
+        directory = join(self.path, directory_name(*key))
+        parts = None
         try:
-            return self.log_class.open(
-                self.disk,
-                join(self.path, directory_name(*key)),
-                topic=key.topic,
-                partition=key.partition,
-                config=None,
-                clock=self.clock,
-                clean=True,
-                same_boot=True,
-            )
+            parts = open_parts(self.disk, directory, key.partition, None, self.clock, None, Origin(clean=True, same_boot=True))
+            log.take_parts(directory, parts)
         except (CorruptError, ConfigError, StorageError) as error:
-            self.damaged[key] = error
-            for file, value in _checkpointed(summary).items():
-                if value is not None:
-                    self._kept.setdefault(file, {})[key] = value
-            return None
+            if not isinstance(log, Sleeping):
+                raise  # it is open, and what it had to write down is its own affair
+            if parts is not None:
+                parts.segments.close()
+                parts.mark.close()
+            if isinstance(error, StorageError) and error.errno in OUT_OF_ROOM:
+                raise
+            self._spoiled(log, error)
+            if isinstance(error, ConfigError):
+                raise CorruptError(str(error), file=directory) from error
+            raise
+        self.logs.changes += 1
+
+    def _spoiled(self, log: Sleeping, error: PyreplogError) -> None:
+        key = log.topic_partition
+        log.poison(error)
+        self.damaged[key] = error
+        for file, value in _checkpointed(log.summary).items():
+            if value is not None:
+                self._kept.setdefault(file, {})[key] = value
+        del self.logs[key]
+        if self.on_damaged is not None:
+            self.on_damaged(key, error)
+
+    def known(self) -> Iterator[Known]:
+        """All partitions in ``logs``, in their order; none is opened for this."""
+        for key in self.logs:
+            log = self.logs.held(key)
+            if log is not None:
+                yield Known(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete)
+            elif (summary := self.logs.summary(key)) is not None:
+                yield Known(key, summary.topic_id, summary.latest_epoch, summary.end_offset, summary.incomplete)
 
     def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
-        """A new, empty log in its own folder, durable when this returns. Raises what is wrong with a folder of that name that is there
-        already."""
+        """A new, empty log in its own folder, durable when this returns, and where there are very many not open. Raises what is wrong with
+        a folder of that name that is there already."""
         key = TopicPartition(topic, partition)
         if key in self.damaged:
             raise self.damaged[key]
@@ -280,8 +330,15 @@ class LogRoot:
             incomplete=incomplete,
         )
         self.disk.sync_directory(self.path)
-        self.logs[key] = log
-        return log
+        if len(self.logs) < self.sleeping_from:
+            self.logs[key] = log
+            return log
+        body = encode_body(summarize(log))
+        log.close(clean=False)  # there is nothing in it that waits for the disk
+        if body != self._new_body:
+            self._new_body = body
+        self.logs.remember(key, self._new_body)
+        return self.logs.asleep(key, config)
 
     def reopen_log(self, topic: str, partition: int) -> Log:
         """Open a partition again whose log was closed or poisoned, as after an unclean end: everything is verified."""
@@ -377,16 +434,21 @@ class LogRoot:
                 log.sync_mark()
 
     def _write(self, name: str, value_of: Callable[[Log], int | None]) -> None:
-        values = dict(self._kept.get(name, {}))
-        for key, entry in self.logs.unopened().items():
-            value = _checkpointed(decode_summary(entry))[name]
-            if value is not None:
-                values[key] = value
+        values: dict[TopicPartition, int] = {}
         for log in self.logs.opened():
             value = value_of(log)
             if value is not None:
                 values[log.topic_partition] = value
+        written = (self.logs.changes, values.copy())
+        if self._written.get(name) == written:
+            return  # nothing changed, and there may be very many that are not open
+        values.update(self._kept.get(name, {}))
+        for key, body in self.logs.unopened().items():
+            value = _checkpointed(decode_body(body))[name]
+            if value is not None:
+                values[key] = value
         write_offsets(self.disk, join(self.path, name), values)
+        self._written[name] = written
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -422,6 +484,7 @@ class LogRoot:
                 if well:
                     write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
+            self.logs.close_sleeping()
             self._lock.release()
         if failure is not None:
             raise failure
@@ -431,11 +494,11 @@ class LogRoot:
         if len(self.logs) < self.summaries_from:
             return None
         generation = self.incarnation_id
-        entries = {key: renewed(key, generation, entry) for where, entry in self.logs.unopened().items() if (key := encode_key(where))}
+        entries = {key: sealed(key, generation, body) for where, body in self.logs.unopened().items() if (key := encode_key(where))}
         try:
             for log in self.logs.opened():
                 key = encode_key(log.topic_partition)
-                entries[key] = encode_summary(key, generation, summarize(log))
+                entries[key] = sealed(key, generation, encode_body(summarize(log)))
         except (CorruptError, StorageError):
             return None
         return write_summaries(self.disk, self.path, sorted(entries.items()))

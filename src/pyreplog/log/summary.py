@@ -53,6 +53,11 @@ class Summary(NamedTuple):
     retention_due_ms: int
     """Wall time from which on retention may have something to do here; :data:`NEVER_MS` for never."""
 
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch that a record bears; -1 where there is none."""
+        return next((epoch for epoch, start in reversed(self.epochs) if start < self.end_offset), -1)
+
 
 class StoreName(NamedTuple):
     """How the clean shutdown marker names the content of the store."""
@@ -109,6 +114,16 @@ def decode_key(key: bytes) -> TopicPartition:
 
 def encode_summary(key: bytes, generation: str, summary: Summary) -> bytes:
     """The entry for ``key``, written in the life ``generation``."""
+    return sealed(key, generation, encode_body(summary))
+
+
+def sealed(key: bytes, generation: str, body: bytes) -> bytes:
+    """The entry for ``key`` that says ``body``, bound to the life ``generation``."""
+    return _CRC.pack(crc32c(generation.encode() + key + body)) + body
+
+
+def encode_body(summary: Summary) -> bytes:
+    """What an entry says: all of it but its checksum."""
     flags = (_SYNC if summary.durability == "sync" else 0) | (_INCOMPLETE if summary.incomplete else 0)
     body = bytearray(
         _HEAD.pack(
@@ -129,7 +144,7 @@ def encode_summary(key: bytes, generation: str, summary: Summary) -> bytes:
         body += _EPOCH.pack(*epoch)
     for segment in summary.segments:
         body += _SEGMENT.pack(*segment)
-    return _CRC.pack(crc32c(generation.encode() + key + body)) + bytes(body)
+    return bytes(body)
 
 
 def checked(key: bytes, generation: str, value: bytes) -> bool:
@@ -139,8 +154,13 @@ def checked(key: bytes, generation: str, value: bytes) -> bool:
 
 def decode_summary(value: bytes) -> Summary:
     """The summary in an entry that was :func:`checked`."""
-    version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(value, _CRC.size)
-    position = _CRC.size + _HEAD.size
+    return decode_body(value[_CRC.size :])
+
+
+def decode_body(value: bytes) -> Summary:
+    """What :func:`encode_body` made."""
+    version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(value)
+    position = _HEAD.size
     if version != _VERSION or len(value) != position + epochs * _EPOCH.size + segments * _SEGMENT.size:
         raise CorruptError("no summary of a partition")
     middle = position + epochs * _EPOCH.size
@@ -159,18 +179,13 @@ def decode_summary(value: bytes) -> Summary:
     )
 
 
-def renewed(key: bytes, generation: str, value: bytes) -> bytes:
-    """A checked entry, bound to the life ``generation`` instead of the one before."""
-    return _CRC.pack(crc32c(generation.encode() + key + value[_CRC.size :])) + value[_CRC.size :]
-
-
-def due_ms(value: bytes) -> int:
-    """``retention_due_ms`` of an entry, without the rest of it."""
-    return int(_HEAD.unpack_from(value, _CRC.size)[2])
+def due_ms(body: bytes) -> int:
+    """``retention_due_ms`` of an entry's body, without the rest of it."""
+    return int(_HEAD.unpack_from(body)[2])
 
 
 def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> dict[TopicPartition, bytes] | None:
-    """The checked entries of the store in ``root``; None where it is not what ``name`` says, to the last bit."""
+    """The bodies of the checked entries of the store in ``root``; None where it is not what ``name`` says, to the last bit."""
     path = join(root, SUMMARIES_NAME)
     try:
         content = read_whole(disk, path)
@@ -179,10 +194,16 @@ def read_summaries(disk: Disk, root: str, name: StoreName, generation: str) -> d
         store = disk.open_store(path, write=False)
         try:
             found: dict[TopicPartition, bytes] = {}
+            # Very many may say the same, and be of the same topic: kept once.
+            last = topic = ""
+            body = b""
             for key, value in store.scan():
                 if not checked(key, generation, value):
                     return None
-                found[decode_key(key)] = value
+                topic, partition = decode_key(key)
+                last = topic if topic != last else last
+                body = value[_CRC.size :] if value[_CRC.size :] != body else body
+                found[TopicPartition(last, partition)] = body
             return found
         finally:
             store.close()

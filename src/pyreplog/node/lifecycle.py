@@ -50,6 +50,13 @@ def _remember(unanswered: dict[int, T], correlation_id: int, value: T) -> None:
         unanswered[correlation_id] = value
 
 
+def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
+    return [
+        PartitionEnd(one.topic_id, one.topic_partition.partition, one.latest_epoch, one.end_offset, incomplete=one.incomplete)
+        for one in root.known()
+    ]
+
+
 def _ends(logs: Iterable[Log]) -> list[PartitionEnd]:
     return [
         PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
@@ -88,6 +95,7 @@ class Lifecycle:
         """Correlation id -> sent at, of those without an answer."""
         self._ends_due = False
         """The controller does not know yet how far the partitions reach that nobody leads."""
+        self._stepping_down = False
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -105,6 +113,12 @@ class Lifecycle:
             self._ends_due = True
             self.soon()
 
+    def step_down(self) -> None:
+        """Have the controller give what this node leads to others, and go on. It may lead again afterwards."""
+        self._stepping_down = True
+        self._standing.leased_until_ns = -1
+        self.soon()
+
     def _plan(self, at_ns: int) -> None:
         self._next_ns = at_ns
         self._effects.timers.call_at(at_ns, self._due)
@@ -121,7 +135,7 @@ class Lifecycle:
                 self._node_id,
                 self._standing.broker_epoch,
                 self._standing.image.offset,
-                want_fence=self.want_fence,
+                want_fence=self.want_fence or self._stepping_down,
                 want_shut_down=self.want_shutdown,
                 partition_ends=_ends(self._standing.leaderless.values()) if self._ends_due else (),
             )
@@ -137,7 +151,7 @@ class Lifecycle:
             listeners=[Listener("PEER", self._effects.address)],
             log_dirs=[] if root.damaged else [root.directory_id],  # what is damaged is missing, but not because it was never made
             previous_broker_epoch=self._previous_epoch,
-            partition_ends=_ends(root.logs.values()),
+            partition_ends=_registered_ends(root),
         )
 
     def registered(self, message: Response, body: BrokerRegistrationResponse) -> None:
@@ -167,6 +181,11 @@ class Lifecycle:
         if body.error_code != NO_ERROR:
             return
         self.fenced = body.is_fenced
+        if self._stepping_down:
+            if body.is_fenced:
+                self._stepping_down = False
+            self.soon()
+            return
         if self._ends_due and not self._heartbeats:
             self._ends_due = False
         if body.should_shut_down:

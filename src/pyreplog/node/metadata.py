@@ -202,9 +202,8 @@ class MetadataFollower:
                     self._told((topic.topic_id, number))
         for key in [key for key in self._hosted if image.partition(key) is None]:
             self._leave(key)
-        for topic_partition, log in list(self._root.logs.items()):
-            if log.topic_id not in image.topics:
-                self._set_aside(topic_partition)
+        for topic_partition in [known.topic_partition for known in self._root.known() if known.topic_id not in image.topics]:
+            self._set_aside(topic_partition)
 
     def _told(self, key: PartitionKey) -> None:
         """The metadata says something new about a partition."""
@@ -214,6 +213,9 @@ class MetadataFollower:
             if partition is not None and hosted is not None:
                 self._remove(key)  # assigned elsewhere, by a committed record
             return
+        if hosted is not None and self._is_lost(hosted, partition):
+            self._leave(key)
+            hosted = None
         if hosted is None:
             hosted = self._host(key, partition)
             if hosted is None:
@@ -238,15 +240,23 @@ class MetadataFollower:
             ),
         )
 
+    def _is_lost(self, hosted: Hosted, partition: PartitionImage) -> bool:
+        """Whether its copy turned out to be damaged, and nobody counts on it: somebody leads who has all that is committed."""
+        damaged = self._root.damaged
+        if not damaged or hosted.topic_partition not in damaged:
+            return False
+        return partition.leader != NO_LEADER and self._node_id not in partition.isr and self._node_id not in partition.elr
+
     def _host(self, key: PartitionKey, partition: PartitionImage) -> Hosted | None:
-        """Begin to host: with the copy that is there, or a new one.
+        """Begin to host: with the copy that is there (which is not opened for this, where that is not needed), or a new one.
 
         A new copy that is not in sync is incomplete from its first moment. While nobody leads no copy is made: being listed as in sync then
         says only what was so before this node restarted, not that an empty copy is complete.
         """
         topic = self._standing.image.topics[key[0]]
         topic_partition = TopicPartition(topic.name, key[1])
-        log = self._root.logs.get(topic_partition)
+        logs = self._root.logs
+        log = logs.asleep(topic_partition, topic.log_config) if topic_partition in logs else None
         try:
             if log is not None and log.topic_id != key[0]:
                 self._set_aside(topic_partition)  # of an earlier topic with the same name
@@ -263,7 +273,7 @@ class MetadataFollower:
             self.on_storage_error(error)
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
-        hosted = Hosted(key, topic_partition, log, self.replica_class(log, self._node_id, self._config))
+        hosted = Hosted(key, log.topic_partition, log, self.replica_class(log, self._node_id, self._config))
         self._hosted[key] = hosted
         return hosted
 

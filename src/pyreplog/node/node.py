@@ -125,6 +125,7 @@ class Node:
         self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
+        root.on_damaged = self._found_damaged
         effects.on_fetch = self._following.want
         effects.on_stop_fetching = self._following.forget
         effects.on_alter = self._proposals.propose
@@ -277,6 +278,21 @@ class Node:
             if failure is not None:
                 self._effects.run(hosted, _offline_by(hosted, failure))  # which takes the others along
 
+    def _found_damaged(self, name: TopicPartition, error: PyreplogError) -> None:
+        """A copy that was not open cannot be. What is to be done about it is done by the timers: the present step is half-way."""
+        self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
+
+    def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
+        """As at a start that finds a copy damaged: it is not served, the others are. What it led is given away."""
+        hosted = self.find(name)
+        if hosted is None or hosted.log.failure is not error:
+            return
+        _log.error("node %d: %s is damaged and not served: %s", self.node_id, name, error)
+        leads = self.image.partition(hosted.key)
+        self._effects.run(hosted, RootFailed(error))
+        if leads is not None and leads.leader == self.node_id:
+            self._lifecycle.step_down()
+
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
         self.broken_rules.append(effect)
@@ -295,7 +311,7 @@ class Node:
 
     def _went_offline(self, hosted: Hosted, error: Exception) -> None:
         """One copy can no longer be trusted to the disk, so none of this root can: leave the cluster until somebody opens it again."""
-        if self.offline is not None:
+        if self.offline is not None or hosted.topic_partition in self.root.damaged:
             return
         self.offline = error
         _log.error("node %d: %s failed; the node goes offline: %s", self.node_id, hosted.topic_partition, error)

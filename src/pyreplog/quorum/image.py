@@ -8,7 +8,7 @@ partition epoch grow by one, one that names a leader (even the same) makes the l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import InternalError
@@ -30,6 +30,8 @@ from pyreplog.wire import (
 
 __all__ = ["BrokerImage", "MetadataImage", "PartitionImage", "PartitionKey", "TopicImage", "effective_min_isr"]
 
+ALIKE_MAX: Final = 1024
+"""So many different values of partitions are kept to be shared."""
 PartitionKey = tuple[str, int]
 """(topic id, partition number): what names a partition for good, whatever becomes of the topic's name."""
 
@@ -88,7 +90,7 @@ def effective_min_isr(topic: TopicImage, partition: PartitionImage) -> int:
 class MetadataImage:
     """Brokers, topics and partitions as of ``offset``, the last record applied (-1: none yet). One owner at a time."""
 
-    __slots__ = ("brokers", "next_producer_id", "offset", "topic_ids", "topics")
+    __slots__ = ("_alike", "brokers", "next_producer_id", "offset", "topic_ids", "topics")
 
     def __init__(self) -> None:
         self.offset = -1
@@ -99,6 +101,7 @@ class MetadataImage:
         """Name -> topic id."""
         self.next_producer_id = 0
         """No producer id from here on was handed out."""
+        self._alike: dict[PartitionImage, PartitionImage] = {}
 
     # ------------------------------------------------------------------------------------------------------------------------- reading
 
@@ -117,6 +120,12 @@ class MetadataImage:
         return sum(len(topic.partitions) for topic in self.topics.values())
 
     # ------------------------------------------------------------------------------------------------------------------------ applying
+
+    def share(self, partition: PartitionImage) -> PartitionImage:
+        """``partition``, or one that says the same and is held already: of very many partitions few differ in what they say."""
+        if len(self._alike) >= ALIKE_MAX:
+            self._alike.clear()
+        return self._alike.setdefault(partition, partition)
 
     def apply(self, offset: int, record: MetadataRecord) -> None:
         """Take in one record. REQUIRES ``offset`` above :attr:`offset` (offsets of an image's own records may repeat its end)."""
@@ -149,7 +158,7 @@ class MetadataImage:
         topic = self.topics.get(record.topic_id)
         if topic is None:
             raise InternalError(f"metadata: partition {record.partition_id} of the unknown topic id {record.topic_id}")
-        topic.partitions[record.partition_id] = PartitionImage(
+        partition = PartitionImage(
             tuple(record.replicas),
             tuple(record.isr),
             tuple(record.eligible_leader_replicas or ()),
@@ -160,6 +169,7 @@ class MetadataImage:
             record.leader_recovery_state == 1,
             record.unclean_leader_epoch,
         )
+        topic.partitions[record.partition_id] = self.share(partition)
 
     def _change_partition(self, record: PartitionChangeRecord) -> None:
         topic = self.topics.get(record.topic_id)
@@ -167,7 +177,7 @@ class MetadataImage:
         if topic is None or before is None:
             raise InternalError(f"metadata: a change of the unknown partition {record.partition_id} of topic id {record.topic_id}")
         elected = record.leader != NO_LEADER_CHANGE
-        topic.partitions[record.partition_id] = PartitionImage(
+        partition = PartitionImage(
             before.replicas if record.replicas is None else tuple(record.replicas),
             before.isr if record.isr is None else tuple(record.isr),
             before.elr if record.eligible_leader_replicas is None else tuple(record.eligible_leader_replicas),
@@ -178,6 +188,7 @@ class MetadataImage:
             before.recovering if record.leader_recovery_state == -1 else record.leader_recovery_state == 1,
             before.leader_epoch + 1 if elected and record.leader_recovery_state == 1 else before.unclean_epoch,
         )
+        topic.partitions[record.partition_id] = self.share(partition)
 
     def _register(self, record: RegisterBrokerRecord) -> None:
         self.brokers[record.broker_id] = BrokerImage(

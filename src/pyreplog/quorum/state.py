@@ -89,7 +89,8 @@ def _state(body: dict[str, Any]) -> ControllerState:
         topic.config = dict(entry["config"])
         topic.log_config = LogConfig.from_mapping(topic.config)
         for number, replicas, isr, elr, last_known, *rest in entry["partitions"]:
-            topic.partitions[number] = PartitionImage(tuple(replicas), tuple(isr), tuple(elr), tuple(last_known), *rest)
+            partition = PartitionImage(tuple(replicas), tuple(isr), tuple(elr), tuple(last_known), *rest)
+            topic.partitions[number] = image.share(partition)
         image.topics[topic.topic_id] = topic
         image.topic_ids[topic.name] = topic.topic_id
     suspects = {(one[0], one[1]): {member: ReplicaEnd(*end) for member, *end in one[2]} for one in body["suspects"]}

@@ -34,6 +34,18 @@ _DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class Follower(Seat):
     """One reign of one leader, seen from below."""
 
+    __slots__ = (
+        "asked",
+        "backoff_ns",
+        "leader_high_watermark",
+        "leader_id",
+        "marked_ns",
+        "max_bytes",
+        "readers",
+        "retry_at",
+        "stopped",
+    )
+
     name = "follower"
 
     def __init__(self, machine: Replica) -> None:

@@ -80,6 +80,28 @@ _UNTIL_METADATA: Final = (
 class Leader(Seat):
     """One reign: from the metadata that named this broker with a new leader epoch to the next change of that epoch."""
 
+    __slots__ = (
+        "alone",
+        "committed",
+        "deletions",
+        "expiry_at",
+        "flush_waiters",
+        "followers",
+        "frozen_end",
+        "join_at",
+        "lag_max_ns",
+        "maximal",
+        "min_isr",
+        "pending",
+        "push_at",
+        "readers",
+        "record_at",
+        "remotes",
+        "shrink_at",
+        "start_of_epoch",
+        "waiters",
+    )
+
     name = "leader"
 
     def __init__(self, machine: Replica, isr: Sequence[int]) -> None:

@@ -6,7 +6,7 @@ The high watermark is read once per operation (KAFKA-9807).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.record import RecordBatch
@@ -31,6 +31,10 @@ class _Waiting:
         self.deadline_ns = deadline_ns
 
 
+_NOBODY: Final[dict[tuple[str, int], _Waiting]] = {}
+"""What stays empty: there may be very many partitions that nobody reads."""
+
+
 class Readers:
     """The consumers of one seat."""
 
@@ -38,7 +42,7 @@ class Readers:
 
     def __init__(self, seat: Seat) -> None:
         self._seat = seat
-        self.waiting: dict[tuple[str, int], _Waiting] = {}
+        self.waiting = _NOBODY
         """By (source, correlation id)."""
         self.expiry_ns = FAR
         """When :meth:`expire` is due."""
@@ -50,6 +54,8 @@ class Readers:
         if self._serve(event, seat.log.high_watermark, patient=event.max_wait_ms > 0):
             return
         deadline = now_ns + event.max_wait_ms * 1_000_000
+        if self.waiting is _NOBODY:
+            self.waiting = {}
         self.waiting[event.source, event.correlation_id] = _Waiting(event, deadline)
         if deadline < self.expiry_ns:
             self.expiry_ns = deadline

@@ -102,6 +102,33 @@ class Replica:
     effects. One step belongs to one thread at a time.
     """
 
+    __slots__ = (
+        "_flush_at",
+        "_flush_ns",
+        "_may_sync",
+        "_of_machine",
+        "_of_role",
+        "_sync_after",
+        "broker_id",
+        "brokers",
+        "config",
+        "in_sync",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "next_token",
+        "out",
+        "partition",
+        "partition_epoch",
+        "replicas",
+        "seat",
+        "sync_only",
+        "syncing",
+        "topic_id",
+        "unclean_epoch",
+        "wake_at",
+    )
+
     #: The classes of the roles; the known-bad variants of ``pyreplog.testing`` put others in their place.
     leader_class: type[Leader] = Leader
     follower_class: type[Follower] = Follower
@@ -123,8 +150,8 @@ class Replica:
         self.unclean_epoch = -1
         """The latest leader epoch that began with an unclean election; -1: none."""
         self.brokers: Mapping[int, BrokerStatus] = {}
-        # What is outstanding.
-        self.out: list[Effect] = []
+        # What is outstanding. ``out`` is there within a step only: there may be very many replicas.
+        self.out: list[Effect]
         self.next_token = 1
         self.wake_at = FAR
         self.syncing = False
@@ -174,6 +201,7 @@ class Replica:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
             self.go_offline(error)
+        del self.out
         return out
 
     # -- for the roles

@@ -51,6 +51,8 @@ class Seat:
     of a replica that knows of no leader; it refuses.
     """
 
+    __slots__ = ("log", "machine")
+
     name = "none"
 
     def __init__(self, machine: Replica) -> None:
@@ -185,6 +187,8 @@ class Seat:
 
 class Offlined(Seat):
     """The role of a replica whose disk refused: it says so to everybody, for good."""
+
+    __slots__ = ()
 
     name = "offline"
 

@@ -134,6 +134,7 @@ class ClusterNode:
                 random=Random(SystemRandom().getrandbits(64)),
                 node_id=self._node_id,
                 cluster_id=self._cluster_id,
+                lazy=True,
             )
         except BaseException:
             _close_disk(disk)

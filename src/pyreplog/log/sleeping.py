@@ -1,0 +1,219 @@
+"""A log that is there and not open: what a clean end left of it, in a few hundred bytes and without a file.
+
+It is a :class:`Log` whose parts are missing. What a replica asks an idle log for (ends, epochs, watermark) it has; everything else opens it
+first, and from then on it is an ordinary log, the same object: its class changes, so that an open log pays for none of this.
+
+The folder is as after a clean end, and nobody else writes there. The one thing that a sleeping log may know and the disk may not is the
+leader epoch that began at its end last: it is written before the first record in it, and one without records no opening keeps anyhow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, CorruptError, InternalError
+from pyreplog.log.epochs import EpochCache
+from pyreplog.log.index_cache import IndexCache
+from pyreplog.log.log import Log
+from pyreplog.log.opening import Parts
+from pyreplog.log.summary import Summary, decode_body
+from pyreplog.ports import Clock, Disk
+from pyreplog.values import TopicPartition
+
+_PARTS: Final = frozenset(Log.__slots__)
+_CHANGES: Final = (
+    "append_as_leader",
+    "append_as_follower",
+    "apply_retention",
+    "delete_records",
+    "increment_start_offset",
+    "keep_tail",
+    "set_incomplete",
+    "share_indexes",
+    "sync_mark",
+    "truncate_fully",
+    "truncate_to",
+    "update_config",
+)
+
+
+class Keeper(Protocol):
+    """Who opens sleeping logs: their root."""
+
+    disk: Disk
+    clock: Clock
+    index_cache: IndexCache
+
+    def wake(self, log: Log) -> None:
+        """Open ``log``; what is wrong with it is kept and raised."""
+        ...
+
+
+if TYPE_CHECKING:
+    _Base = Log
+else:
+    _Base = object
+
+
+class Sleeping(_Base):
+    """What a log has more, and less, while it sleeps. :func:`sleeping` makes them. Belongs to the owner of its root."""
+
+    __slots__ = ()
+    _keeper: Keeper
+    _body: bytes
+
+    def __getattr__(self, name: str) -> Any:
+        """A part that only an open log has."""
+        if name not in _PARTS:
+            raise AttributeError(name)
+        self.wake()
+        return getattr(self, name)
+
+    def wake(self) -> None:
+        """Open it. Raises what the disk or its content says; the log is of no use then, and its root has it among the damaged."""
+        if self._closed:
+            raise ClosedError(f"the log of {self.topic_partition} is closed")
+        if self._failure is not None:
+            raise ClosedError(f"the log of {self.topic_partition} could not be opened ({self._failure})") from self._failure
+        self._keeper.wake(self)
+
+    def take_parts(self, directory: str, parts: Parts) -> None:
+        """Become an open log of these ``parts``. Raises :class:`CorruptError` where they are not what it went to sleep with, and sleeps
+        on."""
+        known, began = decode_body(self._body), self.epochs
+        state = parts.mark.state
+        found = (parts.topic_id, state.incomplete, state.start_offset, parts.segments.last.next_offset, state.high_watermark)
+        left = (known.topic_id, known.incomplete, known.start_offset, known.end_offset, known.high_watermark)
+        if found != left or parts.epochs != _history(known):
+            raise CorruptError(f"{self.topic_partition} is not as its clean end left it: {found} instead of {left}", file=directory)
+        keeper, on_roll = self._keeper, self.on_roll
+        Log.__init__(self, keeper.disk, directory, self.topic_partition, parts, keeper.clock)
+        self.on_roll = on_roll
+        self.__class__ = type(self).__mro__[2]
+        del self._keeper, self._body
+        self.share_indexes(keeper.index_cache)
+        if began.latest > self.epochs.latest:
+            self._assign_epoch(began.latest, self.end_offset)
+
+    # -- what it knows --
+
+    @property
+    def summary(self) -> Summary:
+        """How the disk has it."""
+        return decode_body(self._body)
+
+    @property
+    def durability(self) -> str:
+        """See :class:`Log`."""
+        return "sync" if self._counts_flushed else "os"
+
+    @property
+    def incomplete(self) -> bool:
+        """See :class:`Log`."""
+        return self.summary.incomplete
+
+    @property
+    def first_base_offset(self) -> int:
+        """See :class:`Log`."""
+        return self.summary.first_base_offset
+
+    def segments(self) -> list[tuple[int, int]]:
+        """See :class:`Log`."""
+        return list(self.summary.segments)
+
+    # -- what it can do --
+
+    def become_leader(self, leader_epoch: int) -> None:
+        """Remember it; it is written down when the log wakes."""
+        if self._closed or self._failure is not None:
+            self.wake()
+        if leader_epoch < self.epochs.latest:
+            raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
+        self.epochs.assign(leader_epoch, self.end_offset)
+
+    def advance_high_watermark(self, offset: int) -> bool:
+        """See :class:`Log`."""
+        if min(offset, self.end_offset) <= self.high_watermark:
+            return False
+        self.wake()
+        return self.advance_high_watermark(offset)
+
+    def set_high_watermark(self, offset: int) -> None:
+        """See :class:`Log`."""
+        if max(self.start_offset, min(offset, self.end_offset)) != self.high_watermark:
+            self.wake()
+            self.set_high_watermark(offset)
+
+    def write_mark(self) -> None:
+        """It says all that there is to say."""
+
+    def poison(self, error: Exception) -> None:
+        """Of what it has nothing waits for the disk, but it is not to be used any more."""
+        self._failure = self._failure or error
+
+    def close(self, *, clean: bool) -> None:
+        """Nothing is open."""
+        self._closed = True
+
+
+def _waking(name: str) -> Callable[..., Any]:
+    def change(self: Sleeping, *arguments: Any, **named: Any) -> Any:
+        self.wake()
+        return getattr(self, name)(*arguments, **named)
+
+    change.__name__ = name
+    change.__doc__ = f"See :meth:`Log.{name}`; the log wakes first, so that no change begins on one and ends on the other."
+    return change
+
+
+for _name in _CHANGES:
+    setattr(Sleeping, _name, _waking(_name))
+
+
+_CLASSES: Final[dict[type[Log], type[Log]]] = {}
+
+
+def _class_of(log_class: type[Log]) -> type[Log]:
+    """That of its logs while they sleep: ``log_class`` behind what is different then. Made once."""
+    found = _CLASSES.get(log_class)
+    if found is None:
+        found = _CLASSES[log_class] = type(f"Sleeping{log_class.__name__}", (Sleeping, log_class), {"__slots__": ()})
+    return found
+
+
+def _history(summary: Summary) -> EpochCache:
+    """The leader epochs as an opening finds them: those that records bear."""
+    epochs = EpochCache(summary.epochs)
+    epochs.truncate_from_start(summary.start_offset)
+    epochs.truncate_from_end(summary.end_offset)
+    return epochs
+
+
+def sleeping(
+    log_class: type[Log], keeper: Keeper, topic_partition: TopicPartition, topic_id: str, body: bytes, config: LogConfig | None
+) -> Log:
+    """The log of a partition as ``body`` (of an entry of the store) says, asleep. ``config``: its settings, where they are known.
+
+    ``keeper`` opens it when it has to wake; it is a ``log_class`` then.
+    """
+    summary = decode_body(body)
+    log = cast("Sleeping", object.__new__(_class_of(log_class)))
+    log._keeper = keeper
+    log._body = body
+    log.topic_partition = topic_partition
+    log.topic_id = topic_id
+    log.epochs = _history(summary)
+    log.start_offset = summary.start_offset
+    log.end_offset = summary.end_offset
+    log.flushed_offset = summary.flushed_offset
+    log.high_watermark = summary.high_watermark
+    log.generation = 0
+    log.on_roll = None
+    log._counts_flushed = summary.durability == "sync"
+    if config is not None and config.durability == summary.durability:
+        log._config = config
+    log._failure = None
+    log._poisoned = log._closed = False
+    return log
