@@ -29,9 +29,14 @@ class Replog:
     def __init__(self, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self._capfd, self._monkeypatch = capfd, monkeypatch
 
+    @staticmethod
+    def stdin(data: bytes) -> Any:
+        """What stands for standard input."""
+        return io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))
+
     def __call__(self, *words: object, stdin: bytes = b"") -> Done:
         """Run with ``words``."""
-        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
+        self._monkeypatch.setattr(sys, "stdin", self.stdin(stdin))
         code = main([str(word) for word in words])
         out, err = self._capfd.readouterr()
         assert "Traceback" not in err

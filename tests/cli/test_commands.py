@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -114,6 +115,62 @@ def test_files_may_stand_behind_options(replog: Replog, tmp_path: Path) -> None:
     done = replog("append", path, "--topik", "t", rows)
     assert done.code == 2
     assert "did you mean '--topic'?" in done.err
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_a_row_that_is_too_large_keeps_what_came_before(replog: Replog, tmp_path: Path, command: str) -> None:
+    """The rows before it are appended, also those that would have shared its batch; the error says which row it is and what to do."""
+    rows = tmp_path / "rows.ndjson"
+    rows.write_text("".join(f'{{"value": "{value}"}}\n' for value in ("a", "b", "x" * 2_000_000, "c")))
+    done = replog(command, tmp_path / "log", rows)
+    assert done.code == 1
+    assert done.out == "appended 2 records: log-0 offsets 0 to 1\n"
+    assert "row 3 of this run (2,000,000 bytes" in done.err
+    assert "max.message.bytes" in done.err
+
+
+def test_a_cluster_keeps_what_came_before_a_row_that_is_too_large(replog: Replog, tmp_path: Path) -> None:
+    """What was sent before it is waited for and told."""
+    path = tmp_path / "data"
+    with pyreplog.Cluster(path, nodes=1) as cluster:
+        cluster.admin.create_topic("t", partitions=1, replication_factor=1, config={"min.insync.replicas": 1})
+    done = replog("append", path, stdin=b'{"value": "a"}\n{"value": "%s"}' % (b"x" * 2_000_000))
+    assert done.code == 1
+    assert done.out == "appended 1 record: t-0 offsets 0 to 0\n"
+    assert "row 2 of this run" in done.err
+
+
+def test_an_interrupted_append_tells_what_it_did(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while it waits for input: what was appended is said, exit code 130."""
+
+    class Interrupted(io.BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            line = super().readline()
+            if not line:
+                raise KeyboardInterrupt
+            return line
+
+    class Stdin:
+        buffer = Interrupted(b'{"value": "a"}\n{"value": "b"}\n')
+
+    monkeypatch.setattr(Replog, "stdin", staticmethod(lambda _: Stdin()))
+    done = replog("append", tmp_path / "log")
+    assert (done.code, done.out) == (130, "appended 2 records: log-0 offsets 0 to 1\n")
+    assert "interrupted" in done.err
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-"])
+def test_closed_streams(tmp_path: Path, closed: str) -> None:
+    """Who runs it without standard input, output or error gets no traceback, and no file of a log takes their place."""
+    command = f"{sys.executable} -m pyreplog.cli.main append {tmp_path}/log --format lines {closed}"
+    done = subprocess.run(["sh", "-c", f"echo x | {command}"], capture_output=True, text=True, check=False)
+    assert "Error" not in done.stderr
+    if closed == ">&-":
+        assert done.returncode == 1
+        assert "standard output is closed" in done.stderr
+    else:
+        assert done.returncode == 0
+        assert done.stdout.startswith("appended 1 record" if closed == "2>&-" else "appended 0 records")
 
 
 def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -38,6 +39,17 @@ def test_lines_do_not_depend_on_chunks(data: bytes, step: int) -> None:
     lines = Lines(Trickle(*chunks))
     assert list(lines) == whole
     assert lines.number == len(whole)
+
+
+def test_a_huge_line_costs_its_size() -> None:
+    """A line that comes in many pieces is put together once, not once for each piece; beyond the limit it is an error."""
+    pieces = [b"x" * (64 << 10)] * 960
+    start = time.process_time()
+    (line,) = Lines(Trickle(*pieces, b"\n"))
+    assert len(line) == 60 << 20
+    assert time.process_time() - start < 1
+    with pytest.raises(RowError, match="line 2 is longer than 67108864 bytes"):
+        list(Lines(Trickle(b"one\n", *pieces, *pieces)))
 
 
 def test_waiting_says_when_the_next_line_must_be_read() -> None:

@@ -41,7 +41,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append every row; say how many, and where. On failure what was appended before is kept and told."""
-    failure: Exception | None = None
+    failure: BaseException | None = None
     progress = Progress("appended", forced=arguments.progress)
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
         try:
@@ -49,11 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
                 for batch in _batches(name, arguments):
                     target.append(batch)
                     progress.add(len(batch))
-        except (PyreplogError, RowError, OSError) as error:
+        except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
             failure = error
         finally:
             progress.close()
         report(target, as_json=arguments.json)
+    if isinstance(failure, KeyboardInterrupt):
+        raise failure
     if failure is not None:
         say(f"replog append: {failure}")
         return EXIT_FAILED

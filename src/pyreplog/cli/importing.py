@@ -48,7 +48,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
-    failure: Exception | None = None
+    failure: BaseException | None = None
     sizes = [os.path.getsize(name) for name in arguments.files if name != "-"]
     progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
                 if resume is not None:
                     skipped += resume.begin(name, rows)
                 _append(rows, target, resume)
-        except (PyreplogError, RowError, OSError) as error:
+        except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
             failure = error
         finally:
             progress.close()
@@ -69,6 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
         report(target, as_json=arguments.json)
         if failure is None and resume is not None:
             resume.finish()
+    if isinstance(failure, KeyboardInterrupt):
+        raise failure
     if failure is not None:
         say(f"replog import: {failure}")
         return EXIT_FAILED

@@ -48,6 +48,10 @@ def build_parser() -> tuple[Parser, dict[str, Parser]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    _fill_closed_streams()
+    if sys.stdout is None:
+        say("replog: standard output is closed; use >/dev/null to see nothing")
+        return EXIT_FAILED
     parser, parsers = build_parser()
     if not words:
         parser.print_help()
@@ -70,6 +74,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit:
         return EXIT_USAGE
     return _run(arguments)
+
+
+def _fill_closed_streams() -> None:
+    """Nothing is read from or printed to what the caller closed, and no file of a log gets its number."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  (until the process ends)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  (until the process ends)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -80,7 +80,6 @@ class Lines:
         self._tell = tell
         self._lines: list[bytes] = []
         self._next = 0
-        self._rest = b""
         self.number = 0
 
     @property
@@ -90,6 +89,8 @@ class Lines:
 
     def __iter__(self) -> Iterator[bytes]:
         """Each line without its end; ``number`` counts them from 1."""
+        rest: list[bytes] = []  # pieces of the line that has not ended yet, put together once it has
+        rest_size = 0
         while True:
             while self._next < len(self._lines):
                 line = self._lines[self._next]
@@ -101,15 +102,19 @@ class Lines:
                 break
             if self._tell is not None:
                 self._tell(len(chunk))
-            self._lines = (self._rest + chunk).split(b"\n")
-            self._rest = self._lines.pop()
+            self._lines = chunk.split(b"\n")
+            last = self._lines.pop()
             self._next = 0
-            if len(self._rest) > LINE_SIZE_MAX:
+            if self._lines:
+                self._lines[0] = b"".join([*rest, self._lines[0]])
+                rest, rest_size = [], 0
+            rest.append(last)
+            rest_size += len(last)
+            if rest_size > LINE_SIZE_MAX:
                 raise RowError(f"line {self.number + len(self._lines) + 1} is longer than {LINE_SIZE_MAX} bytes")
-        if self._rest:
-            rest, self._rest = self._rest, b""
+        if rest_size:
             self.number += 1
-            yield rest
+            yield b"".join(rest)
 
 
 def form_of(name: str) -> str:

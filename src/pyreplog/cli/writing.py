@@ -9,7 +9,8 @@ from typing import Literal, Protocol
 
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import suggestion
-from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.errors import ConfigError, MessageTooLargeError, UnknownTopicError
+from pyreplog.record import Ack
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 
 __all__ = ["Target", "open_target"]
@@ -45,15 +46,24 @@ class LogTarget:
         while start < len(rows):
             timed = rows[start].timestamp is not None
             end = next((index for index in range(start, len(rows)) if (rows[index].timestamp is not None) != timed), len(rows))
-            part = rows[start:end]
+            self._put(rows[start:end], timed=timed)
+            start = end
+
+    def _put(self, part: Sequence[Row], *, timed: bool) -> None:
+        try:
             offsets = self._log.append_many(
                 [row.value for row in part],
                 keys=[row.key for row in part],
                 headers=[row.headers for row in part],
                 timestamps=[row.timestamp for row in part if row.timestamp is not None] if timed else None,
             )
+        except MessageTooLargeError:
+            if len(part) == 1:
+                raise _too_large(part[0], self.count) from None
+            for row in part:  # those before it are taken
+                self._put([row], timed=timed)
+        else:
             self._note(offsets)
-            start = end
 
     def _note(self, offsets: range) -> None:
         first, _ = self.ranges.get(self._log.partition, (offsets.start, 0))
@@ -71,17 +81,34 @@ class TopicTarget:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Send all, then wait for all."""
-        acks = [
-            self._producer.send(self.topic, row.value, key=row.key, partition=row.partition, headers=row.headers, timestamp=row.timestamp)
-            for row in rows
-        ]
+        """Send all, then wait for all. Of those before one that is too large, too."""
+        acks: list[Ack] = []
+        failure: RowError | None = None
+        for row in rows:
+            try:
+                ack = self._producer.send(
+                    self.topic, row.value, key=row.key, partition=row.partition, headers=row.headers, timestamp=row.timestamp
+                )
+            except MessageTooLargeError:
+                failure = _too_large(row, self.count + len(acks))
+                break
+            acks.append(ack)
         self._producer.flush()
         for ack in acks:
             done = ack.result()
             first, end = self.ranges.get(done.partition, (done.offset, done.offset + 1))
             self.ranges[done.partition] = (min(first, done.offset), max(end, done.offset + 1))
             self.count += 1
+        if failure is not None:
+            raise failure
+
+
+def _too_large(row: Row, before: int) -> RowError:
+    size = len(row.value or b"") + len(row.key or b"")
+    return RowError(
+        f"row {before + 1:,} of this run ({size:,} bytes and its headers) does not fit a batch: the topic's max.message.bytes "
+        "(and segment.bytes) would have to be larger"
+    )
 
 
 @contextmanager
