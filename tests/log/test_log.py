@@ -555,8 +555,8 @@ def test_a_full_disk_refuses_and_goes_on() -> None:
         refused = 0
         for number in range(40):
             try:
-                log.append_as_leader(batch(2, size=50 + number % 30, tag=b"%d" % number), 0)
-                appended += 1
+                ones = [(batch(2, size=50 + number % 30 + one, tag=b"%d" % number), True) for one in range(1 + number % 3)]
+                appended += len(log.append_many_as_leader(ones, 0))
             except StorageError as error:
                 assert error.errno == errno.ENOSPC
                 refused += 1

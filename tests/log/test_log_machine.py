@@ -62,6 +62,22 @@ class LogMachine(RuleBasedStateMachine):
         assert (appended.base_offset, appended.last_offset) == (end, end + records - 1)
         self._add(bytes(one))
 
+    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=6), size=st.integers(10, 300), timestamp=st.integers(0, 50))
+    def append_many_as_leader(self, counts: list[int], size: int, timestamp: int) -> None:
+        ones = [(batch(count, size=size, timestamp=timestamp, tag=b"%d-%d:" % (self.count, i)), False) for i, count in enumerate(counts)]
+        waiting = list(ones)
+        while waiting:
+            end = self.log.end_offset
+            places = self.log.append_many_as_leader(waiting, max(self.log.epochs.latest, 0))
+            for (one, _), place in zip(waiting, places, strict=False):
+                header = RecordBatch(one)
+                assert (place.base_offset, place.last_offset, place.size) == (end, header.last_offset, header.size)
+                end = header.next_offset
+            assert end == self.log.end_offset
+            del waiting[: len(places)]
+        for one, _ in ones:
+            self._add(bytes(one))
+
     @rule(rise=st.integers(0, 2), counts=st.lists(st.integers(1, 3), min_size=1, max_size=4), joined=st.booleans())
     def append_as_follower(self, rise: int, counts: list[int], joined: bool) -> None:
         parts = []

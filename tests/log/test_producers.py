@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -21,8 +22,9 @@ from pyreplog.log import Log
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerEntry, ProducerTable, SentBatch
 from pyreplog.record import BatchBuilder, RecordBatch, split
+from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place
-from tests.log.support import CLOCK, contents, create, raw, reopen, sync
+from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 
 INT32_MAX = 2**31 - 1
 SNAPSHOT_A7 = bytes.fromhex(
@@ -424,3 +426,49 @@ def test_as_follower_and_leader_agree(place: Place) -> None:
     assert follower.append_as_leader(produced(5, producer=2), 1).duplicate
     leader.close(clean=True)
     follower.close(clean=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), st.integers(-1, 4), st.integers(1, 3), st.booleans()), min_size=1, max_size=25)
+)
+def test_together_is_as_one_by_one(steps: list[tuple[int, int, int, int, bool]]) -> None:
+    """Batches appended as many at a time as the log takes lie where they would lie one by one, and the same are duplicates, refused, or
+    damaged."""
+    disk = SimDisk(Random(0))
+    disk.make_directory("data")
+    config = LogConfig(segment_bytes=1500, index_interval_bytes=100)
+    single, many = create(disk, "data/t-0", config), create(disk, "data/u-0", config)
+    batches: list[bytearray] = []
+    next_first: dict[tuple[int, int], int] = {}
+    for producer, epoch, first, count, damaged in steps:
+        sequence = next_first.get((producer, epoch), 0) if first < 0 else first
+        next_first[producer, epoch] = sequence + count
+        plain = batch(count, tag=b"%d" % len(batches))
+        one = bytearray(plain if producer == 3 else produced(sequence, count, producer=producer, epoch=epoch))
+        if damaged and first == 0:
+            one[-1] ^= 1
+        batches.append(one)
+    expected: list[object] = []
+    for one in batches:
+        try:
+            expected.append(single.append_as_leader(bytearray(one), 0))
+        except PyreplogError as error:
+            expected.append(type(error))
+    found: list[object] = []
+    while len(found) < len(batches):
+        try:
+            found.extend(many.append_many_as_leader([(one, False) for one in batches[len(found) :]], 0))
+        except PyreplogError as error:
+            found.append(type(error))
+    assert found == expected
+    assert raw(many) == raw(single)
+    assert many.segments() == single.segments()
+    assert many.stats() == single.stats()
+    assert format_producers(many.producers.table) == format_producers(single.producers.table)
+    single.close(clean=True)
+    many.close(clean=True)
+    files = [name for name in disk.list("data/t-0") if name.endswith(("index", "snapshot"))]
+    assert [disk.open(f"data/u-0/{name}").read_at(0, 9999) for name in files] == [
+        disk.open(f"data/t-0/{name}").read_at(0, 9999) for name in files
+    ]

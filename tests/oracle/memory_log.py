@@ -170,6 +170,9 @@ class MemoryLog:
         self.end_offset = one.last + 1
         return Appended(one.base, one.last, -1, one.last - one.base + 1, len(data))
 
+    def append_many_as_leader(self, batches: Sequence[tuple[bytes, bool]], leader_epoch: int) -> list[Appended]:
+        return [self.append_as_leader(batches[0][0], leader_epoch)]
+
     def append_as_follower(self, parts: Sequence[bytes], *, at_end: bool = False) -> int:
         self._may_append()
         for batch in parse(b"".join(parts)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pyreplog.errors import StorageError
-from pyreplog.replica import Produce, Synced, SyncFailed, Tick
+from pyreplog.replica import Produce, ProduceMany, Synced, SyncFailed, Tick
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
 from tests.replica.bench import CLIENT, MS, Bench
@@ -40,6 +40,47 @@ def test_acks_one_is_answered_by_the_leader_alone(make_bench: MakeBench) -> None
     number = bench.append(1, 3, acks=1)
     assert (bench.code(number), bench.results[number].base_offset) == (0, 0)
     assert bench.logs[1].high_watermark == 0
+
+
+def test_several_at_once_are_told_once(make_bench: MakeBench) -> None:
+    """Batches of one turn are appended in their order; a refused one hinders no other; followers get them all in one answer, and each is
+    answered as its own ``acks`` say."""
+    bench = led(make_bench())
+    given = [
+        Produce(CLIENT, 1, -1, batch([b"a", b"b"]), 1000),
+        Produce(CLIENT, 2, 1, batch([b"c"]), 1000),
+        Produce(CLIENT, 3, -1, b"no batch", 1000),
+        Produce(CLIENT, 4, -1, batch([b"d"]), 1000, 77),
+        Produce(CLIENT, 5, 2, batch([b"d"]), 1000),
+        Produce(CLIENT, 6, 0, batch([b"e"]), 1000),
+        Produce(CLIENT, 7, -1, batch([b"f"]), 1000),
+    ]
+    bench.step(1, ProduceMany(given))
+    assert bench.ends()[0] == 5
+    assert [(number, bench.code(number)) for number in sorted(bench.results)] == [
+        (2, 0),
+        (3, ErrorCode.CORRUPT_MESSAGE),
+        (4, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (5, ErrorCode.INVALID_REQUIRED_ACKS),
+    ]
+    bench.exchange(2)
+    bench.exchange(3)
+    assert bench.ends() == [5, 5, 5]
+    bench.settle()
+    assert [bench.results[number].base_offset for number in (1, 2, 7)] == [0, 2, 4]
+    assert 6 not in bench.results
+
+
+def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> None:
+    """Those that are not in the log are refused, all of them, and those that are are waited for as ever."""
+    bench = led(make_bench())
+    bench.step(1, ProduceMany([Produce(CLIENT, 1, -1, b"no batch", 1000), Produce(CLIENT, 2, -1, batch([b"a"]), 1000)]))
+    bench.logs[1].poison(StorageError(errno.EIO, "broken"))
+    bench.step(1, ProduceMany([Produce(CLIENT, number, -1, batch([b"b"]), 1000) for number in (3, 4, 5)]))
+    assert bench.replicas[1].role == "offline"
+    assert [bench.code(number) for number in (1, 2, 3, 4, 5)] == [ErrorCode.CORRUPT_MESSAGE, AFTER_APPEND] + [
+        ErrorCode.KAFKA_STORAGE_ERROR
+    ] * 3
 
 
 def test_acks_one_waits_for_the_leaders_sync(make_bench: MakeBench) -> None:

@@ -17,7 +17,16 @@ from typing import NamedTuple
 
 from pyreplog._core import RecordBatch, crc32c, stamp
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, ConfigError, CorruptError, InternalError, MessageTooLargeError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import (
+    ClosedError,
+    ClusterError,
+    ConfigError,
+    CorruptError,
+    InternalError,
+    MessageTooLargeError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
 from pyreplog.log import cutting
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
@@ -357,6 +366,88 @@ class Log:
         self._bytes += size
         # Not by its own constructor, which is a function in Python.
         return _new_tuple(Appended, (base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size, False))
+
+    def append_many_as_leader(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
+        """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind it that need no more than
+        that; where these went. What is behind them is to be given again.
+
+        As :meth:`append_as_leader` for the first, whose errors it raises: nothing was appended then.
+        """
+        staged: list[tuple[memoryview, RecordBatch]] = []
+        total = 0
+        if self._failure is None and not self._closed and leader_epoch == self.epochs.latest and not self._intake.rewrites:
+            staged, total = self._stage(batches)
+        if len(staged) < 2:
+            return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
+        active = self._active
+        base = self.end_offset
+        for view, header in staged:
+            stamp(view, base, leader_epoch)
+            base += header.record_count
+        try:
+            active.write([view for view, _ in staged], total)
+        except StorageError as error:
+            self._write_failed(error)
+            raise
+        base = self.end_offset
+        if base == self.flushed_offset:
+            self._unsynced_since_ns = -1
+        tail = self._tail
+        places: list[Appended] = []
+        for view, header in staged:
+            size, count = header.size, header.record_count
+            active.note(size, base + count - 1, header.max_timestamp)
+            if header.producer_id != -1:
+                self.producers.note(header, base, active)
+            if tail.size_max:
+                tail.append(base, base + count, view, size)
+            places.append(Appended(base, base + count - 1, -1, count, size))
+            base += count
+        self._batches += len(staged)
+        self._records += base - self.end_offset
+        self._bytes += total
+        self.end_offset = base
+        return places
+
+    def _stage(self, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[tuple[memoryview, RecordBatch]], int]:
+        """Of ``batches`` those from the first on that are in order and need no new segment, and their bytes. Changes nothing: what is not
+        in order is found again when it comes first."""
+        staged: list[tuple[memoryview, RecordBatch]] = []
+        latest: dict[int, RecordBatch] = {}  # by producer
+        active = self._active
+        room = self._segment_size_max - active.size if active.size else 0
+        base = self.end_offset
+        total = 0
+        for batch, trusted in batches:
+            view = memoryview(batch)
+            try:
+                header = RecordBatch(view)
+                size, next_offset = header.size, base + header.record_count
+                if (
+                    view.readonly
+                    or size > self._size_limit
+                    or total + size > room
+                    or next_offset > self._roll_offset
+                    or active.entries_left <= len(staged)
+                    or (header.max_timestamp > self._roll_timestamp and self._is_old(header.max_timestamp))
+                ):
+                    break
+                if not trusted:
+                    check_from_client(view, header)
+                if header.producer_id != -1:
+                    before = latest.get(header.producer_id)
+                    if before is None:
+                        if self.producers.table.check(header) is not None:
+                            break
+                    elif header.producer_epoch != before.producer_epoch or header.base_sequence != before.last_sequence + 1:
+                        break
+                    latest[header.producer_id] = header
+            except (ClusterError, CorruptError):
+                break
+            staged.append((view, header))
+            base = next_offset
+            total += size
+        return staged, total
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.

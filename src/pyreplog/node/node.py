@@ -204,6 +204,8 @@ class Node:
             elif type(event) is Disconnected:
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
+        if self._produce.gathered:
+            self._produce.flush()
         if effects.syncs:
             for done in self._disk.poll():
                 progress = True

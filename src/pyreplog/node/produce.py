@@ -8,7 +8,7 @@ from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
 from pyreplog.ports import Address
 from pyreplog.quorum import PartitionKey
-from pyreplog.replica import Produce, Result
+from pyreplog.replica import Produce, ProduceMany, Result
 from pyreplog.wire import ErrorCode, PartitionProduceResponse, ProduceRequest, ProduceResponse, Request, TopicProduceResponse
 
 __all__ = ["ProduceService"]
@@ -51,9 +51,25 @@ class ProduceService:
         self._standing = standing
         self._hosted = hosted
         self._trusted = trusted
+        self.gathered: list[tuple[Hosted, Produce]] = []
+        """What arrived in this turn; :meth:`flush` appends it."""
+
+    def flush(self) -> None:
+        """Append what was gathered: the batches of one partition together."""
+        gathered, self.gathered = self.gathered, []
+        if len(gathered) == 1:
+            self.effects.run(*gathered[0])
+            return
+        by_partition: dict[PartitionKey, list[Produce]] = {}
+        for hosted, event in gathered:
+            by_partition.setdefault(hosted.key, []).append(event)
+        for hosted, event in gathered:
+            events = by_partition.pop(hosted.key, None)
+            if events is not None:
+                self.effects.run(hosted, event if len(events) == 1 else ProduceMany(events))
 
     def produce(self, message: Request, body: ProduceRequest) -> None:
-        """Append, and answer when ``acks`` is satisfied (acks 0: never)."""
+        """Take it for the end of the turn, and answer when ``acks`` is satisfied (acks 0: never)."""
         topics = body.topic_data
         effects = self.effects
         if len(topics) == 1 and len(topics[0].partition_data) == 1:
@@ -62,7 +78,8 @@ class ProduceService:
             if hosted is not None and effects.now_ns <= self._standing.leased_until_ns:
                 source = message.source
                 trusted = source in self._trusted
-                effects.run(hosted, Produce(source, message.correlation_id, body.acks, data.records, body.timeout_ms, trusted=trusted))
+                event = Produce(source, message.correlation_id, body.acks, data.records, body.timeout_ms, -1, trusted)
+                self.gathered.append((hosted, event))
                 return
         self._produce_many(message, body)
 
@@ -84,7 +101,7 @@ class ProduceService:
                 hosted = self._hosted.get((topic.topic_id, data.index))
                 if hosted is not None and leased:
                     event = Produce(message.source, message.correlation_id, body.acks, data.records, body.timeout_ms, trusted=trusted)
-                    effects.run(hosted, event)
+                    self.gathered.append((hosted, event))
                 elif gather is not None:
                     gather.put(topic.topic_id, PartitionProduceResponse(data.index, self._refusal(topic.topic_id, data.index)))
 

@@ -57,6 +57,7 @@ __all__ = [
     "OffsetForLeaderEpoch",
     "Offline",
     "Produce",
+    "ProduceMany",
     "Reply",
     "Result",
     "Stop",
@@ -135,6 +136,13 @@ class Produce:
     timeout_ms: int
     leader_epoch: int = -1
     trusted: bool = False
+
+
+@dataclass(slots=True)
+class ProduceMany:
+    """Append these, in this order, each as if it came alone: what may go with one write does, and followers hear of all at once."""
+
+    batches: Sequence[Produce]
 
 
 @dataclass(slots=True)
@@ -270,6 +278,7 @@ class Tick:
 
 Event = (
     Produce
+    | ProduceMany
     | FollowerFetch
     | FetchAnswered
     | ConsumerFetch

@@ -30,6 +30,7 @@ from pyreplog.replica.events import (
     MetadataApplied,
     OffsetForLeaderEpoch,
     Produce,
+    ProduceMany,
     Reply,
     Synced,
     Tick,
@@ -53,7 +54,7 @@ from pyreplog.wire import (
 )
 
 if TYPE_CHECKING:
-    from pyreplog.log import LogSlice
+    from pyreplog.log import Appended, LogSlice
     from pyreplog.replica.replica import Replica
 
 __all__ = ["Leader"]
@@ -202,53 +203,109 @@ class Leader(Seat):
 
     def produce(self, event: Produce, now_ns: int) -> None:
         """Append one batch (2.3) and answer as ``acks`` says (2.4)."""
-        machine, log, acks = self.machine, self.log, event.acks
-        code = self.epoch_error(event.leader_epoch) if event.leader_epoch >= 0 else 0
-        if not code:
-            if acks == -1:
-                if len(self.committed) < self.min_isr:
-                    code = ErrorCode.NOT_ENOUGH_REPLICAS
-            elif acks not in (0, 1):
-                code = ErrorCode.INVALID_REQUIRED_ACKS
-        if code:
-            self.refuse_produce(event, code)
-            return
+        if event.leader_epoch >= 0 or event.acks != -1 or len(self.committed) < self.min_isr:
+            code = self._produce_refusal(event)
+            if code:
+                self.refuse_produce(event, code)
+                return
         try:
-            appended = log.append_as_leader(event.records, machine.leader_epoch, trusted=event.trusted)
-        except DuplicateSequenceError as error:
-            # Where it is nobody knows any more, but below the end: it counts at the latest when that does.
-            self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
-            return
-        except (ClusterError, CorruptError, ClosedError) as error:
-            self.refuse_produce(event, _append_code(error), str(error))
-            if log.failure is not None:
-                machine.go_offline(log.failure)
-            return
-        except StorageError as error:
-            self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            if error.errno not in _DISK_FULL or log.failure is not None:
-                machine.go_offline(error)
+            appended = self.log.append_as_leader(event.records, self.machine.leader_epoch, trusted=event.trusted)
+        except (ClusterError, CorruptError, ClosedError, StorageError) as error:
+            self._not_appended(event, error, now_ns)
             return
         if appended.duplicate:
-            first_time = Waiter(appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp)
-            self._repeated(event, first_time, now_ns)
+            self._appended_before(event, appended, now_ns)
             return
         self._serve_parked(now_ns)
-        if acks:
-            required = appended.last_offset + 1
-            if acks == 1 and self.own_end() >= required:
-                self._appended(event, appended.base_offset, appended.timestamp)
-            else:
-                deadline = now_ns + event.timeout_ms * 1_000_000
-                waiter = Waiter(required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp)
-                (self.waiters if acks == -1 else self.flush_waiters).append(waiter)
-                if deadline < self.expiry_at:
-                    self.expiry_at = deadline
-                    machine.wake_by(deadline)
+        if event.acks:
+            self._await(event, appended, now_ns)
         if self.alone:
             self.advance(now_ns)
         elif self.shrink_at == FAR:
             self._arm_shrink(now_ns)
+
+    def produce_many(self, event: ProduceMany, now_ns: int) -> None:
+        """The same for several: with as few writes as can be, and told to the followers once."""
+        events: list[Produce] = []
+        for one in event.batches:
+            code = self._produce_refusal(one)
+            if code:
+                self.refuse_produce(one, code)
+            else:
+                events.append(one)
+        done: list[tuple[Produce, Appended]] = []
+        at = 0
+        while at < len(events) and self.machine.seat is self:
+            one = events[at]
+            try:
+                places = self.log.append_many_as_leader([(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch)
+            except (ClusterError, CorruptError, ClosedError, StorageError) as error:
+                self._not_appended(one, error, now_ns)
+                at += 1
+                continue
+            if places[0].duplicate:
+                self._appended_before(one, places[0], now_ns)
+            else:
+                done.extend(zip(events[at : at + len(places)], places, strict=True))
+            at += len(places)
+        if at < len(events):
+            for one in events[at:]:
+                self.machine.seat.produce(one, now_ns)  # the disk refused: from another seat
+            return
+        if not done:
+            return
+        self._serve_parked(now_ns)
+        for one, appended in done:
+            if one.acks:
+                self._await(one, appended, now_ns)
+        if self.alone:
+            self.advance(now_ns)
+        elif self.shrink_at == FAR:
+            self._arm_shrink(now_ns)
+
+    def _produce_refusal(self, event: Produce) -> int:
+        """Why a batch is refused unseen; 0 where it is not."""
+        code = self.epoch_error(event.leader_epoch)
+        if not code:
+            if event.acks == -1:
+                if len(self.committed) < self.min_isr:
+                    code = ErrorCode.NOT_ENOUGH_REPLICAS
+            elif event.acks not in (0, 1):
+                code = ErrorCode.INVALID_REQUIRED_ACKS
+        return code
+
+    def _not_appended(self, event: Produce, error: Exception, now_ns: int) -> None:
+        """The log did not take it."""
+        log, machine = self.log, self.machine
+        if isinstance(error, DuplicateSequenceError):
+            # Where it is nobody knows any more, but below the end: it counts at the latest when that does.
+            self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
+        elif isinstance(error, StorageError):
+            self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            if error.errno not in _DISK_FULL or log.failure is not None:
+                machine.go_offline(error)
+        else:
+            self.refuse_produce(event, _append_code(error), str(error))
+            if log.failure is not None:
+                machine.go_offline(log.failure)
+
+    def _appended_before(self, event: Produce, appended: Appended, now_ns: int) -> None:
+        """The log has it since an earlier time."""
+        waiter = Waiter(appended.last_offset + 1, event.source, event.correlation_id, 0, appended.base_offset, appended.timestamp)
+        self._repeated(event, waiter, now_ns)
+
+    def _await(self, event: Produce, appended: Appended, now_ns: int) -> None:
+        """It is in the log: answer when that is what ``acks`` asks for."""
+        required = appended.last_offset + 1
+        if event.acks == 1 and self.own_end() >= required:
+            self._appended(event, appended.base_offset, appended.timestamp)
+            return
+        deadline = now_ns + event.timeout_ms * 1_000_000
+        waiter = Waiter(required, event.source, event.correlation_id, deadline, appended.base_offset, appended.timestamp)
+        (self.waiters if event.acks == -1 else self.flush_waiters).append(waiter)
+        if deadline < self.expiry_at:
+            self.expiry_at = deadline
+            self.machine.wake_by(deadline)
 
     def _repeated(self, event: Produce, waiter: Waiter, now_ns: int) -> None:
         """An idempotent producer sent again what this log has: answered with the offsets of the first time, as soon as ``acks`` is
@@ -727,7 +784,7 @@ class Leader(Seat):
         machine.out.append(Reply(waiter.source, waiter.correlation_id, result))
 
 
-def _append_code(error: ClusterError | CorruptError | ClosedError) -> int:
+def _append_code(error: Exception) -> int:
     if isinstance(error, ClusterError):
         return error.code
     return ErrorCode.CORRUPT_MESSAGE if isinstance(error, CorruptError) else ErrorCode.KAFKA_STORAGE_ERROR

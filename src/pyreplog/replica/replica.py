@@ -42,6 +42,7 @@ from pyreplog.replica.events import (
     Offline,
     OffsetForLeaderEpoch,
     Produce,
+    ProduceMany,
     RootFailed,
     Stop,
     Sync,
@@ -72,6 +73,7 @@ _BY_MACHINE: Final[dict[type, str]] = {
 }
 _BY_ROLE: Final[dict[type, str]] = {
     Produce: "produce",
+    ProduceMany: "produce_many",
     FollowerFetch: "follower_fetch",
     FetchAnswered: "fetch_answered",
     ConsumerFetch: "consumer_fetch",

@@ -15,6 +15,7 @@ from pyreplog.replica.events import (
     ListOffsets,
     OffsetForLeaderEpoch,
     Produce,
+    ProduceMany,
     Reply,
     Synced,
     Tick,
@@ -90,6 +91,11 @@ class Seat:
     def produce(self, event: Produce, now_ns: int) -> None:
         """Append."""
         self.refuse_produce(event, self.refusal(event.leader_epoch))
+
+    def produce_many(self, event: ProduceMany, now_ns: int) -> None:
+        """Append several."""
+        for one in event.batches:
+            self.produce(one, now_ns)
 
     def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
         """A follower reads."""

@@ -14,6 +14,7 @@ from pyreplog.replica import (
     ListOffsets,
     MetadataApplied,
     Produce,
+    ProduceMany,
     Progress,
     Replica,
     SyncFailed,
@@ -50,6 +51,11 @@ class _HastyLeader(Leader):
     def produce(self, event: Produce, now_ns: int) -> None:
         """Appends with acks=1 and acks=all are answered as soon as they are written, and only then made durable."""
         super().produce(event, now_ns)
+        self.flushes_acknowledged()
+
+    def produce_many(self, event: ProduceMany, now_ns: int) -> None:
+        """The same."""
+        super().produce_many(event, now_ns)
         self.flushes_acknowledged()
 
     def own_end(self) -> int:
