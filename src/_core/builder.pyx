@@ -186,9 +186,19 @@ cdef uint8_t *_write_headers(uint8_t *p, const uint8_t *end, tuple headers) exce
     return p
 
 
+cdef object _whole(object given):
+    try:
+        return PyNumber_Index(given)
+    except TypeError:
+        raise TypeError(
+            f"a timestamp is an int, in ms since 1970, not {type(given).__name__}: "
+            "int(1000 * time.time()), or int(1000 * when.timestamp()) of a datetime"
+        ) from None
+
+
 cdef inline int64_t _timestamp(object given) except? -2:
     """``given`` in ms. A float is a TypeError: it would be seconds, and lose its fraction in silence."""
-    cdef int64_t timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else PyNumber_Index(given))
+    cdef int64_t timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else _whole(given))
     if timestamp < -1:
         raise ValueError(f"timestamp {timestamp} is below -1: it counts ms since 1970, and -1 means none")
     return timestamp

@@ -164,8 +164,8 @@ def test_takes_any_contiguous_buffer() -> None:
         (b"", None, [("\ud800", b"")], 0, UnicodeEncodeError, "surrogates"),
         (b"", None, (), -2, ValueError, "below -1"),
         (b"", None, (), 2**63, OverflowError, ""),
-        (b"", None, (), "now", TypeError, ""),
-        (b"", None, (), 1.5, TypeError, ""),
+        (b"", None, (), "now", TypeError, "in ms since 1970, not str"),
+        (b"", None, (), 1.5, TypeError, "in ms since 1970, not float"),
     ],
 )
 def test_wrong_records(value: object, key: object, headers: object, timestamp: object, error: type[Exception], text: str) -> None:
