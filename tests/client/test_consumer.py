@@ -206,11 +206,19 @@ def test_out_of_range_at_a_follower_is_asked_of_the_leader(policy: str) -> None:
     assert len(script.consumer.take()) == 2
     script.turn()
     assert script.asked() == {0: 2}
+    assert list(script.consumer._fetching) == [1], "a follower"
     script.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=100, log_start_offset=50))
-    script.advance(100)
-    assert script.asked() == {0: 2}
-    script.answer(PartitionData(0, records=batch(2, b"c"), high_watermark=100))
-    assert [record.value for record in script.consumer.take()] == [b"c"]
+    for offset in range(2, 6):
+        assert script.asked() == {0: offset}
+        assert list(script.consumer._fetching) == [2], "at once, and from now on: they do not take turns"
+        script.answer(PartitionData(0, records=batch(offset, b"c"), high_watermark=100))
+        assert [record.value for record in script.consumer.take()] == [b"c"]
+        script.turn()
+    script.answer(PartitionData(0, records=batch(6, b"c"), high_watermark=100))
+    script.advance(301_000)
+    assert len(script.consumer.take()) == 1
+    script.turn()
+    assert list(script.consumer._fetching) == [1], "after a while the follower is tried again"
 
 
 def test_damaged_bytes_are_told() -> None:

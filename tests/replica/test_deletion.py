@@ -99,6 +99,25 @@ def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
     assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 3), 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_less(make_bench: MakeBench) -> None:
+    """A replica began where its leader's log does, inside a batch, and had fetched nothing yet when another was elected that had not heard
+    of the deletion: it begins anew where the batch does, and what it had hidden stays hidden. (Found by a random walk: it asked for
+    ever.)"""
+    bench = led(make_bench(), 3)
+    bench.settle()
+    bench.brokers[2] = bench.brokers[2]._replace(eligible=False)
+    bench.tell(1)
+    assert bench.ask(1, DeleteRecords, 4, 1000) is None
+    bench.logs[3].truncate_fully(4)
+    bench.restart(3)
+    bench.brokers[2] = bench.brokers[2]._replace(eligible=True)
+    bench.elect(2, isr=[1, 2])
+    bench.settle()
+    assert starts(bench)[1:] == [0, 4]
+    assert bench.ends() == [9, 9, 9]
+    assert bench.high_watermarks() == [9, 9, 9]
+
+
 def test_a_branch_that_ends_where_the_leaders_log_begins_inside_a_batch(make_bench: MakeBench) -> None:
     """The leader has forgotten where its first epoch really began, so a follower of another branch seems to be a prefix; what it has is
     deleted at the leader, and it begins anew there. (Found by a random walk: it asked for ever.)"""

@@ -57,6 +57,8 @@ _PASSING: Final = frozenset(
 
 ANYWHERE: Final = "any"
 """``FetchRequest.rack_id`` of one who lets followers answer; nodes only look whether there is one."""
+LEADER_ONLY_NS: Final = 300_000_000_000
+"""How long the leader is asked where a follower had less than was wanted: Kafka's ``metadata.max.age.ms``, after which it tries again."""
 BACKOFFS_CORRUPT: Final = 8
 """After damaged bytes the pause is that after so many failures."""
 
@@ -111,6 +113,7 @@ class _Partition:
         "fetching",
         "high_watermark",
         "last_epoch",
+        "leader_until_ns",
         "paused_until_ns",
         "position",
         "records",
@@ -128,6 +131,8 @@ class _Partition:
         self.failures = 0
         self.paused_until_ns = 0
         self.high_watermark = -1
+        self.leader_until_ns = 0
+        """Until then no follower is asked, whatever ``read_from`` says."""
         self.last_epoch = -1
         """Leader epoch of the last batch before ``fetch_offset``; -1: not known."""
 
@@ -348,7 +353,7 @@ class Consumer:
                 continue
             route = self._router.topic(entry.topic)
             assert route is not None, "a known leader has a route"
-            if self.config.read_from == "follower" and not state.failures:
+            if self.config.read_from == "follower" and not state.failures and now >= state.leader_until_ns:
                 leader = self._follower(route, entry.partition, leader)
             if leader in self._fetching:
                 continue
@@ -425,7 +430,8 @@ class Consumer:
             if self._leads(entry, leader):
                 self._out_of_range(entry, state, data)
             else:
-                self._stumble(entry, state, leader)  # a follower may have removed what the leader still has: ask that one
+                # A follower may have removed what the leader still has: ask that one, and stay there, or every second fetch would fail.
+                state.leader_until_ns = self._now_ns() + LEADER_ONLY_NS
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
         elif data.diverging_epoch is not None:

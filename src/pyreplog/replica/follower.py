@@ -37,6 +37,7 @@ class Follower(Seat):
     __slots__ = (
         "asked",
         "backoff_ns",
+        "kept_start",
         "leader_high_watermark",
         "leader_id",
         "marked_ns",
@@ -58,6 +59,8 @@ class Follower(Seat):
         self.leader_high_watermark = 0
         self.retry_at = FAR
         self.backoff_ns = 0
+        self.kept_start = 0
+        """Where the log began before it had to begin anew inside a batch."""
         self.marked_ns = 0
         self.max_bytes = machine.config.replica_fetch_max_bytes
         self.readers = Readers(self)
@@ -150,8 +153,8 @@ class Follower(Seat):
         self.leader_high_watermark = data.high_watermark
         self._advance(now_ns, streaming=data.records is not None)
         log = self.log
-        if data.log_start_offset > log.start_offset:
-            start = min(data.log_start_offset, log.high_watermark)
+        if data.log_start_offset > log.start_offset or self.kept_start > log.start_offset:
+            start = min(max(data.log_start_offset, self.kept_start), log.high_watermark)
             if start > log.start_offset:
                 log.delete_records(start)
         self.ask()
@@ -163,9 +166,12 @@ class Follower(Seat):
         try:
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
-                if log.end_offset <= data.log_start_offset and (begin := RecordBatch(parts[0]).base_offset) < log.end_offset:
+                end = log.end_offset
+                if (end <= data.log_start_offset or end == log.start_offset) and (begin := RecordBatch(parts[0]).base_offset) < end:
                     # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
-                    # another branch: the leader's history begins at its start, too): begin anew where the batch does.
+                    # another branch: the leader's history begins at its start, too). Or this one is empty, and begins where a former
+                    # leader's did. Begin anew where the batch does, and delete what was deleted here already.
+                    self.kept_start = log.start_offset
                     log.truncate_fully(begin)
                 log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since

@@ -276,7 +276,7 @@ class Stage:
         match effect:
             case Reply(source, number, result):
                 if source == CLIENT:
-                    self._answered(number, result)
+                    self._answered(actor, number, result)
                     return
                 follower, request = self._sent[number]
                 try:
@@ -300,12 +300,12 @@ class Stage:
             case Offline(error):
                 actor.node.offline = error
 
-    def _answered(self, number: int, result: Any) -> None:
+    def _answered(self, actor: Actor, number: int, result: Any) -> None:
         self.results[number] = result
         if number in self._deletions and not result.error_code:
             for one in self.checkers:
                 if isinstance(one, DeletedStaysDeleted):
-                    one.deleted(self._scene, TopicPartition(TOPIC, 0), result.low_watermark)
+                    one.deleted(self._scene, TopicPartition(TOPIC, 0), result.low_watermark, actor.image.brokers)
         elif number in self._wanting_all and not result.error_code:
             attempt: Any = SimpleNamespace(
                 outcome="ok", acks=-1, offset=result.base_offset, topic_partition=TopicPartition(TOPIC, 0), value=self.values[number]
@@ -318,7 +318,9 @@ class Stage:
         known = self.acknowledged.setdefault(value, offset)
         if known != offset:
             self.broken("S12", f"{value!r} was acknowledged at offset {known}, and now at {offset}")
-        if log is None or not log.start_offset <= offset < log.end_offset:
+        if log is not None and offset < log.start_offset:
+            return  # acknowledged once more, and deleted since
+        if log is None or offset >= log.end_offset:
             self.broken("S1", f"{value!r} was acknowledged at offset {offset}, where node {actor.node_id} has nothing")
             return
         batch = next(one for one in batches_of(log, offset, log.end_offset) if one.next_offset > offset)
@@ -568,6 +570,8 @@ class Stage:
         actor = self.machines[node_id]
         actor.home.root.remove_log(TopicPartition(TOPIC, 0))
         actor.replica = actor.node = actor.fetch = None
+        actor.syncs.clear()
+        actor.wake_ns = 0
 
     def give_back(self, node_id: int) -> None:
         """And gives it an empty one again."""

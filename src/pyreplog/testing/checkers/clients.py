@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pyreplog.quorum import PartitionKey
+from pyreplog.quorum import BrokerImage, PartitionKey
 from pyreplog.record import Record, records_of
 from pyreplog.testing.checkers.base import Checker, batches_of
 from pyreplog.testing.checkers.logs import CommittedIdentical
@@ -189,13 +190,18 @@ class DeletedStaysDeleted(Checker):
                 about = f"{hosted.topic_partition} on node {machine.node_id} begins at {start}; up to {asked} was to be deleted"
                 world.broken("S21", about)
 
-    def deleted(self, world: World, topic_partition: TopicPartition, low_watermark: int) -> None:
-        """DeleteRecords succeeded with this low watermark: look at every replica that is alive as the controller sees it."""
+    def deleted(
+        self, world: World, topic_partition: TopicPartition, low_watermark: int, known: Mapping[int, BrokerImage] | None = None
+    ) -> None:
+        """DeleteRecords succeeded with this low watermark: look at every replica that is alive as the controller sees it, and the leader
+        that answered, where ``known`` says what that one has heard of."""
         for name, key, partition in world.partitions():
             if name != topic_partition:
                 continue
             for node_id in partition.replicas:
                 log = world.log_of(node_id, key)
                 alive = log is not None and world.is_registered(node_id) and not world.image.brokers[node_id].fenced
-                if alive and log is not None and log.start_offset < low_watermark:
+                if known is not None and (node_id not in known or known[node_id].fenced):
+                    continue
+                if alive and log is not None and log.start_offset < min(low_watermark, log.end_offset):
                     world.broken("S21", f"{name} on node {node_id} begins at {log.start_offset}; {low_watermark} was reported")

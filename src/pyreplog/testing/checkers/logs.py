@@ -148,7 +148,7 @@ class EpochsWellFormed(Checker):
         if entries and entries[-1].start_offset > log.end_offset:
             world.broken("S6", f"{about}: begins an epoch behind the end")
         for batch in batches_of(log, max(begin, log.start_offset), log.end_offset):
-            known = log.epochs.epoch_for_offset(batch.base_offset)
+            known = log.epochs.epoch_for_offset(max(batch.base_offset, log.start_offset))  # the first may begin below the start
             if known != batch.leader_epoch:
                 world.broken("S6", f"{about}: the batch at {batch.base_offset} is of epoch {batch.leader_epoch}")
 
