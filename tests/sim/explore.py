@@ -614,9 +614,14 @@ def _fingerprint(node: Node) -> bytes:
 
 
 def _copied(thing: Any) -> Any:
-    """A shallow copy of an object without slots."""
+    """A shallow copy."""
     new = object.__new__(type(thing))
-    new.__dict__.update(thing.__dict__)
+    for kind in type(thing).__mro__:
+        for name in kind.__dict__.get("__slots__", ()):
+            if hasattr(thing, name):
+                setattr(new, name, getattr(thing, name))
+    if hasattr(thing, "__dict__"):
+        new.__dict__.update(thing.__dict__)
     return new
 
 

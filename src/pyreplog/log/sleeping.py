@@ -18,7 +18,7 @@ from pyreplog.log.epochs import EpochCache
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
 from pyreplog.log.opening import Parts
-from pyreplog.log.summary import Summary, decode_body
+from pyreplog.log.summary import Summary, decode_body, is_incomplete
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import TopicPartition
 
@@ -112,7 +112,7 @@ class Sleeping(_Base):
     @property
     def incomplete(self) -> bool:
         """See :class:`Log`."""
-        return self.summary.incomplete
+        return is_incomplete(self._body)
 
     @property
     def first_base_offset(self) -> int:

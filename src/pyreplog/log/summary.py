@@ -179,6 +179,11 @@ def decode_body(value: bytes) -> Summary:
     )
 
 
+def is_incomplete(body: bytes) -> bool:
+    """``incomplete`` of an entry's body, without the rest of it."""
+    return bool(body[1] & _INCOMPLETE)
+
+
 def due_ms(body: bytes) -> int:
     """``retention_due_ms`` of an entry's body, without the rest of it."""
     return int(_HEAD.unpack_from(body)[2])
