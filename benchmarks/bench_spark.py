@@ -35,6 +35,7 @@ REACH = 0.9
 BASE_MS = 1_717_200_000_000
 HOUR_MS = 3_600_000
 PARTITIONS = 10_000
+COPIES = 8
 
 
 class CeilingReader(DataSourceReader):
@@ -144,36 +145,46 @@ def test_narrow_read(spark: SparkSession, paths: tuple[str, str], kafka: str | N
     duel("Spark read of offset and timestamp, one core", lambda: drain(narrow), peers, count=COUNT, unit="rows", rounds=ROUNDS)
 
 
+@pytest.fixture(scope="module")
+def long_path(paths: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same records in eight partitions, which share the files: so many that starting a job is little of it."""
+    folder = tmp_path_factory.mktemp("long")
+    shutil.copytree(paths[0], folder / "log", copy_function=os.link)
+    for number in range(1, COPIES):
+        shutil.copytree(folder / "log" / "log-0", folder / "log" / f"log-{number}", copy_function=os.link)
+    return str(folder / "log")
+
+
 def bytes_per_hour(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of one task."""
+    """Of one task. Rounding costs ten times as much with a time zone, so it goes without: they are all in UTC."""
     parts = []
     for batch in batches:
-        hour = pc.floor_temporal(batch.column("timestamp"), unit="hour")
+        hour = pc.floor_temporal(batch.column("timestamp").cast(pa.timestamp("us")), unit="hour")
         sizes = pa.table({"hour": hour, "size": pc.binary_length(batch.column("value"))})
-        parts.append(sizes.group_by("hour").aggregate([("size", "sum")]))
+        parts.append(sizes.group_by("hour", use_threads=False).aggregate([("size", "sum")]))
     if parts:
         whole = pa.concat_tables(parts).group_by("hour").aggregate([("size_sum", "sum")])
-        yield from whole.select(["hour", "size_sum_sum"]).rename_columns(["hour", "bytes"]).to_batches()
+        hours = whole.column("hour").cast(pa.timestamp("us", "UTC"))
+        yield from pa.table({"hour": hours, "bytes": whole.column("size_sum_sum")}).to_batches()
 
 
-def test_map_arrow(spark: SparkSession, paths: tuple[str, str], duel: Duel) -> None:
-    """Counting bytes per hour inside the executors: at least 5 times as fast as the same aggregation on rows."""
+def test_map_arrow(spark: SparkSession, long_path: str, duel: Duel) -> None:
+    """Counting bytes per hour inside the executors: at least 5 times as fast as the same aggregation on rows. Both in one task."""
+    one = {"path": long_path, "maxBytesPerPartition": "64g"}
 
     def in_arrow() -> list[Row]:
-        columns = ["timestamp", "value"]
-        made = map_arrow(spark, bytes_per_hour, "hour timestamp, bytes long", columns=columns, path=paths[0], maxBytesPerPartition="1g")
+        made = map_arrow(spark, bytes_per_hour, "hour timestamp, bytes long", columns=["timestamp", "value"], **one)
         return made.groupBy("hour").agg(sf.sum("bytes").alias("bytes")).orderBy("hour").collect()
 
-    frame = ours(spark, paths[0], "timestamp timestamp, value binary")
-    whole = ours(spark, paths[0])
+    whole = spark.read.format("replog").options(**one).load()
 
-    def on_rows(rows: DataFrame) -> list[Row]:
-        hours = rows.groupBy(sf.date_trunc("hour", "timestamp").alias("hour"))
+    def on_rows() -> list[Row]:
+        hours = whole.groupBy(sf.date_trunc("hour", "timestamp").alias("hour"))
         return hours.agg(sf.sum(sf.octet_length("value")).alias("bytes")).orderBy("hour").collect()
 
-    assert in_arrow() == on_rows(frame)
-    peers = [Peer("the same on rows of all columns", lambda: on_rows(whole), 5.0), Peer("on rows of these columns", lambda: on_rows(frame))]
-    duel("bytes per hour by map_arrow, one core", in_arrow, peers, count=COUNT, unit="rows", rounds=ROUNDS)
+    assert in_arrow() == on_rows()
+    peers = [Peer("the same on rows", on_rows, 5.0)]
+    duel("bytes per hour by map_arrow, one core", in_arrow, peers, count=COPIES * COUNT, unit="rows", rounds=3)
 
 
 def test_planning(tmp_path: Path, benchmark: Any) -> None:

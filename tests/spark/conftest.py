@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark 4.0 leaves sockets to the garbage collector."""
-    if VERSION < (4, 1):
+    """PySpark before 4.2 leaves sockets to the garbage collector."""
+    if VERSION < (4, 2):
         for item in items:
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 
 import pyreplog
+from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError
+from pyreplog.log import LogRoot
 from pyreplog.spark import live
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.batch import ReplogReader, plan_tasks
 from pyreplog.spark.options import parse_read_options
-from pyreplog.spark.planner import OffsetRange
+from pyreplog.spark.planner import REACH_UNKNOWN, OffsetRange
 from pyreplog.spark.schema import Field
+from pyreplog.spark.stream import ReplogStreamReader
 from pyreplog.spark.tasks import Task, read_ranges
+from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
 from tests.golden.units import manifest, unit
+from tests.log import support
+from tests.log.test_producers import marker, produced
 
 FIELDS = [Field("partition", "int", True), Field("offset", "bigint", True), Field("value", "binary", True)]
 
@@ -195,3 +203,52 @@ def test_committed_reads(name: str, topic: str, records_max: int | None) -> None
         found = [row for ranges in plan_tasks(read) for row in offsets(read_ranges(read, FIELDS, ranges))]
         partitions = [partition for partition in manifest(name)["partitions"] if partition["topic"] == topic]
         assert len(found) == sum(partition[count] for partition in partitions)
+
+
+def two_copies(folder: Path) -> None:
+    """Replicas ``n1`` and ``n2``, one behind the other: offset 0 is plain, 1 to 3 are of a transaction that is aborted at 5, which only the
+    second one knows."""
+    disk, key = SystemDisk(), TopicPartition("t", 0)
+    for name, ends in (("n1", False), ("n2", True)):
+        root = LogRoot.open(disk, str(folder / name), clock=SystemClock(), random=Random(1))
+        log = root.create_log("t", 0, "AAAAAAAAAAAAAAAAAAAAAQ", LogConfig()) if key not in root.logs else root.logs[key]
+        if not ends:
+            plain = [support.batch(base_offset=0, leader_epoch=0), produced(0, 3, base=1, leader=0, transactional=True)]
+            log.append_as_follower([*plain, support.batch(base_offset=4, leader_epoch=0)])
+        else:
+            log.append_as_follower([marker(commit=False, base=5), support.batch(base_offset=6, leader_epoch=0)])
+        log.set_high_watermark(log.end_offset)
+        root.close()
+        if not ends:
+            shutil.copytree(folder / "n1", folder / "n2")
+
+
+def stream_reach(folder: Path) -> int:
+    """How far a stream's micro-batch up to offset 5 says that a copy must be."""
+    read = parse_read_options(options(folder, isolation="read_committed"), streaming=True)
+    (task,) = ReplogStreamReader(read, FIELDS).partitions({"v": 1, "t": {"t": {"0": 0}}}, {"v": 1, "t": {"t": {"0": 5}}})
+    assert isinstance(task, Task)
+    return task.ranges[0].reach
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_copy_that_lags_knows_no_transactions_end(asked: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The replica that told of an abort is gone before a task comes to it: what the other one shows was aborted, and is not read.
+    ``asked``: the one who planned did not know either how far a copy must be."""
+    for fail in (True, False):
+        folder = tmp_path / str(fail)
+        two_copies(folder)
+        read = parse_read_options(options(folder, isolation="read_committed", endingOffsets='{"t":{"0":5}}', failOnDataLoss=fail))
+        ((planned_range,),) = plan_tasks(read)
+        assert (planned_range.end, planned_range.reach) == (5, 7)
+        wanted = replace(planned_range, reach=REACH_UNKNOWN) if asked else planned_range
+        assert offsets(read_ranges(read, FIELDS, [wanted])) == [0, 4]
+        assert stream_reach(folder) == 7
+        shutil.rmtree(folder / "n2")
+        assert stream_reach(folder) == REACH_UNKNOWN
+        if fail:
+            with pytest.raises(LogTruncatedError, match=r"whether they were committed stands behind offset 5"):
+                offsets(read_ranges(read, FIELDS, [wanted]))
+        else:
+            assert offsets(read_ranges(read, FIELDS, [wanted])) == [0]
+            assert "whether they were committed" in caplog.text

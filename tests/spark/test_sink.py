@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from pyreplog.record import partition_for_key
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
+VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 AT = datetime(2024, 6, 1, 12, tzinfo=UTC)
 AT_MS = int(AT.timestamp() * 1000)
 
@@ -141,7 +143,9 @@ def test_a_named_write_counts_once(spark: SparkSession, tmp_path: Path) -> None:
 
 def stream(spark: SparkSession, source: Path, target: Path, checkpoint: Path, *, tasks: int) -> None:
     """Copy what is there by a stream, in micro-batches, until the end or an error."""
-    read = spark.readStream.format("replog").option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "400")
+    read = spark.readStream.format("replog").option("startingOffsets", "earliest")
+    if VERSION >= (4, 2):
+        read = read.option("maxOffsetsPerTrigger", "400")
     frame = read.option("minPartitions", str(tasks)).load(str(source))
     write = frame.select("key", "value").writeStream.format("replog").option("checkpointLocation", str(checkpoint))
     query = write.option("path", str(target)).option("batchBytes", "1k").trigger(availableNow=True).start()
@@ -152,6 +156,7 @@ STEPS = ("executor after staging", "owner in the middle of the append")
 MORE_STEPS = ("executor while staging", "driver before the manifest", "driver after the manifest", "owner after the append")
 
 
+@pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
 @pytest.mark.parametrize("step", [*STEPS, *(pytest.param(step, marks=pytest.mark.soak) for step in MORE_STEPS)])
 def test_killed_at(step: str, spark: SparkSession, tmp_path: Path, kill_file: Path) -> None:
     """SIGKILL to the process at that step; the stream starts again from its checkpoint with other tasks: every row once, keys in order."""

@@ -92,10 +92,12 @@ class FileAccess:
 
     def available(self, partition: TopicPartition) -> Available | None:
         """What readers may see of it, as of its opening or the last :meth:`refresh`; None where it has no folder."""
-        return self._asked(partition, lambda reader: Available(reader.start_offset, self._end(reader), reader.topic_id))
+        return self._asked(partition, self._available)
 
-    def _end(self, reader: LogReader) -> int:
-        return reader.last_stable_offset if self._isolation == READ_COMMITTED else reader.end_offset
+    def _available(self, reader: LogReader) -> Available:
+        if self._isolation != READ_COMMITTED:
+            return Available(reader.start_offset, reader.end_offset, reader.topic_id)
+        return Available(reader.start_offset, reader.last_stable_offset, reader.topic_id, reader.end_offset)
 
     def find_timestamp(self, partition: TopicPartition, timestamp: int) -> int | None:
         """Offset of its first record at or after ``timestamp`` (ms); None where there is none."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
@@ -27,7 +29,7 @@ def map_arrow(
     read = parse_read_options(given)
     default = [column.name for column in COLUMNS if column.default or (column.name == "headers" and read.include_headers)]
     fields = [Field(column.name, column.type, True) for column in named(default if columns is None else columns)]
-    tasks = plan_tasks(read)
+    tasks = plan_tasks(read, arrow_cores=None if "maxbytesperpartition" in given else _cores(spark))
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -38,3 +40,11 @@ def map_arrow(
         # Spark asks for pandas here, says that it does not know pandas 3 yet, and uses nothing of it.
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
         return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
+
+
+def _cores(spark: SparkSession) -> int:
+    """How many tasks run at once; a guess where the session is on another machine."""
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:  # Spark Connect has none
+        return os.cpu_count() or 1

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -25,15 +26,27 @@ __all__ = ["ReplogReader", "plan_tasks"]
 logger = logging.getLogger("pyreplog")
 
 
-def plan_tasks(options: ReadOptions, filters: Sequence[Any] = ()) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads, from what the folder holds now. What cannot pass ``filters`` (PySpark's) is left out."""
+ARROW_TASKS_PER_CORE: Final = 4
+ARROW_TASK_SIZE_MAX: Final = 1 << 30
+
+
+def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores: int | None = None) -> list[tuple[OffsetRange, ...]]:
+    """What each task reads, from what the folder holds now. What cannot pass ``filters`` (PySpark's) is left out.
+
+    ``arrow_cores``: no row passes through the JVM, on so many cores. Then a task costs as much as reading 128 MiB does, so a large log is
+    read in larger ones, a few for each core.
+    """
     with FileAccess(options.path, options.isolation) as access:
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         ranges = resolve(options, there, access.find_timestamp, logger.warning)
         if filters:
             ranges = narrowed(ranges, filters, access.find_timestamp)
-        return plan(options, ranges, access.split_points, access.size_of)
+        if arrow_cores is None:
+            return plan(options, ranges, access.split_points, access.size_of)
+        share = sum(map(access.size_of, ranges)) // (ARROW_TASKS_PER_CORE * arrow_cores)
+        size = max(options.max_bytes_per_partition, min(share, ARROW_TASK_SIZE_MAX))
+        return plan(replace(options, max_bytes_per_partition=size), ranges, access.split_points, access.size_of, share=1)
 
 
 class _Push:

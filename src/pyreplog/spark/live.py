@@ -6,9 +6,11 @@ No Spark in here.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
-from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.config import INT64_MAX
+from pyreplog.errors import CorruptError, DataLossError, LogTruncatedError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import CommittedSource, LogReader
 from pyreplog.spark.access import FileAccess, moved
 from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
@@ -29,9 +31,9 @@ class _Stable:
     So nobody has to look for open ones. What lies behind the plan may be in one; it stands in batches that are read along and left out.
     """
 
-    def __init__(self, reader: LogReader) -> None:
+    def __init__(self, reader: LogReader, end: int) -> None:
         self._reader = reader
-        self.last_stable_offset = reader.end_offset
+        self.last_stable_offset = min(reader.end_offset, end)
         self.start_offset = reader.start_offset
         self.refresh = reader.refresh
         self.find_timestamp = reader.find_timestamp
@@ -50,7 +52,8 @@ class LiveRange:
     """
 
     def __init__(self, access: FileAccess, wanted: OffsetRange, *, fail_on_data_loss: bool, warn: Warn, committed: bool = False) -> None:
-        """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was planned."""
+        """``committed``: leave out what was aborted. REQUIRES that all of ``wanted`` was stable when it was planned, and that it says
+        by :attr:`~pyreplog.spark.planner.OffsetRange.reach` how a copy is known to be as far."""
         self._access = access
         self._wanted = wanted
         self._partition = TopicPartition(wanted.topic, wanted.partition)
@@ -59,6 +62,8 @@ class LiveRange:
         self._reader: LogReader | None = None
         self._committed = committed
         self._source: CommittedSource | LogReader | None = None
+        #: Nothing from here on is read committed: it was planned, and is lost.
+        self._stable_end = INT64_MAX
         self._lost = ""
         self._begun = False
 
@@ -102,7 +107,7 @@ class LiveRange:
     def _source_of(self, reader: LogReader) -> CommittedSource | LogReader:
         """``reader``, or what of it is committed; the same for as long as the reader is."""
         if self._source is None:
-            self._source = CommittedSource(_Stable(reader)) if self._committed else reader
+            self._source = CommittedSource(_Stable(reader, self._stable_end)) if self._committed else reader
         return self._source
 
     def _really_ends(self, reader: LogReader) -> bool:
@@ -112,7 +117,7 @@ class LiveRange:
     def _settled(self, offset: int) -> tuple[LogReader | None, int]:
         """A fresh view that reaches the end of the plan, and where reading goes on in it."""
         self._source = None
-        rest = OffsetRange(self._wanted.topic, self._wanted.partition, offset, self._wanted.end, self._wanted.topic_id)
+        rest = replace(self._wanted, start=offset)
         deadline = time.monotonic() + SETTLE_S
         # The view that is there is as good as a new one, the first time.
         reader = None if self._begun else self._access.reader(self._partition)
@@ -121,6 +126,8 @@ class LiveRange:
             reader = reader or self._access.reopen(self._partition)
             found = None if reader is None else Available(reader.start_offset, reader.end_offset, reader.topic_id)
             kept, lost = remaining(rest, found)
+            if self._committed and kept is not None and reader is not None:
+                kept, lost = _decided(kept, lost, reader)
             if lost is None:
                 self._reader = reader
                 return reader, offset
@@ -137,6 +144,18 @@ class LiveRange:
             self._lost = lost.what
         if kept is None or reader is None:
             return None, offset
-        self._wanted = OffsetRange(rest.topic, rest.partition, self._wanted.start, kept.end, rest.topic_id)
+        self._wanted = replace(self._wanted, end=kept.end)
+        self._stable_end = kept.end
         self._reader = reader
         return reader, kept.start
+
+
+def _decided(kept: OffsetRange, lost: DataLossError | None, reader: LogReader) -> tuple[OffsetRange | None, DataLossError | None]:
+    """What of ``kept`` can be read committed by ``reader``: a copy that lags does not know yet what became of transactions."""
+    if reader.end_offset >= kept.reach:
+        return kept, lost
+    stable = reader.last_stable_offset
+    if stable >= kept.end:
+        return kept, lost
+    why = f"{kept} were planned, but whether they were committed stands behind offset {reader.end_offset}, where the log ends now"
+    return (replace(kept, end=stable) if stable > kept.start else None), lost or LogTruncatedError(why)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pyreplog.config import suggestion
+from pyreplog.config import INT64_MAX, suggestion
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
 from pyreplog.values import TopicPartition
 
 __all__ = [
+    "REACH_UNKNOWN",
     "Available",
     "FindTimestamp",
     "OffsetRange",
@@ -41,6 +42,8 @@ SMALL_SHARE: Final = 4
 OPENING_SIZE: Final = 256 << 10
 """Opening a partition takes as long as reading about so many bytes: what a range of any size counts at least."""
 
+REACH_UNKNOWN: Final = INT64_MAX
+
 FindTimestamp = Callable[[TopicPartition, int], int | None]
 """Offset of the first record of a partition at or after a time (ms), below its end; None where there is none."""
 SplitPoints = Callable[["OffsetRange", int], Sequence[int]]
@@ -59,6 +62,8 @@ class Available:
     end: int
     topic_id: str = ""
     """Tells a topic from another one of the same name made later; empty where the folder does not say."""
+    reach: int = 0
+    """See :class:`OffsetRange`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,9 @@ class OffsetRange:
     start: int
     end: int
     topic_id: str = ""
+    reach: int = 0
+    """For committed reads: a copy that reaches so far has all markers of the range's transactions, which may stand behind its end.
+    :data:`REACH_UNKNOWN`: each copy has to be asked."""
 
     def __str__(self) -> str:
         return f"offsets {self.start} up to {self.end} of {self.topic}-{self.partition}"
@@ -130,7 +138,7 @@ def resolve(
         if start > end:
             asked = f"{options.starting.option or 'start'} {start} lies behind {options.ending.option or 'end'} {end}"
             raise ConfigError(f"{asked} for {partition}: nothing can be read between them")
-        wanted = OffsetRange(partition.topic, partition.partition, start, end, available.topic_id)
+        wanted = OffsetRange(partition.topic, partition.partition, start, end, available.topic_id, available.reach)
         kept, lost = remaining(wanted, available, "were asked for, but")
         if lost is not None:
             if options.fail_on_data_loss:
@@ -237,7 +245,7 @@ def plan(
 
 
 def _part(whole: OffsetRange, start: int, end: int) -> OffsetRange:
-    return OffsetRange(whole.topic, whole.partition, start, end, whole.topic_id)
+    return OffsetRange(whole.topic, whole.partition, start, end, whole.topic_id, whole.reach)
 
 
 def _joined(pieces: Sequence[_Piece], size_max: int) -> list[_Piece]:

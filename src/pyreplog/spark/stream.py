@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.log import READ_COMMITTED
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.options import ReadOptions
-from pyreplog.spark.planner import Available, OffsetRange, check_partitions, plan, remaining, select, start_of
+from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, plan, remaining, select, start_of
 from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import Field
 from pyreplog.spark.tasks import Task, read_ranges
@@ -150,7 +151,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                 found = access.available(partition)
                 first = last if found is None else found.start
             if first < last:
-                ranges.append(_range(partition, first, last, until.topic_ids.get(partition, "")))
+                reach = self._reach(partition, last)
+                ranges.append(OffsetRange(partition.topic, partition.partition, first, last, until.topic_ids.get(partition, ""), reach))
         total = sum(map(access.size_of, ranges))
         # Every core gets two tasks, but no task less than is worth it.
         size = min(self._options.max_bytes_per_partition, max(total // (2 * (os.cpu_count() or 1)), TASK_SIZE_MIN))
@@ -263,6 +265,13 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if options.max_bytes_per_trigger is not None:
             limited = limit_bytes(starts, limited, options.max_bytes_per_trigger, self._size, self._cut)
         return limited
+
+    def _reach(self, partition: TopicPartition, end: int) -> int:
+        """How far a copy has to reach that is read up to ``end``: this view knows it where all is decided below ``end`` for it."""
+        if self._options.isolation != READ_COMMITTED:
+            return 0
+        found = self._files().available(partition)
+        return found.reach if found is not None and found.end >= end else REACH_UNKNOWN
 
     def _size(self, partition: TopicPartition, start: int, end: int) -> int:
         return self._files().size_of(_range(partition, start, end))
