@@ -304,6 +304,28 @@ class TestSyncs:
         assert [end.token for end in done] == [first, *later]
         assert calls == ["slow", "fast", "slow"]
 
+    def test_held_back_until_somebody_begins_them(self, tmp_path: Path) -> None:
+        """Syncs of several disks with one list begin when its calls are made; a disk that is closed meanwhile begins its own."""
+        held: list[Callable[[], None]] = []
+        news = threading.Semaphore(0)
+        disks = [SystemDisk(held_syncs=held) for _ in range(3)]
+        files = [one.create(f"{tmp_path}/{number}") for number, one in enumerate(disks)]
+        tokens = [one.submit_sync([file], news.release) for one, file in zip(disks, files, strict=True)]
+        again = disks[0].submit_sync([files[0]], news.release)
+        assert [one._syncs.calls for one in disks] == [0, 0, 0]
+        assert len(held) == 3
+        disks[2].close()
+        assert [*disks[2].poll()] == [SyncDone(tokens[2], None)]
+        for begin in held:
+            begin()
+        for _ in range(4):
+            assert news.acquire(timeout=10)
+        assert [*disks[0].poll()] == [SyncDone(tokens[0], None), SyncDone(again, None)]
+        assert [*disks[1].poll()] == [SyncDone(tokens[1], None)]
+        assert [one._syncs.calls for one in disks] == [1, 1, 1]
+        for one in disks:
+            one.close()
+
     def test_a_failed_sync_is_reported_and_never_tried_again(
         self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

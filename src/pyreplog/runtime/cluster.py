@@ -74,9 +74,9 @@ class Cluster:
         self._path = os.fspath(path).rstrip("/") or "/"
         self._config = NodeConfig() if config is None else config
         self._clock = SystemClock() if clock is None else clock
-        self._make_disk: Callable[[str], Disk] = (lambda name: SystemDisk()) if disk is None else disk
         self._random = Random(SystemRandom().getrandbits(64))
-        self._driver = Driver(self._clock, self._path, self.network_class)
+        self._driver = driver = Driver(self._clock, self._path, self.network_class)
+        self._make_disk: Callable[[str], Disk] = (lambda name: SystemDisk(held_syncs=driver.held_syncs)) if disk is None else disk
         self._trusted: dict[Address, None] = {}
         self._producers: dict[Producer, None] = {}
         self._consumers: dict[Consumer, None] = {}

@@ -31,6 +31,8 @@ __all__ = ["Driver", "Machine", "Seat"]
 
 TIMER_CHECK: Final = 64
 """Polls between two looks at the clock while there is always something to do."""
+HELD_CHECK: Final = 8
+"""Polls after which syncs begin that were held back until there is nothing else to do."""
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
@@ -86,6 +88,9 @@ class Driver:
         self._background_until_ns = INT64_MAX
         self._waited_count = 0
         self._waited_before = 0
+        self.held_syncs: list[Callable[[], None]] = []
+        """Calls that begin the syncs of the machines' disks: made when there is nothing else to do, because by then a leader's followers
+        have the same records, and want theirs."""
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[Seat, Exception | None]] = deque()
 
@@ -198,6 +203,8 @@ class Driver:
 
     def _pass_on(self) -> None:
         """Whoever is done with the drive sees to it that somebody takes it who needs it."""
+        if self.held_syncs:
+            self._begin_syncs()
         if self._drive.locked() or self._exclusive_wanted:
             return
         if self._waiting:
@@ -259,11 +266,14 @@ class Driver:
         """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the drive)."""
         ready = self.network.ready
         seats = self._seats
+        held_syncs = self.held_syncs
         count = 0
         while pending is None or not pending.settled:
             if self._exclusive_wanted or (pending is None and self._waiting):
                 return
             count += 1
+            if held_syncs and (not ready or count % HELD_CHECK == 0):
+                self._begin_syncs()
             if ready and count % TIMER_CHECK:
                 transport = ready.popleft()
                 transport.is_ready = False
@@ -280,6 +290,15 @@ class Driver:
                 return
             else:
                 self._park(min(self._due_ns, deadline_ns) - now)
+
+    def _begin_syncs(self) -> None:
+        held_syncs = self.held_syncs
+        while held_syncs:
+            try:
+                begin = held_syncs.pop()
+            except IndexError:  # another thread was quicker
+                return
+            begin()
 
     def _park(self, pause_ns: int) -> None:
         self._parked = True

@@ -42,13 +42,13 @@ class SystemDisk:
     """The real :class:`~pyreplog.ports.Disk`. Any thread; completions of syncs are for whoever polls first.
 
     ``any_folder``: lock (and so write in) a folder that is a symbolic link, somebody else's, writable by group or world, or on a network
-    file system.
+    file system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
     """
 
-    def __init__(self, *, any_folder: bool = False) -> None:
+    def __init__(self, *, any_folder: bool = False, held_syncs: list[Callable[[], None]] | None = None) -> None:
         self._process = current()
         self._any_folder = any_folder
-        self._syncs = SyncPool()
+        self._syncs = SyncPool(held_syncs)
         weakref.finalize(self, self._syncs.stop).atexit = False
 
     def list(self, directory: str) -> Sequence[str]:

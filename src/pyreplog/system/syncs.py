@@ -50,9 +50,15 @@ class _Queued:
 
 
 class SyncPool:
-    """Threads that sync, started when first needed. ``submit`` and ``take`` from any thread."""
+    """Threads that sync, started when first needed. ``submit``, ``begin`` and ``take`` from any thread.
 
-    def __init__(self) -> None:
+    ``held``: a list of its owner's. What is submitted then waits until somebody calls what was put there, :meth:`begin`: so that syncs of
+    several disks begin at the same moment. A file system writes its journal once for all that begin together.
+    """
+
+    def __init__(self, held: list[Callable[[], None]] | None = None) -> None:
+        self._held = held
+        self._is_held = False
         self._changed = threading.Condition()
         self._waiting: dict[Descriptor, _Queued] = {}
         self._running: dict[Descriptor, None] = {}
@@ -81,12 +87,22 @@ class SyncPool:
                 if queued is None:
                     queued = self._waiting[descriptor] = _Queued(path)
                 queued.requests.append(request)
-            if wanted:
+            if wanted and self._held is None:
                 self._employ()
+            elif wanted and self._held is not None and not self._is_held:
+                self._is_held = True
+                self._held.append(self.begin)
         if not wanted:
             self._done.append(SyncDone(request.token, None))
             wake()
         return request.token
+
+    def begin(self) -> None:
+        """Begin what was held back."""
+        with self._changed:
+            self._is_held = False
+            if self._waiting:
+                self._employ()
 
     def take(self) -> Sequence[SyncDone]:
         """What ended since the last call, oldest first."""
@@ -98,6 +114,8 @@ class SyncPool:
         """Take nothing more on, finish what is queued, and wait up to ``timeout_s`` for it."""
         with self._changed:
             self._stopped = True
+            if self._is_held:
+                self._employ()
             self._changed.notify_all()
             threads = list(self._threads)
         for thread in threads:
