@@ -16,6 +16,7 @@ from pyreplog.record import split
 from pyreplog.runtime import open_log
 from pyreplog.runtime.background import Background
 from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.faults import MUTATING, Call
 from pyreplog.values import TopicPartition
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 
@@ -173,6 +174,37 @@ def test_a_reader_skips_nothing_that_a_follower_lost() -> None:
         assert want.startswith(seen), seed
         holes += len(seen) < len(want)
     assert holes
+
+
+def test_a_lowered_mark_is_durable_before_recovery_goes_by_it() -> None:
+    """A process is killed while it begins its log anew, after the mark was lowered and before that was synced; power fails while what lies
+    above that mark is written again. The mark that then is on the disk is the higher one, and the log below it is whole."""
+    disk, log = fresh()
+    follow(log, 0, count=30)
+    sync(disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.sync_mark()
+    want = raw(log)
+    kills: list[SimDisk] = []
+
+    def before(call: Call) -> None:
+        if call.kind == "sync" and call.path.endswith("replog.mark"):
+            kills.append(disk.snapshot())
+
+    disk.observer = before
+    log.truncate_fully(0)
+    killed = kills[0]
+    cuts: list[SimDisk] = []
+
+    def during(call: Call) -> None:
+        if call.kind in MUTATING:
+            cuts.extend(killed.crash(Random(seed)) for seed in range(8))
+
+    killed.observer = during
+    assert raw(reopen(killed, PATH)) == want
+    assert len(cuts) > 200
+    for left in cuts:
+        assert want.startswith(raw(reopen(left, PATH, same_boot=False)))
 
 
 # -- what the checksum of a batch does not cover --

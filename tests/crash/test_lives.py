@@ -20,7 +20,6 @@ from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, c
 
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
-COMMAND: Final = ".venv/bin/python -m pytest 'tests/crash/test_lives.py"
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
 """A refused write has also written a part: a short one."""
 EVERY: Final[dict[Workload, int]] = {cycles: 61, crowd: 73, retained: 41}  # they make many calls
@@ -34,9 +33,8 @@ def checking(life: Workload, again: float) -> Callable[[SimDisk, Sequence[Fact]]
 
 def crashes(life: Workload, seed: int, *, damages: int, thorough: float, again: float, every: int = 1) -> CrashReport:
     """Its crash points."""
-    replay = (
-        f"REPLOG_CRASH_SEED={seed} .venv/bin/python -m pytest 'tests/crash/test_lives.py::test_no_end_breaks_a_promise[{life.__name__}]'"
-    )
+    how = f"crashes({life.__name__}, {seed}, damages={damages}, thorough={thorough}, again={again}, every={every})"
+    replay = f'.venv/bin/python -c "from tests.crash.lives import *; from tests.crash.test_lives import *; {how}"'
     return crash_points(
         life, checking(life, again), seed=seed, damages=damages, thorough=thorough, every=every, first=1 + seed % every, replay=replay
     )
@@ -44,7 +42,8 @@ def crashes(life: Workload, seed: int, *, damages: int, thorough: float, again: 
 
 def errors(life: Workload, seed: int, *, every: int, first: int) -> CrashReport:
     """Its refused calls."""
-    replay = f"REPLOG_CRASH_SEED={seed} {COMMAND}::test_no_refusal_breaks_a_promise[{life.__name__}]'"
+    how = f"errors({life.__name__}, {seed}, every={every}, first={first})"
+    replay = f'.venv/bin/python -c "from tests.crash.lives import *; from tests.crash.test_lives import *; {how}"'
     return error_points(life, checking(life, 0.0), seed=seed, errors=ERRORS, damages=1, every=every, first=first, replay=replay)
 
 

@@ -11,7 +11,7 @@ from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import id_for_name, read_topic_id, write_topic_id
 from pyreplog.log.layout import join, name_of, parse_base_offset, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
-from pyreplog.log.mark import MarkFile, MarkState, find_mark
+from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment, scan_segment
@@ -140,6 +140,12 @@ def open_parts(
         partition=partition,
         sequence=state.sequence if state is not None else 0,
     )
+    mark_synced = loaded.report.clean
+    if state is not None and not mark_synced:
+        # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
+        # being written would be taken for rot.
+        sync_found_mark(disk, directory)
+        mark_synced = True
     if state is not None and state.poisoned:
         written = _write_again(loaded.segments, loaded.synced_end)
         _sync_all(loaded.segments, end)
@@ -154,7 +160,7 @@ def open_parts(
         mark = MarkFile.create(disk, directory, new_state)
         disk.sync_directory(directory)
     else:
-        mark = MarkFile.open(disk, directory, found[0], found[1], synced=loaded.report.clean)
+        mark = MarkFile.open(disk, directory, found[0], found[1], synced=mark_synced)
         if new_state != found[0]:
             mark.write_state(new_state)
             mark.sync()
