@@ -12,6 +12,8 @@ Only the replica that is given an event is copied, so a step costs some fifty mi
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import pairwise
@@ -178,12 +180,13 @@ class Explorer:
 
     # ------------------------------------------------------------------------------------------------------------------- exploring
 
-    def run(self, limit: int) -> Explorer:
-        """Go on until there is nothing new, or ``limit`` states were seen. Raises :class:`ViolationError`."""
+    def run(self, limit: int, *, until: float = math.inf) -> Explorer:
+        """Go on until there is nothing new, or ``limit`` states were seen, or the monotonic clock says ``until`` (s). Raises
+        :class:`ViolationError`."""
         first = self._begin()
         self.seen[first.digest()] = None
         frontier: list[tuple[State, Way]] = [(first, None)]
-        while frontier and len(self.seen) < limit:
+        while frontier and len(self.seen) < limit and time.monotonic() < until:
             if len(frontier) < FRONTIER_MAX and self.random.random() < DRAWN:
                 index = self.random.randrange(len(frontier))
                 frontier[index], frontier[-1] = frontier[-1], frontier[index]

@@ -38,6 +38,8 @@ COLUMNS: Final = (
     "sim_events",
     "lost",
     "wrong",
+    "sim_faults",
+    "states",
 )
 COUNTED: Final = {
     "crash_states": "crash states",
@@ -49,12 +51,14 @@ COUNTED: Final = {
     "fuzz_executions": "executions of parsers",
     "sim_seeds": "simulated clusters",
     "sim_events": "events in them",
+    "sim_faults": "faults in them",
+    "states": "states explored",
 }
 README: Final = ROOT / "README.md"
 BEGIN: Final = "<!-- soak -->"
 END: Final = "<!-- /soak -->"
 SANITIZED: Final = ROOT / "build" / "soak"
-SIM_SEEDS: Final = 10
+SIM_SEEDS: Final = 25
 
 
 class Failed(Exception):
@@ -104,14 +108,21 @@ def fuzzing(seconds: float, seed: int, executions: int) -> dict[str, int]:
 def simulation(seconds: float, seed: int) -> dict[str, int]:
     """Simulated clusters under random faults, seed after seed."""
     until = time.monotonic() + seconds
-    counts = {"sim_seeds": 0, "sim_events": 0}
+    counts = {"sim_seeds": 0, "sim_events": 0, "sim_faults": 0}
     first = 1_000_000 + seed * 10_007
     while time.monotonic() < until:
         text = run(["pyreplog.testing", "--seed", str(first), "--count", str(SIM_SEEDS), "--no-shrink"])
         counts["sim_seeds"] += SIM_SEEDS
         counts["sim_events"] += number(r"seeds, ([\d,]+) events", text)
+        counts["sim_faults"] += number(r"([\d,]+) faults and", text) + number(r"faults and ([\d,]+) of messages", text)
         first += SIM_SEEDS
     return counts
+
+
+def exploration(seconds: float, seed: int) -> dict[str, int]:
+    """States of three replicas, every order of what may happen."""
+    counts: dict[str, int] = json.loads(run(["tests.soak.states", str(seconds), str(seed)]))
+    return {"states": counts["states"]}
 
 
 def sanitized() -> dict[str, str]:
@@ -143,9 +154,9 @@ def build_sanitized() -> None:
 
 
 def commit() -> str:
-    """The short name of the commit; with a plus sign where the tree was changed since."""
+    """The short name of the commit; with a plus sign where the tree is not as it was committed."""
     name = subprocess.run(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    words = ["git", "status", "--porcelain", "--untracked-files=no", "--", "src", "tests"]
+    words = ["git", "status", "--porcelain", "--", "src", "tests", "setup.py", "pyproject.toml"]
     changed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return f"{name or 'unknown'}{'+' if changed else ''}"
 
@@ -154,9 +165,9 @@ def quoted(account: str) -> str:
     """What the README says of the last run, and of all together."""
     rows = list(csv.DictReader(account.splitlines()))
     last = rows[-1]
-    whole = {name: sum(int(row[name] or 0) for row in rows) for name in COUNTED}
-    words = ", ".join(f"{int(last[name] or 0):,} {about}" for name, about in COUNTED.items())
-    total = ", ".join(f"{whole[name]:,} {about}" for name, about in COUNTED.items())
+    whole = {name: sum(int(row[name] or 0) for row in rows) for name in COUNTED}  # what was not counted yet is empty
+    words = ", ".join(f"{int(last[name]):,} {about}" for name, about in COUNTED.items() if last[name])
+    total = ", ".join(f"{whole[name]:,} {about}" for name, about in COUNTED.items() if whole[name])
     return (
         f"The last run ({last['minutes']} minutes, commit `{last['commit']}`): {words}; lost {last['lost']}, wrong {last['wrong']}.\n\n"
         f"All runs of [the account](docs/soak.csv), {len(rows)} so far: {total}."
@@ -189,11 +200,12 @@ def main() -> int:
     # Each job has half of the time's worth of work where there are two of them; shares of the whole.
     whole = seconds * arguments.jobs
     parts = (
-        ("fuzz", lambda: fuzzing(whole * 0.32, seed, arguments.executions)),
-        ("flips", lambda: flips(whole * 0.22, seed)),
-        ("crash points", lambda: crashes(whole * 0.18, seed)),
-        ("kills", lambda: kills(whole * 0.18, seed)),
-        ("simulation", lambda: simulation(whole * 0.10, seed)),
+        ("fuzz", lambda: fuzzing(whole * 0.26, seed, arguments.executions)),
+        ("flips", lambda: flips(whole * 0.18, seed)),
+        ("crash points", lambda: crashes(whole * 0.16, seed)),
+        ("kills", lambda: kills(whole * 0.16, seed)),
+        ("simulation", lambda: simulation(whole * 0.13, seed)),
+        ("exploration", lambda: exploration(whole * 0.11, seed)),
     )
     counts: dict[str, int] = {"lost": 0, "wrong": 0}
     failed = False
@@ -210,6 +222,8 @@ def main() -> int:
     if failed:
         print("nothing is appended to the account: mend what is above first")
         return 1
+    if commit() != named:
+        named = f"{named.rstrip('+')}+"  # the tree was changed meanwhile: who knows what was run
     row = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": named,

@@ -22,7 +22,7 @@ def test_the_readme_quotes_the_account() -> None:
     assert all((row["lost"], row["wrong"]) == ("0", "0") for row in rows)
 
 
-@pytest.mark.parametrize("part", ["tests.soak.crashes", "tests.soak.flips"])
+@pytest.mark.parametrize("part", ["tests.soak.crashes", "tests.soak.flips", "tests.soak.states"])
 def test_a_part_keeps_its_time_and_counts(part: str) -> None:
     """Each part stops by itself and prints what it did."""
     done = subprocess.run([sys.executable, "-m", part, "0.3", "7"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
