@@ -162,6 +162,24 @@ def test_a_producer_that_is_heard_of_does_not_expire(place: Place) -> None:
     log.close(clean=True)
 
 
+def test_a_producer_that_is_kept_does_not_expire(place: Place) -> None:
+    """What it began is not finished, as somebody says; when they say so no more, its age counts from then."""
+    log = create(place.disk, place.of("t-0"))
+    send(log, 0)
+    send(log, 0, producer=8)
+    state = log.producers
+    state.kept = frozenset([7])
+    for days in range(4):
+        state.roll(log.end_offset, CLOCK.now_ms + days * PRODUCER_EXPIRATION_MS)
+    assert [entry.producer_id for entry in state.table] == [7]
+    state.kept = frozenset()
+    state.roll(log.end_offset, CLOCK.now_ms + 4 * PRODUCER_EXPIRATION_MS - 1)
+    assert state.table.get(7) is not None
+    state.roll(log.end_offset, CLOCK.now_ms + 4 * PRODUCER_EXPIRATION_MS)
+    assert state.table.get(7) is None
+    log.close(clean=True)
+
+
 def test_sequence_wrap(place: Place) -> None:
     """Edge 15: after 2**31 - 1 comes 0, within a batch and between batches."""
     log = create(place.disk, place.of("t-0"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,10 +15,11 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
-from pyreplog.errors import LockedError, SpoolRefusedError
+from pyreplog.errors import LockedError, SpoolRefusedError, StorageError
 from pyreplog.runtime import apply_unowned
+from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.relay import ClusterAppender
-from pyreplog.spool import BatchId, Spool
+from pyreplog.spool import BatchId, Spool, producer_of
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
 from tests.spool.support import stage
@@ -46,6 +48,58 @@ def publish(folder: Path, topic: str, batch_id: BatchId = ID, partitions: int = 
     batches = [(topic, number % partitions, ROWS[number : number + 10]) for number in range(0, len(ROWS), 10)]
     spool.publish(batch_id, [stage(spool, batch_id, *batches[:7]), stage(spool, batch_id, *batches[7:])])
     return spool
+
+
+class Full:
+    """An owner's appender that has room for so many batches."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+
+    def batch_size_max(self, key: TopicPartition) -> int:
+        """Any."""
+        return 1 << 20
+
+    def append(self, key: TopicPartition, data: memoryview) -> None:
+        """One less."""
+        if not self._room:
+            raise StorageError(errno.ENOSPC, "no room")
+        self._room -= 1
+
+    def finish(self) -> None:
+        """Nothing to wait for."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_a_batch_that_waits_keeps_its_producer(tmp_path: Path) -> None:
+    """As long as a part of it may be in the log, its producer must not expire there, or the rest would be taken for a new one."""
+    publish(tmp_path, "t")
+    rooms = [5, 5, 1000, 1000]
+    told: list[frozenset[int]] = []
+    owner = SpoolOwner(Spool(SystemDisk(), str(tmp_path)), lambda: Full(rooms.pop(0)), SystemClock(), told.append)
+    for _ in range(4):
+        owner._work()
+    assert told == [{producer_of(ID)[0]}, {producer_of(ID)[0]}, set()]
+    assert rooms == [1000]
+
+
+def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
+    """Of an open log, and of all replicas of a cluster."""
+    ids = frozenset([5])
+    with pyreplog.open_log(tmp_path / "log") as log:
+        assert log._owner is not None
+        log._owner._keep(ids)
+        assert log._writer is not None
+        assert log._writer.log.producers.kept == ids
+    with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:
+        cluster.admin.create_topic("t", replication_factor=2)
+        with cluster.producer() as producer:
+            producer.send("t", b"x").result()
+        cluster._keep_producers(ids)
+        kept = [log.producers.kept for node in cluster.nodes if node._node is not None for log in node._node.root.logs.opened()]
+        assert kept == [ids, ids]
 
 
 def test_an_open_log_takes_it(tmp_path: Path) -> None:

@@ -22,12 +22,14 @@ from pyreplog.record import end_of
 class ProducerState:
     """Belongs to the log's owner. ``table`` is what it knows; the log tells it what happens."""
 
-    __slots__ = ("_directory", "_disk", "_snapshot_offset", "table")
+    __slots__ = ("_directory", "_disk", "_snapshot_offset", "kept", "table")
 
     def __init__(self, disk: Disk, directory: str, table: ProducerTable) -> None:
         self._disk = disk
         self._directory = directory
         self.table = table
+        #: Producer ids that do not expire: what they began is not finished. Set by whoever knows, from any thread.
+        self.kept: frozenset[int] = frozenset()
         # Of the newest snapshot that is known to be good; -1 where none is.
         self._snapshot_offset = -1
 
@@ -93,7 +95,7 @@ class ProducerState:
 
     def roll(self, base_offset: int, now_ms: int) -> None:
         """A segment begins at ``base_offset``, the log's end: keep what is known there, and forget who was silent for long."""
-        self.table.expire(now_ms)
+        self.table.expire(now_ms, kept=self.kept)
         self.take_snapshot(base_offset)
 
     def close(self, start_offset: int, end_offset: int) -> None:

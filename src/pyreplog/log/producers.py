@@ -10,7 +10,7 @@ table, only tell. The rules are those of Kafka's ``ProducerAppendInfo`` and ``Pr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pyreplog._core import RecordBatch
@@ -248,11 +248,12 @@ class ProducerTable:
 
     # -- time and place --
 
-    def expire(self, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS) -> list[int]:
-        """Forget producers that nothing was heard of for ``expiration_ms`` and that have no transaction open; their ids."""
+    def expire(self, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS, kept: Collection[int] = ()) -> list[int]:
+        """Forget producers that nothing was heard of for ``expiration_ms`` and that have no transaction open; their ids. Those of ``kept``
+        stay."""
         gone = []
         for entry in self._entries.values():
-            if entry.seen_ms < 0:
+            if entry.seen_ms < 0 or entry.producer_id in kept:
                 entry.seen_ms = now_ms
             elif now_ms - entry.seen_ms >= expiration_ms and entry.transaction_start < 0:
                 gone.append(entry.producer_id)

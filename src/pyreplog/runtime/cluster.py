@@ -186,9 +186,15 @@ class Cluster:
             Spool(self._controller_disk, self._path),
             lambda: ClusterAppender(self._admin, self._driver, make, lambda: owner.stopping),
             self._clock,
+            self._keep_producers,
         )
         owner.start()
         return owner
+
+    def _keep_producers(self, producer_ids: frozenset[int]) -> None:
+        with self._driver.exclusive():
+            for node in self._nodes:
+                node._keep_producers(producer_ids)
 
     def _settle(self, topic: str) -> None:
         """Until every node that serves knows the topic, with leaders."""

@@ -80,7 +80,7 @@ def open_log(
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     writer = open_for_writing(disk, clock, folder, topic, partition, durability, config, buffer_memory, max_block_ms)
-    owner = SpoolOwner(Spool(disk, folder), lambda: WriterAppender(writer), clock) if takes_spool else None
+    owner = SpoolOwner(Spool(disk, folder), lambda: WriterAppender(writer), clock, writer.keep_producers) if takes_spool else None
     writing = WriterView(writer)
     return Log(folder, CommittedView(writing) if committed else writing, writer, owner)
 

@@ -221,6 +221,11 @@ class ClusterNode:
         if not self.ready:
             raise self.failure or ClosedError(f"node {self._node_id} did not start")
 
+    def _keep_producers(self, producer_ids: frozenset[int]) -> None:
+        """No log that is open now forgets these for age. REQUIRES the driver."""
+        for log in () if self._node is None else self._node.root.logs.opened():
+            log.producers.kept = producer_ids
+
     def settled(self) -> bool:
         """Whether it serves, or never will."""
         return self.ready or self.failure is not None

@@ -19,7 +19,7 @@ from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.writer import LogWriter
-from pyreplog.spool import Appender, Resumer, Spool, apply
+from pyreplog.spool import Appender, Resumer, Spool, apply, producer_of
 from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
@@ -202,8 +202,13 @@ def apply_unowned(disk: Disk, folder: str, clock: Clock, make: TopicPartition | 
 class SpoolOwner:
     """Looks for batches from a thread of its own and appends them. :meth:`stop` it before what it appends to is closed."""
 
-    def __init__(self, spool: Spool, make_appender: Callable[[], Appender], clock: Clock) -> None:
+    def __init__(
+        self, spool: Spool, make_appender: Callable[[], Appender], clock: Clock, keep: Callable[[frozenset[int]], None] = lambda ids: None
+    ) -> None:
+        """``keep`` is told which producer ids must not expire, as often as there are any, and once when there are none any more."""
         self._spool = spool
+        self._keep = keep
+        self._kept = False
         self._make_appender = make_appender
         self._clock = clock
         self._busy_until_s = 0.0
@@ -228,7 +233,13 @@ class SpoolOwner:
             if now >= self._sweep_s:
                 self._sweep_s = now + SWEEP_INTERVAL_S
                 self._spool.sweep(self._clock.wall_ms())
-            if self._spool.waiting():
+            waiting = self._spool.waiting()
+            begun = frozenset(producer_of(one.batch_id)[0] for one in waiting if one.begun)
+            if begun or self._kept:
+                # What is begun may wait for a day or two: for room on the disk, for replicas.
+                self._kept = bool(begun)
+                self._keep(begun)
+            if waiting:
                 self._busy_until_s = time.monotonic() + BUSY_FOR_S
                 apply_waiting(self._spool, self._make_appender)
             self._said = ""

@@ -479,6 +479,11 @@ class LogWriter:
             self._enter()
             return self._write(batch)
 
+    def keep_producers(self, producer_ids: frozenset[int]) -> None:
+        """The log forgets none of these for age: what they began is not finished. Told anew from time to time."""
+        with self.lock:
+            self.log.producers.kept = producer_ids
+
     def settle(self) -> None:
         """Return when everything appended so far counts, as the log's durability says."""
         if self._sync_each:
