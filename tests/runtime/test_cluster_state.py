@@ -12,6 +12,9 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ConfigError, CorruptError, LockedError
+from pyreplog.log.opening import Parts, open_parts
+from pyreplog.ports import Disk
+from pyreplog.values import TopicPartition
 
 PATIENCE_S = 30.0
 STATE = "replog.controller"
@@ -114,3 +117,41 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         with cluster.producer() as producer:
             place = producer.send("events", b"more").result(PATIENCE_S)
     assert read(path, "events") == {**written, (place.partition, place.offset): b"more"}
+
+
+def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many partitions only those that somebody uses are opened, and everything is there; a process that dies leaves all to be opened."""
+    opened: list[str] = []
+
+    def counted(disk: Disk, directory: str, *rest: object) -> Parts:
+        opened.append(Path(directory).name)
+        return open_parts(disk, directory, *rest)  # type: ignore[arg-type]
+
+    for place in ("root", "log"):
+        monkeypatch.setattr(f"pyreplog.log.{place}.open_parts", counted)
+    path = tmp_path / "data"
+    with pyreplog.Cluster(path) as cluster:
+        cluster.admin.create_topic("events", partitions=20, config={"durability": "os"})
+        with cluster.producer() as producer:
+            for number in range(40):
+                producer.send("events", b"%d" % number, partition=number % 20)
+            producer.flush()
+        nodes = [node._node for node in cluster.nodes]
+        names = [TopicPartition("events", number) for number in range(20)]
+        heard = lambda: all(node.find(name).log.high_watermark == 2 for node in nodes for name in names)  # type: ignore[union-attr]  # noqa: E731
+        cluster._driver.wait_until(heard, PATIENCE_S, "the last high watermark everywhere")
+    assert opened == []
+    cluster = pyreplog.Cluster(path)
+    assert opened == []
+    with cluster.producer() as producer:
+        assert producer.send("events", b"more", partition=7).result(PATIENCE_S).offset == 2
+    with cluster.consumer("events") as consumer:
+        found = [(record.partition, record.offset, record.value) for record in consumer.until_end()]
+    assert sorted(found) == sorted([(number % 20, number // 20, b"%d" % number) for number in range(40)] + [(7, 2, b"more")])
+    for node in cluster.nodes:
+        node.kill()
+    opened.clear()
+    for node in cluster.nodes:
+        node.start()
+    assert len(opened) == 60
+    cluster.close()

@@ -10,6 +10,7 @@ leader epoch that began at its end last: it is written before the first record i
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from pyreplog.config import LogConfig
@@ -23,20 +24,8 @@ from pyreplog.ports import Clock, Disk
 from pyreplog.values import TopicPartition
 
 _PARTS: Final = frozenset(Log.__slots__)
-_CHANGES: Final = (
-    "append_as_leader",
-    "append_as_follower",
-    "apply_retention",
-    "delete_records",
-    "increment_start_offset",
-    "keep_tail",
-    "set_incomplete",
-    "share_indexes",
-    "sync_mark",
-    "truncate_fully",
-    "truncate_to",
-    "update_config",
-)
+_AS_IT_IS: Final = ("give_up", "read", "sync_due", "sync_plan")
+"""What needs no part of an open log, or none before it looks for the first one: the others wake it before they begin."""
 
 
 class Keeper(Protocol):
@@ -168,8 +157,9 @@ def _waking(name: str) -> Callable[..., Any]:
     return change
 
 
-for _name in _CHANGES:
-    setattr(Sleeping, _name, _waking(_name))
+for _name, _value in vars(Log).items():
+    if isinstance(_value, FunctionType) and not _name.startswith("_") and _name not in _AS_IT_IS and _name not in vars(Sleeping):
+        setattr(Sleeping, _name, _waking(_name))
 
 
 _CLASSES: Final[dict[type[Log], type[Log]]] = {}

@@ -285,7 +285,9 @@ class Leader(Seat):
             if error.errno not in _DISK_FULL or log.failure is not None:
                 machine.go_offline(error)
         else:
-            self.refuse_produce(event, _append_code(error), str(error))
+            # What ends the log, or keeps it from opening, is not the batch's fault.
+            code = _append_code(error) if log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+            self.refuse_produce(event, code, str(error))
             if log.failure is not None:
                 machine.go_offline(log.failure)
 

@@ -147,6 +147,9 @@ class World:
     One thread; everything in it shares one simulated clock.
     """
 
+    root_class: type[LogRoot] = LogRoot
+    """Of every machine's root."""
+
     def __init__(
         self,
         seed: int,
@@ -236,12 +239,19 @@ class World:
     def open_root(self, machine: Machine, random: Random) -> LogRoot:
         """The machine's root, opened for writing."""
 
-        class Root(LogRoot):
+        class Root(self.root_class):  # type: ignore[misc, name-defined]
             log_class = self._log_class
 
-        return Root.open(
-            machine.disk, machine.address, clock=machine.clock, random=random, node_id=machine.node_id, cluster_id=self.cluster_id
+        opened: LogRoot = Root.open(
+            machine.disk,
+            machine.address,
+            clock=machine.clock,
+            random=random,
+            node_id=machine.node_id,
+            cluster_id=self.cluster_id,
+            lazy=True,
         )
+        return opened
 
     def make_node(self, machine: Machine, random: Random) -> Node:
         """The machine's node."""
