@@ -36,6 +36,10 @@ class Chain:
         self._position = 0
         self._next_offset = 0
 
+    def place_of(self, segment: Segment, offset: int) -> int:
+        """Where in ``segment`` the batch begins that has ``offset`` for its first, when the one before it was checked last; else -1."""
+        return self._position if segment is self._segment and offset == self._next_offset else -1
+
     def check(self, segment: Segment, position: int, data: memoryview, offset: int, end_offset: int) -> int:
         """How much of ``data``, whole batches at byte ``position`` of ``segment``, is what follows there below ``end_offset``.
 

@@ -427,7 +427,10 @@ class Segment:
         found = self._find(offset, FIRST_LOOK_SIZE)
         if found is None:
             return None
-        position, data = found
+        return self.locate_at(*found, size_max, end_offset)
+
+    def locate_at(self, position: int, data: memoryview, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
+        """As :meth:`locate`, for the batch that begins at ``position``. ``data``: what was read from there already."""
         if len(data) < size_max and position + len(data) < self.size:
             data = self.file.read_at(position, min(size_max, self.size - position))
         size = whole_batches(data, end_offset, size_max)

@@ -13,7 +13,7 @@ from pyreplog._core import HEADER_SIZE, RecordBatch
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.layout import INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.segment import Segment, scan_segment, status_text
 
 
@@ -120,8 +120,14 @@ class Segments:
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         segment = self._use(self._segments[self._slot(offset)])
+        position = chain.place_of(segment, offset)
         try:
-            found = segment.locate(offset, size_max, end_offset)
+            if 0 < position < segment.size:
+                # Reading goes on where it ended.
+                data = segment.file.read_at(position, min(max(size_max, FIRST_LOOK_SIZE), segment.size - position))
+                found = segment.locate_at(position, data, size_max, end_offset)
+            else:
+                found = segment.locate(offset, size_max, end_offset)
         except CorruptError as error:
             raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=error.file, position=error.position) from None
         if found is not None:
