@@ -49,7 +49,7 @@ class Descriptor:
         self.used = True
         """Whether anything was read since somebody asked."""
         self.writes = 0
-        """Writes made, and how many of them a sync covered: what is in between is not known to be on the disk."""
+        """Bytes written, and one for each write, and how much of that a sync covered: what is in between is not known to be on the disk."""
         self.writes_synced = 0
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
@@ -123,17 +123,19 @@ class SystemFile:
         descriptor = self._descriptor
         if descriptor.process.left:
             descriptor = self._again(descriptor)
-        descriptor.writes += 1
         try:
             if len(parts) == 1:
                 part = parts[0]
+                size = len(part) if type(part) is bytes or type(part) is bytearray else memoryview(part).nbytes
+                descriptor.writes += size + 1
                 written = os.pwrite(descriptor.fd, part, position)
-                if written == (len(part) if type(part) is bytes or type(part) is bytearray else memoryview(part).nbytes):
+                if written == size:
                     return
                 rest = [memoryview(part).cast("B")[written:]]
                 position += written
             else:
                 rest = [memoryview(part).cast("B") for part in parts]
+                descriptor.writes += sum(map(len, rest)) + 1
             while rest:
                 written = os.pwritev(descriptor.fd, rest[:PARTS_MAX], position)
                 position += written

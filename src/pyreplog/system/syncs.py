@@ -21,6 +21,8 @@ from pyreplog.system.file import Descriptor, SystemFile, sync_data
 __all__ = ["SyncPool"]
 
 THREADS_MAX: Final = 4
+HELD_SIZE_MAX: Final = 32 << 10
+"""Where more than so many bytes wait for a sync it is not held back: it keeps the disk busy while others do their writing."""
 IDLE_S: Final = 5.0
 """A thread that had nothing to do for this long ends."""
 EXIT_S: Final = 10.0
@@ -53,7 +55,7 @@ class SyncPool:
     """Threads that sync, started when first needed. ``submit``, ``begin`` and ``take`` from any thread.
 
     ``held``: a list of its owner's. What is submitted then waits until somebody calls what was put there, :meth:`begin`: so that syncs of
-    several disks begin at the same moment. A file system writes its journal once for all that begin together.
+    several disks begin at the same moment. A file system writes its journal once for all that begin together. Large ones begin at once.
     """
 
     def __init__(self, held: list[Callable[[], None]] | None = None) -> None:
@@ -87,7 +89,9 @@ class SyncPool:
                 if queued is None:
                     queued = self._waiting[descriptor] = _Queued(path)
                 queued.requests.append(request)
-            if wanted and self._held is None:
+            if wanted and (
+                self._held is None or sum(descriptor.writes - descriptor.writes_synced for descriptor, _ in wanted) > HELD_SIZE_MAX
+            ):
                 self._employ()
             elif wanted and self._held is not None and not self._is_held:
                 self._is_held = True
