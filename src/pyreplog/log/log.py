@@ -740,8 +740,11 @@ class Log:
         files.append(self._active.file)
         return SyncPlan(files, self.end_offset, self.generation)
 
-    def synced(self, upto: int, generation: int) -> None:
-        """The files of a plan with these values are on stable storage. Void where the log was truncated since."""
+    def synced(self, upto: int, generation: int, *, alone: bool = False) -> None:
+        """The files of a plan with these values are on stable storage. Void where the log was truncated since.
+
+        ``alone``: there is no other replica, and what counts may be seen at once; so one write of the mark says both.
+        """
         if generation != self.generation or self._closed or self._failure is not None:
             return
         self._syncs += 1
@@ -749,6 +752,8 @@ class Log:
             self.flushed_offset = upto
             self._unsynced_since_ns = -1
             self._segments.note_synced(upto)
+            if alone:
+                self.advance_high_watermark(self.counted_end)
             self.write_mark()
 
     def sync_due(self, now_ns: int) -> bool:

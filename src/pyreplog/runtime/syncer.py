@@ -151,7 +151,7 @@ class Syncer:
         with self._lock:
             self.count += 1
             self._unfinished = True
-            log.synced(plan.upto, plan.generation)
+            log.synced(plan.upto, plan.generation, alone=True)
             self._finish()
 
     def _finish(self) -> None:
