@@ -6,6 +6,7 @@ and refuses everything until the file system is mounted again, when it replays i
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import shutil
@@ -13,9 +14,11 @@ import struct
 import subprocess
 import tempfile
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
+_LIBC: Final = ctypes.CDLL(None)
 SHUTDOWN: Final = 0x8004587D
 WITHOUT_THE_JOURNAL: Final = struct.pack("I", 2)
 
@@ -107,6 +110,21 @@ class Power:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def write_back(self, chance: Random) -> None:
+        """Some of what waits reaches the disk before its time, as when the kernel writes by itself: whole files with all names, or
+        pages without."""
+        for path in sorted(path for path in self.place.rglob("*") if path.is_file()):
+            if chance.random() < 0.5:
+                continue
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                if chance.random() < 0.1:
+                    os.fsync(descriptor)
+                else:
+                    assert _LIBC.sync_file_range(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), 7) == 0
+            finally:
+                os.close(descriptor)
 
     def cut(self) -> None:
         """Now, in whatever process this is called."""

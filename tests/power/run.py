@@ -44,15 +44,19 @@ class _UnsyncedFile(KillingFile):
 
 
 class CuttingDisk(KillingDisk):
-    """``disk``, at whose call number ``at`` the power of ``power`` is cut. ``planted``: it does not sync log files."""
+    """``disk``, at whose call number ``at`` the power of ``power`` is cut, after a part by ``chance`` of what waited was written back.
+    ``planted``: it does not sync log files."""
 
-    def __init__(self, disk: Disk, at: int, power: Power, *, halves: bool, planted: bool) -> None:
+    def __init__(self, disk: Disk, at: int, power: Power, chance: Random, *, halves: bool, planted: bool) -> None:
         super().__init__(disk, at, halves=halves)
         self._power = power
+        self._chance = chance
         self._planted = planted
 
     def die(self) -> NoReturn:
         """The power goes, and the process with it."""
+        if not self._planted and self._chance.random() < 0.5:
+            self._power.write_back(self._chance)
         self._power.cut()
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError("alive after SIGKILL")
@@ -77,7 +81,7 @@ def cut_at(power: Power, durability: str, at: int, chance: Random, *, planted: b
     for boot, (point, halves) in enumerate(points, 1):
 
         def work(tell: Tell, boot: int = boot, point: int = point, halves: bool = halves) -> None:
-            disk = CuttingDisk(BootedDisk(boot), point, power, halves=halves, planted=planted)
+            disk = CuttingDisk(BootedDisk(boot), point, power, Random(f"{at} {boot}"), halves=halves, planted=planted)
             live(disk, f"{power.place}/root", tell, durability=durability, rounds=ROUNDS, appends=APPENDS)
             disk.die()  # its life was shorter than that
 
