@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pyreplog._core import crc32c
@@ -35,6 +36,8 @@ _SYNC: Final = 1
 _INCOMPLETE: Final = 2
 
 NEVER_MS: Final = INT64_MAX
+ALIKE_MAX: Final = 64
+"""So many summaries are kept, which very many partitions may have in common."""
 
 
 class Summary(NamedTuple):
@@ -157,8 +160,9 @@ def decode_summary(value: bytes) -> Summary:
     return decode_body(value[_CRC.size :])
 
 
+@lru_cache(maxsize=ALIKE_MAX)
 def decode_body(value: bytes) -> Summary:
-    """What :func:`encode_body` made."""
+    """What :func:`encode_body` made. Very many partitions may say the same: those said last are kept."""
     version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(value)
     position = _HEAD.size
     if version != _VERSION or len(value) != position + epochs * _EPOCH.size + segments * _SEGMENT.size:
