@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from random import SystemRandom
 from typing import Any, Final
 
@@ -71,7 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
                 save(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
             finally:
                 progress.close()
-            book = verify(disk, target)
+            progress = Progress("verified", total=total_size(disk, target), forced=arguments.progress, sized=True)
+            try:
+                book = verify(disk, target, progress=progress.add)
+            finally:
+                progress.close()
             if not arguments.json:
                 print(printable(f"saved to {arguments.to}; verified: {summary(book)}"))
             if book.worst is Level.DAMAGE:
@@ -80,8 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
                         say(line)
                 return 1
         elif not arguments.json:
-            where = f"--to {arguments.to}" if target is not None else "--to NEW"
-            print(printable(f"nothing was written; `replog repair {arguments.path} {where} --yes` saves what is kept"))
+            where = shlex.quote(arguments.to) if target is not None else "NEW"
+            print(printable(f"nothing was written; `replog repair {shlex.quote(arguments.path)} --to {where} --yes` saves what is kept"))
     finally:
         disk.close()
     return EXIT_DAMAGED if lost else EXIT_OK
