@@ -390,7 +390,7 @@ def test_the_documented_entry_is_what_is_written() -> None:
     assert value.hex() == "".join(example[2].replace("```", "").split())
 
 
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("count", "limit"), [(100, 100), pytest.param(10_000, 256, marks=pytest.mark.soak)])
 def test_many_partitions_share_few_descriptors(tmp_path: Path, count: int, limit: int) -> None:
     """Every partition of a large root opened, read and written once: no more descriptors are held than the limit and what is unsynced."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
@@ -28,6 +32,42 @@ def test_five_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines == [(0, b"hello"), (1, b"a"), (2, b"b"), (3, b"c"), (4, b"later")]
     assert log.topic == "events"
     assert (tmp_path / "events" / "events-0" / "00000000000000000000.log").exists()
+
+
+def test_the_working_directory_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is meant where the program was when it opened the log, whoever reads or writes it later."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with pyreplog.open_log("events", durability="os", config={"segment.bytes": 1024}) as log, pyreplog.open_log("events", "r") as reader:
+        log.append(bytes(700))
+        monkeypatch.chdir("elsewhere")
+        for _ in range(3):
+            log.append(bytes(700))
+        assert len(list(log.read())) == len(list(reader.read())) == len(list(reader.follow(timeout=0))) == 4
+    with pyreplog.open_log("../events") as log:
+        assert len(list(log)) == 4
+    with pyreplog.Cluster("cluster", nodes=1) as cluster:
+        monkeypatch.chdir(tmp_path)
+        cluster.admin.create_topic("t", partitions=1, replication_factor=1, config={"min.insync.replicas": 1})
+        with cluster.producer() as producer:
+            producer.send("t", b"x").result()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "events"]
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["cluster"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [copy.copy, copy.deepcopy, lambda log: copy.deepcopy(log._writer.log), lambda log: log.__reduce_ex__(4)],
+    ids=["copy", "deepcopy", "deepcopy of its files", "pickle"],
+)
+def test_a_log_is_not_copied(tmp_path: Path, make: Callable[[Any], Any]) -> None:
+    """A copy of it, or of anything that holds its files, is refused and does it no harm; pickling it, too."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        with pytest.raises(TypeError, match="cannot be (copied|pickled)|cannot pickle"):
+            make(log)
+        gc.collect()
+        assert log.append(b"x") == 0
+        assert [record.value for record in log.read()] == [b"x"]
 
 
 def test_records_come_back_whole(tmp_path: Path) -> None:

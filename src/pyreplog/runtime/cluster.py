@@ -33,7 +33,7 @@ from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.spool import Spool
-from pyreplog.system import LocalNetwork, SystemClock, SystemDisk
+from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
 
 __all__ = ["Cluster"]
 
@@ -71,7 +71,8 @@ class Cluster:
         own_process: bool = False,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
-        self._path = os.fspath(path).rstrip("/") or "/"
+        folder = os.fspath(path).rstrip("/") or "/"
+        self._path = anchored(folder) if disk is None else folder
         self._config = NodeConfig() if config is None else config
         self._clock = SystemClock() if clock is None else clock
         self._random = Random(SystemRandom().getrandbits(64))

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import chain
 from operator import length_hint
 from types import TracebackType
-from typing import Final, Literal, overload
+from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, rows_of, timestamp_ms
 from pyreplog.client import Acks
@@ -30,7 +30,7 @@ from pyreplog.runtime.owner import SpoolOwner, WriterAppender
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
 from pyreplog.spool import Spool
-from pyreplog.system import SystemClock, SystemDisk, current_process
+from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
 from pyreplog.values import LogStats
 
 __all__ = ["Log", "open_log"]
@@ -70,17 +70,18 @@ def open_log(
     folder = _folder(path)
     committed = check_isolation(isolation) == READ_COMMITTED
     takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
+    place = anchored(folder) if disk is None else folder
     disk = SystemDisk() if disk is None else disk
     clock = SystemClock() if clock is None else clock
     if mode == "r":
         if durability is not None or config is not None or buffer_memory is not None or max_block_ms is not None:
             raise ConfigError("durability, config, buffer_memory and max_block_ms belong to mode='a': a reader takes the log as it is")
-        reading = ReaderView(open_for_reading(disk, folder, topic, partition), disk)
+        reading = ReaderView(open_for_reading(disk, place, topic, partition), disk)
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
-    writer = open_for_writing(disk, clock, folder, topic, partition, durability, config, buffer_memory, max_block_ms)
-    owner = SpoolOwner(Spool(disk, folder), lambda: WriterAppender(writer), clock, writer.keep_producers) if takes_spool else None
+    writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
+    owner = SpoolOwner(Spool(disk, place), lambda: WriterAppender(writer), clock, writer.keep_producers) if takes_spool else None
     writing = WriterView(writer)
     return Log(folder, CommittedView(writing) if committed else writing, writer, owner)
 
@@ -123,6 +124,9 @@ class Log:
         self._owner = owner
         if owner is not None:
             owner.start()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'")
 
     # ------------------------------------------------------------------------------------------------------------------ appending
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyreplog.system.chance import SystemChance
 from pyreplog.system.clock import SystemClock
-from pyreplog.system.disk import SystemDisk
+from pyreplog.system.disk import SystemDisk, anchored
 from pyreplog.system.local import LocalNetwork, LocalTransport
 from pyreplog.system.process import current as current_process
 
-__all__ = ["LocalNetwork", "LocalTransport", "SystemChance", "SystemClock", "SystemDisk", "current_process"]
+__all__ = ["LocalNetwork", "LocalTransport", "SystemChance", "SystemClock", "SystemDisk", "anchored", "current_process"]

@@ -27,7 +27,7 @@ from pyreplog.system.store import SystemStore
 from pyreplog.system.syncs import SyncPool
 from pyreplog.system.watch import open_watch
 
-__all__ = ["SystemDisk"]
+__all__ = ["SystemDisk", "anchored"]
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
@@ -36,6 +36,14 @@ MAP_THREADS_MAX: Final = 16
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
 _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+def anchored(path: str) -> str:
+    """``path`` as it is meant now, whatever working directory the program goes to later. Links and dots in it stay as they are."""
+    try:
+        return path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+    except OSError as error:
+        raise StorageError.from_os_error(error, "asking for the working directory", path) from error
 
 
 class SystemDisk:

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn, SupportsIndex
 
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
@@ -51,6 +51,10 @@ class Descriptor:
         self.writes = 0
         """Bytes written, and one for each write, and how much of that a sync covered: what is in between is not known to be on the disk."""
         self.writes_synced = 0
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        # A copy would close the number under the original.
+        raise TypeError("an open file cannot be copied")
 
     def __del__(self, _close: Callable[[int], None] = os.close) -> None:
         if self.fd >= 0:
