@@ -364,6 +364,31 @@ cdef class RecordBatch:
         """The records as stored (compressed where ``codec`` is not 0)."""
         return PyMemoryView_FromObject(self)[BATCH_HEADER_SIZE:]
 
+    def place(self):
+        """``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``, ``producer_id``, ``is_control``: all at once."""
+        return (
+            self.header.base_offset,
+            batch_last_offset(&self.header),
+            self.header.leader_epoch,
+            self.header.size,
+            self.header.max_timestamp,
+            self.header.producer_id,
+            self.header.attributes & ATTRIBUTE_CONTROL != 0,
+        )
+
+    def origin(self):
+        """``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset, ``max_timestamp``, ``is_control``,
+        ``is_transactional``: all at once."""
+        return (
+            self.header.producer_id,
+            self.header.producer_epoch,
+            self.last_sequence,
+            batch_last_offset(&self.header) - self.header.base_offset,
+            self.header.max_timestamp,
+            self.header.attributes & ATTRIBUTE_CONTROL != 0,
+            self.header.attributes & ATTRIBUTE_TRANSACTIONAL != 0,
+        )
+
     def check_crc(self):
         """Raise CorruptError when the stored CRC is not that of the bytes. Releases the GIL above 5 KiB."""
         cdef int status

@@ -107,6 +107,11 @@ class RecordBatch:
     @property
     def payload(self) -> memoryview:
         """The records as stored (compressed where ``codec`` is not 0)."""
+    def place(self) -> tuple[int, int, int, int, int, int, bool]:
+        """``base_offset``, ``last_offset``, ``leader_epoch``, ``size``, ``max_timestamp``, ``producer_id``, ``is_control``: all at once."""
+    def origin(self) -> tuple[int, int, int, int, int, bool, bool]:
+        """``producer_id``, ``producer_epoch``, ``last_sequence``, last minus base offset, ``max_timestamp``, ``is_control``,
+        ``is_transactional``: all at once."""
     def check_crc(self) -> None:
         """Raise :class:`CorruptError` when the stored CRC is not that of the bytes."""
     def check_records(self, payload: Buffer | None = None) -> None:

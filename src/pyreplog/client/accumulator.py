@@ -336,9 +336,9 @@ class PartitionQueue:
     def _add(self, outcome: Outcome, data: memoryview, count: int, now_ns: int, numbers: Numbers) -> None:
         size = len(data)
         self._ledger.seal(outcome, size)
-        self._sequence += 1
+        self._sequence = sequence = self._sequence + 1
         self.sealed_count += 1
-        self.ready.append(Batch(outcome, data, size, count, self._sequence, now_ns + self._timeout_ns, numbers))
+        self.ready.append(Batch(outcome, data, size, count, sequence, now_ns + self._timeout_ns, numbers))
 
     def may_send(self) -> bool:
         """Whether the next batch may go: an idempotent producer is at most :data:`FLYING_MAX` ahead of an answer, and begins a new epoch

@@ -33,13 +33,13 @@ class Calls:
         self._timeout_ns = timeout_ms * MS
         self.address = transport.listen(address)
         self._number = 0
-        # All have the same time, so the oldest is due first.
-        self._open: dict[int, _Call] = {}
+        self.open: dict[int, _Call] = {}
+        """To whom, what is done with the answer, until when. All have the same time, so the oldest is due first."""
 
     @property
     def next_wake_ns(self) -> int | None:
         """When the first request is given up."""
-        for _, _, until_ns in self._open.values():
+        for _, _, until_ns in self.open.values():
             return until_ns
         return None
 
@@ -48,7 +48,7 @@ class Calls:
         self._number = number = self._number + 1
         if not self._transport.send(peer, Request(self.address, number, body)):
             return False
-        self._open[number] = (peer, done, self._now_ns() + self._timeout_ns)
+        self.open[number] = (peer, done, self._now_ns() + self._timeout_ns)
         return True
 
     def tell(self, peer: Address, body: RequestBody) -> bool:
@@ -64,16 +64,16 @@ class Calls:
             if kind is Received:
                 message = event.message  # type: ignore[union-attr]
                 if type(message) is Response:
-                    call = self._open.pop(message.correlation_id, None)
+                    call = self.open.pop(message.correlation_id, None)
                     if call is not None:
                         happened = True
                         call[1](message.body)
             elif kind is Disconnected:
-                happened |= self._give_up([number for number, (peer, _, _) in self._open.items() if peer == event.peer])
-        if self._open:
+                happened |= self._give_up([number for number, (peer, _, _) in self.open.items() if peer == event.peer])
+        if self.open:
             now = self._now_ns()
             due: list[int] = []
-            for number, (_, _, until_ns) in self._open.items():
+            for number, (_, _, until_ns) in self.open.items():
                 if until_ns > now:
                     break
                 due.append(number)
@@ -84,11 +84,11 @@ class Calls:
     def close(self) -> None:
         """Stop listening; every open request ends without an answer."""
         self._transport.close()
-        self._give_up(list(self._open))
+        self._give_up(list(self.open))
 
     def _give_up(self, numbers: list[int]) -> bool:
         for number in numbers:
-            call = self._open.pop(number, None)
+            call = self.open.pop(number, None)
             if call is not None:
                 call[1](None)
         return bool(numbers)

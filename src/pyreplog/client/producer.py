@@ -286,7 +286,7 @@ class Producer:
         state = self._topics.get(topic)
         if state is None:
             state = self._topics[topic] = _TopicState()
-        count = len(self._route(topic).leaders)
+        count = len(self._routes[topic].leaders)
         if len(state.queues) != count:
             state.keys.clear()
             config = self.config
@@ -339,8 +339,14 @@ class Producer:
     @property
     def next_wake_ns(self) -> int | None:
         """When :meth:`poll` has something to do although nothing arrives."""
-        wake = self._calls.next_wake_ns
-        for at in (self._router.next_wake_ns, self._retry_ns):
+        wake = self._retry_ns
+        for _, _, until_ns in self._calls.open.values():
+            if wake is None or until_ns < wake:
+                wake = until_ns
+            break
+        router = self._router
+        if router.wanted or router.asking is not None:
+            at = router.next_wake_ns
             if at is not None and (wake is None or at < wake):
                 wake = at
         return wake
@@ -370,7 +376,10 @@ class Producer:
         happened = self._calls.poll()
         while self._active and self._send_ready():
             happened = True
-        return self._router.poll() or happened
+        router = self._router
+        if router.wanted or router.asking is not None:
+            happened = router.poll() or happened
+        return happened
 
     def _send_ready(self) -> bool:
         now = self._now_ns()
@@ -485,7 +494,7 @@ class Producer:
                 topics[topic_id] = [data]
                 parts.append(TopicProduceData(topic_id, topics[topic_id]))
         body = ProduceRequest(self.config.acks, self.config.request_timeout_ms, parts)
-        peer = self._router.address(node)
+        peer = self._router.addresses.get(node)
         if self.config.acks == 0:
             sent = peer is not None and self._calls.tell(peer, body)
         else:

@@ -54,14 +54,17 @@ class Router:
         self._now_ns = clock.monotonic_ns
         self._random = random
         self._bootstrap = list(bootstrap)
-        self._addresses: dict[int, Address] = {}
+        self.addresses: dict[int, Address] = {}
+        """Where each node can be reached; to be read only."""
         self.topics: dict[str, TopicRoute] = {}
         """What is known, by name; to be read only."""
         self._names: dict[str, str] = {}  # topic id -> name
         self._unknown: dict[str, ClusterError] = {}
         self._denials: dict[str, int] = {}
-        self._wanted: dict[str, None] = {}
-        self._asking: list[str] | None = None
+        self.wanted: dict[str, None] = {}
+        """Topics to ask for."""
+        self.asking: list[str] | None = None
+        """Topics that a node was asked for. With neither these nor those :meth:`poll` has nothing to do."""
         self._patience_ns = 0  # until then
         self._question = 0
         self._next_peer = 0
@@ -73,9 +76,9 @@ class Router:
     @property
     def next_wake_ns(self) -> int | None:
         """When :meth:`poll` wants to ask again."""
-        if self._asking is not None:
+        if self.asking is not None:
             return self._patience_ns
-        return self._retry_ns if self._wanted else None
+        return self._retry_ns if self.wanted else None
 
     def topic(self, name: str) -> TopicRoute | None:
         """What is known of the topic; None: nothing yet (:meth:`want` it), or it does not exist (:meth:`refusal`)."""
@@ -91,11 +94,11 @@ class Router:
 
     def address(self, node_id: int) -> Address | None:
         """Where a node can be reached."""
-        return self._addresses.get(node_id)
+        return self.addresses.get(node_id)
 
     def peers(self) -> list[Address]:
         """Whom to ask what any node can answer, in turn."""
-        peers = list(dict.fromkeys([*self._addresses.values(), *self._bootstrap]))
+        peers = list(dict.fromkeys([*self.addresses.values(), *self._bootstrap]))
         first = self._next_peer % len(peers)
         return peers[first:] + peers[:first]
 
@@ -106,8 +109,8 @@ class Router:
     def want(self, name: str) -> None:
         """Ask for the topic, now or after the current pause."""
         self._unknown.pop(name, None)
-        if self._asking is None or name not in self._asking:
-            self._wanted.setdefault(name)
+        if self.asking is None or name not in self.asking:
+            self.wanted.setdefault(name)
 
     def misled(self, name: str, partition: int, leader: int) -> None:
         """The ``leader`` we knew does not lead, or does not answer: forget it and ask."""
@@ -119,23 +122,23 @@ class Router:
 
     def poll(self) -> bool:
         """Ask for what is wanted. Whether a request went out."""
-        if not self._wanted and self._asking is None:
+        if not self.wanted and self.asking is None:
             return False
         now = self._now_ns()
-        if self._asking is not None:
+        if self.asking is not None:
             if now < self._patience_ns:
                 return False
             self._answered(self._question, None)  # a node that hangs must not keep us from the others
         if self._retry_ns is not None and now < self._retry_ns:
             return False
         for peer in self.peers():
-            names = list(self._wanted)
+            names = list(self.wanted)
             self._question += 1
             question = MetadataRequest([MetadataRequestTopic(name=name) for name in names])
             if self._calls.send(peer, question, partial(self._answered, self._question)):
-                self._asking = names
+                self.asking = names
                 self._patience_ns = now + PATIENCE_MS * MS
-                self._wanted.clear()
+                self.wanted.clear()
                 self._retry_ns = None
                 return True
             self._next_peer += 1
@@ -143,18 +146,18 @@ class Router:
         return False
 
     def _answered(self, question: int, answer: MetadataResponse | None) -> None:
-        if question != self._question or self._asking is None:
+        if question != self._question or self.asking is None:
             return  # too late: somebody else was asked meanwhile
-        asked, self._asking = self._asking or [], None
+        asked, self.asking = self.asking or [], None
         if answer is None:
             self._next_peer += 1
             for name in asked:
-                self._wanted.setdefault(name)
+                self.wanted.setdefault(name)
             self._pause()
             return
         self.version += 1
         for broker in answer.brokers:
-            self._addresses[broker.node_id] = broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
+            self.addresses[broker.node_id] = broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
         leaderless = False
         for topic in answer.topics:
             leaderless |= self._take(topic)
@@ -194,19 +197,19 @@ class Router:
             route.isrs[index] = partition.isr_nodes
             leaderless |= partition.leader_id < 0
         if leaderless:
-            self._wanted.setdefault(name)
+            self.wanted.setdefault(name)
         return leaderless
 
     def _denied(self, name: str, code: int) -> bool:
         """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say
         so as there are nodes to ask first. Whether to ask again after a pause."""
         if code in _PASSING or name in self.topics:
-            self._wanted.setdefault(name)
+            self.wanted.setdefault(name)
             return True
         denials = self._denials.get(name, 0) + 1
         if denials < len(self._bootstrap):
             self._denials[name] = denials
-            self._wanted.setdefault(name)
+            self.wanted.setdefault(name)
             self._next_peer += 1
         else:
             self._denials.pop(name, None)

@@ -104,16 +104,16 @@ def check_fetched(
         while position < size:
             batch = RecordBatch(view, position)
             batch.check_crc()
-            base, last, epoch, length = batch.base_offset, batch.last_offset, batch.leader_epoch, batch.size
+            base, last, epoch, length, timestamp, producer_id, is_control = batch.place()
             if base < expected or last < base:
                 raise CorruptError(f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position)
             if epoch < latest or epoch < 0:
                 raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
-            if batch.is_control:
+            if is_control:
                 control_records(batch)
-            if batch.producer_id != -1:
+            if producer_id != -1:
                 numbered.append(batch)
-            batches.append((base, last, epoch, length, batch.max_timestamp))
+            batches.append((base, last, epoch, length, timestamp))
             if base != expected:
                 gaps = True
             expected, latest = last + 1, epoch

@@ -349,10 +349,11 @@ class Log:
         ):
             active = self._roll()
         try:
-            active.append((view,), size, next_offset - 1, max_timestamp)
+            active.write((view,), size)
         except StorageError as error:
             self._write_failed(error)
             raise
+        active.note(size, next_offset - 1, max_timestamp)
         if base == self.flushed_offset:
             self._unsynced_since_ns = -1
         self.end_offset = next_offset

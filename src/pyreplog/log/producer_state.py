@@ -56,14 +56,21 @@ class ProducerState:
         segment.first_producer = UNKNOWN_POSITION
         completed = self.table.note(batch, base_offset)
         if completed is not None and completed.aborted:
-            index = segment.transactions
-            index.append(_entry(completed))
-            index.write()
+            self._note_aborted(completed, segment)
+
+    def _note_aborted(self, completed: CompletedTransaction, segment: Segment) -> None:
+        index = segment.transactions
+        index.append(_entry(completed))
+        index.write()
 
     def note_all(self, batches: Sequence[RecordBatch], segment: Segment) -> None:
         """``batches``, which bear producer ids, are in the log, all in ``segment``. As :meth:`note`."""
+        segment.first_producer = UNKNOWN_POSITION
+        table = self.table
         for batch in batches:
-            self.note(batch, batch.base_offset, segment)
+            completed = table.note(batch, batch.base_offset)
+            if completed is not None and completed.aborted:
+                self._note_aborted(completed, segment)
 
     def aborted(self, segments: Sequence[Segment], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """The aborted transactions of which a record may lie in the half-open range: Kafka's ``collectAbortedTransactions``."""

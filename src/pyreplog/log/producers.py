@@ -186,25 +186,24 @@ class ProducerTable:
 
         Takes what comes, as replication does: the leader has checked it.
         """
-        producer_id = batch.producer_id
-        last_offset = base_offset + batch.last_offset - batch.base_offset
+        producer_id, epoch, last_sequence, delta, timestamp, is_control, is_transactional = batch.origin()
+        last_offset = base_offset + delta
         self.end_offset = last_offset + 1
-        if batch.is_control:
+        if is_control:
             return self._note_marker(batch, producer_id, last_offset)
         entry = self._entries.get(producer_id)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_id)
-        epoch = batch.producer_epoch
         if epoch != entry.epoch:
             entry._set_epoch(epoch)
-        entry.last_timestamp = timestamp = batch.max_timestamp
+        entry.last_timestamp = timestamp
         entry.seen_ms = _NONE
         kept = entry.batches
         # Not by its own constructor, which is a function in Python and costs as much as all the rest here.
-        kept.append(_new_tuple(SentBatch, (batch.last_sequence, last_offset, last_offset - base_offset, timestamp)))
+        kept.append(_new_tuple(SentBatch, (last_sequence, last_offset, delta, timestamp)))
         if len(kept) > KEPT_BATCHES:
             del kept[0]
-        if batch.is_transactional and entry.transaction_start < 0:
+        if is_transactional and entry.transaction_start < 0:
             entry.transaction_start = self._ongoing[producer_id] = base_offset
         return None
 

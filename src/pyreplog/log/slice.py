@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, Protocol
 
 from pyreplog._core import find_offset, whole_batches
@@ -19,6 +20,8 @@ TAIL_SIZE: Final = 4 << 20
 TAIL_COUNT: Final = 8192
 """And so many of them: small ones cost more to keep than their bytes."""
 _COMPACT_COUNT: Final = 256
+_Entry = tuple[int, int, memoryview, int]
+_START: Final = itemgetter(0)
 
 
 class _Generational(Protocol):
@@ -58,15 +61,13 @@ class LogSlice:
 class TailCache:
     """The newest appended buffers, by offset, up to ``size_max`` bytes. Belongs to the log's owner."""
 
-    __slots__ = ("_ends", "_first", "_starts", "_views", "size", "size_max")
+    __slots__ = ("_entries", "_first", "size", "size_max")
 
     def __init__(self, size_max: int = TAIL_SIZE) -> None:
         self.size_max = size_max
         self.size = 0
-        # Entry i covers offsets [starts[i], ends[i]); entries below `first` are gone. Each begins where the one before ends.
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._views: list[memoryview] = []
+        # (start, end, bytes, their size): the offsets [start, end). Entries below `first` are gone. Each begins where the one before ends.
+        self._entries: list[_Entry] = []
         self._first = 0
 
     def append(self, start: int, end: int, data: Buffer, size: int) -> None:
@@ -74,40 +75,44 @@ class TailCache:
         if size > self.size_max:
             self.clear()
             return
-        ends = self._ends
-        if ends and ends[-1] != start:
+        entries = self._entries
+        if entries and entries[-1][1] != start:
             self.clear()
-            ends = self._ends
-        self._starts.append(start)
-        ends.append(end)
-        self._views.append(memoryview(data))
+            entries = self._entries
+        entries.append((start, end, data if type(data) is memoryview else memoryview(data), size))
         self.size += size
-        while self.size > self.size_max or len(self._views) - self._first > TAIL_COUNT:
+        if self.size <= self.size_max and len(entries) - self._first <= TAIL_COUNT:
+            return
+        while self.size > self.size_max or len(entries) - self._first > TAIL_COUNT:
             first = self._first
-            self.size -= self._views[first].nbytes
-            self._views[first] = _GONE
+            gone = entries[first]
+            self.size -= gone[3]
+            entries[first] = (gone[0], gone[1], _GONE, 0)
             self._first = first + 1
         if self._first >= _COMPACT_COUNT:
-            first = self._first
-            del self._starts[:first], self._ends[:first], self._views[:first]
+            del entries[: self._first]
             self._first = 0
 
     def read(self, offset: int, size_max: int, end_offset: int) -> tuple[list[memoryview], int] | None:
         """Parts and their bytes from the batch that holds ``offset`` on, below ``end_offset``; None where it is not here."""
-        starts = self._starts
-        ends = self._ends
-        slot = bisect_right(starts, offset) - 1
-        if slot < self._first or slot < 0 or offset >= ends[slot]:
+        entries = self._entries
+        if not entries:
             return None
-        view = self._views[slot]
-        if starts[slot] != offset:
+        start, end, view, size = entries[-1]
+        if start == offset and end <= end_offset and size <= size_max:
+            return [view], size
+        slot = bisect_right(entries, offset, key=_START) - 1
+        if slot < self._first or slot < 0 or offset >= entries[slot][1]:
+            return None
+        start, end, view, _ = entries[slot]
+        if start != offset:
             view = view[find_offset(view, offset)[0] :]
         parts: list[memoryview] = []
         total = 0
-        last = len(starts) - 1
+        last = len(entries) - 1
         while True:
             size = view.nbytes
-            if ends[slot] > end_offset or total + size > size_max:
+            if end > end_offset or total + size > size_max:
                 # Part of an entry may still fit: it can be many batches. The very first batch is given whatever its size.
                 taken = whole_batches(view, end_offset, size_max - total)
                 if taken and (total == 0 or total + taken <= size_max):
@@ -119,14 +124,12 @@ class TailCache:
             if slot == last:
                 break
             slot += 1
-            view = self._views[slot]
+            _, end, view, _ = entries[slot]
         return parts, total
 
     def clear(self) -> None:
         """Forget everything."""
-        self._starts = []
-        self._ends = []
-        self._views = []
+        self._entries = []
         self._first = 0
         self.size = 0
 

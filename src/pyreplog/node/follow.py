@@ -207,11 +207,12 @@ class Following:
         for want in changed.values():
             want.state = _PARKED
             want.epoch = epoch
+        topics = [FetchTopic(want.hosted.topic_id, [want.request])] if len(changed) == 1 else _topics(changed)
         session.parked += len(changed)
         replica = session.replica
         if replica.replica_epoch != self._standing.broker_epoch:
             replica = session.replica = ReplicaState(self._node_id, self._standing.broker_epoch)
-        body = FetchRequest(self._wait_max_ms, 1, _topics(changed), replica, _MAX_BYTES, READ_UNCOMMITTED, session.session_id, epoch)
+        body = FetchRequest(self._wait_max_ms, 1, topics, replica, _MAX_BYTES, READ_UNCOMMITTED, session.session_id, epoch)
         session.changed = {}
         if session.forgotten:
             body.forgotten_topics_data = [ForgottenTopic(topic_id, [number]) for topic_id, number in session.forgotten]
@@ -270,9 +271,6 @@ class Following:
 
 
 def _topics(wants: dict[PartitionKey, Want]) -> list[FetchTopic]:
-    if len(wants) == 1:
-        for key, want in wants.items():
-            return [FetchTopic(key[0], [want.request])]
     by_topic: dict[str, list[FetchPartition]] = {}
     for key, want in wants.items():
         by_topic.setdefault(key[0], []).append(want.request)

@@ -16,6 +16,7 @@ from pyreplog.ports import Address, Random
 from pyreplog.quorum import PartitionKey
 from pyreplog.replica import FollowerFetch
 from pyreplog.wire import (
+    NO_ERROR,
     ErrorCode,
     FetchableTopicResponse,
     FetchPartition,
@@ -197,7 +198,7 @@ class FollowerSessions:
             responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
         correlation_id = session.open
         session.open = _NONE
-        self._effects.respond(session.peer, correlation_id, FetchResponse(responses, session_id=session.session_id))
+        self._effects.respond(session.peer, correlation_id, FetchResponse(responses, NO_ERROR, session.session_id))
 
     def _watch(self, session: _Session) -> None:
         """A timer: an open request must not wait longer than it said."""

@@ -102,7 +102,7 @@ class Follower(Seat):
 
     def may_ask(self, end: int) -> bool:
         """Whether a fetch from ``end`` says the truth about what counts here: the flushed end of a ``sync`` log must have reached it."""
-        return self.log.counted_end == end
+        return not self.machine.sync_only or self.log.flushed_offset == end
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """What counts here moved."""
@@ -189,7 +189,9 @@ class Follower(Seat):
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
         """The high watermark is the leader's as far as this replica has it (what counts of it), after the append."""
         log = self.log
-        high_watermark = min(self.leader_high_watermark, log.counted_end)
+        high_watermark = log.flushed_offset if self.machine.sync_only else log.end_offset
+        if self.leader_high_watermark < high_watermark:
+            high_watermark = self.leader_high_watermark
         if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
             if self.readers.waiting:
                 self.readers.serve()

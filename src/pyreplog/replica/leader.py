@@ -360,7 +360,7 @@ class Leader(Seat):
 
     def own_end(self) -> int:
         """This replica's end that counts: the flushed one of a ``sync`` log, the written one of an ``os`` log."""
-        return self.log.counted_end
+        return self.log.flushed_offset if self.machine.sync_only else self.log.end_offset
 
     def advance(self, now_ns: int) -> None:
         """Move the high watermark if it can move; then write the mark, then answer whom it concerns."""

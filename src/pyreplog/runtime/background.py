@@ -23,7 +23,7 @@ class Background:
     ``work()`` returns the seconds after which it wants to be called again (None: only when woken).
     """
 
-    __slots__ = ("_armed", "_name", "_signal", "_stopping", "_thread", "_urgent", "_work")
+    __slots__ = ("_name", "_signal", "_stopping", "_thread", "_urgent", "_work", "is_armed")
 
     def __init__(self, name: str, work: Callable[[], float | None]) -> None:
         self._name = name
@@ -33,7 +33,8 @@ class Background:
         self._signal.acquire()
         self._urgent = threading.Lock()
         self._urgent.acquire()
-        self._armed = False
+        self.is_armed = False
+        """Whether ``work`` will be called within about a millisecond."""
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -54,8 +55,8 @@ class Background:
 
     def arm(self) -> None:
         """Have ``work`` called within about a millisecond. Cheap when that is already so."""
-        if not self._armed:
-            self._armed = True
+        if not self.is_armed:
+            self.is_armed = True
             release(self._signal)
 
     def wake(self) -> None:
@@ -90,7 +91,7 @@ class Background:
             self._urgent.acquire(timeout=LINGER_S)
         if self._stopping:
             return None
-        self._armed = False
+        self.is_armed = False
         return self._work()
 
 

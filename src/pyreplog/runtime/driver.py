@@ -250,7 +250,7 @@ class Driver:
             self.network.ready.append(transport)
         if self._parked:
             release(self._wake)
-        elif not self._drive.locked():
+        elif not self._background.is_armed and not self._drive.locked():
             self._background.arm()
 
     def notify(self) -> None:

@@ -130,7 +130,7 @@ class SystemFile:
         try:
             if len(parts) == 1:
                 part = parts[0]
-                size = len(part) if type(part) is bytes or type(part) is bytearray else memoryview(part).nbytes
+                size = part.nbytes if type(part) is memoryview else len(part) if type(part) is bytearray else memoryview(part).nbytes
                 descriptor.writes += size + 1
                 written = os.pwrite(descriptor.fd, part, position)
                 if written == size:
