@@ -160,6 +160,15 @@ def test_tail_ends_when_nothing_comes(replog: Replog, events: Path) -> None:
     assert len(replog("tail", events, "--follow", "--timeout", "0.01").objects()) == 10
 
 
+def test_the_end_of_time(replog: Replog, tmp_path: Path) -> None:
+    """A record of the last moment that there is is at or after any other."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append_many([b"a", b"b"], timestamps=[0, 2**63 - 1])
+    assert [row["offset"] for row in replog("cat", tmp_path / "log", "--start-timestamp", 2**63 - 1).objects()] == [1]
+    assert [row["offset"] for row in replog("cat", tmp_path / "log", "--start-timestamp", 0).objects()] == [0, 1]
+    assert [row["offset"] for row in replog("cat", tmp_path / "log", "--end-timestamp", 2**63 - 1).objects()] == [0]
+
+
 # -- export and import --
 
 
