@@ -398,6 +398,20 @@ def test_row_41_a_folder_whose_name_is_no_topics(tmp_path: Path) -> None:
         assert log.topic == "mine"
 
 
+def test_row_41_a_partition_folder_is_not_written(tmp_path: Path) -> None:
+    """No log is made within another's folder of a partition, a cluster's neither: that cluster would not open any more."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
+        cluster.admin.create_topic("orders")
+    for folder in (tmp_path / "log/log-0", tmp_path / "data/node-1/orders-0"):
+        before = sorted(folder.iterdir())
+        with pytest.raises(pyreplog.ConfigError, match="is a partition's folder: write to the folder it lies in"):
+            pyreplog.open_log(folder)
+        assert sorted(folder.iterdir()) == before
+    pyreplog.Cluster(tmp_path / "data").close()
+
+
 @pytest.mark.parametrize(
     "victim", ["*-0/*.log", "*-0/*.index", "*-0/replog.mark", "*-0/leader-epoch-checkpoint", "meta.properties", ".lock"]
 )

@@ -7,7 +7,7 @@ partition that needs no lock and writes nothing.
 from __future__ import annotations
 
 from pyreplog.log.epochs import EpochCache
-from pyreplog.log.finder import Finder, list_topics, open_readers
+from pyreplog.log.finder import Finder, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, join, parse_directory_name
@@ -41,6 +41,7 @@ __all__ = [
     "directory_name",
     "encode_uuid",
     "format_state",
+    "is_partition",
     "join",
     "list_topics",
     "open_readers",

@@ -52,7 +52,7 @@ class Finder:
             for root in self._roots if self._bare is None else ():
                 for name in self._disk.list(root):
                     parsed = parse_directory_name(name)
-                    if parsed is not None and not parsed.kind and self._is_partition(join(root, name)):
+                    if parsed is not None and not parsed.kind and is_partition(self._disk, join(root, name)):
                         found.setdefault(parsed.topic_partition, []).append(join(root, name))
             self._folders = {partition: found[partition] for partition in sorted(found)}
         return self._folders
@@ -65,7 +65,7 @@ class Finder:
             folders = [self._path] if partition == self._bare else []
         else:
             paths = [join(root, f"{partition.topic}-{partition.partition}") for root in self._roots]
-            folders = [path for path in paths if self._is_partition(path)]
+            folders = [path for path in paths if is_partition(self._disk, path)]
         return LogReader(partition, [self._copy(folder, partition) for folder in folders]) if folders else None
 
     def _copy(self, folder: str, partition: TopicPartition) -> PartitionCopy:
@@ -77,13 +77,15 @@ class Finder:
     def _is_root(self, path: str) -> bool:
         return any(self._disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
 
-    def _is_partition(self, path: str) -> bool:
-        if self._disk.stat(join(path, PARTITION_METADATA_NAME)) is not None:
-            return True
-        found = self._disk.stat(path)
-        if found is None or not found.is_directory:
-            return False
-        return any(parse_base_offset(name, LOG_SUFFIX) is not None for name in self._disk.list(path))
+
+def is_partition(disk: Disk, path: str) -> bool:
+    """Whether the files of a partition lie right in the folder ``path``."""
+    if disk.stat(join(path, PARTITION_METADATA_NAME)) is not None:
+        return True
+    found = disk.stat(path)
+    if found is None or not found.is_directory:
+        return False
+    return any(parse_base_offset(name, LOG_SUFFIX) is not None for name in disk.list(path))
 
 
 def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:

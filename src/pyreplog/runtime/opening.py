@@ -9,7 +9,7 @@ from typing import Final
 
 from pyreplog.config import LogConfig, suggestion
 from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
-from pyreplog.log import Log, LogReader, LogRoot, check_topic, list_topics, open_readers, random_uuid
+from pyreplog.log import Log, LogReader, LogRoot, check_topic, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
@@ -86,6 +86,8 @@ def open_for_writing(
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)
     _check_names(disk, folder, topic, partition, there=stat is not None)
+    if is_partition(disk, folder):
+        raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
     parent = os.path.dirname(os.path.abspath(folder))
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
