@@ -312,7 +312,7 @@ cdef class BatchBuilder:
     def begin(self, outcome not None, list timestamps not None, Py_ssize_t size_limit):
         """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to ``timestamps``.
 
-        Once it has ``size_limit`` bytes it counts as full.
+        What would make it longer than ``size_limit`` bytes goes into another one; a first record may be longer.
         """
         self.reset()
         self.size_limit = size_limit
@@ -333,6 +333,8 @@ cdef class BatchBuilder:
         cdef Ack ack
         cdef object outcome
         cdef Py_ssize_t index
+        cdef Py_ssize_t used
+        cdef int64_t max_timestamp
         cdef int64_t given
         cdef timespec now
         if timestamp is None and now_ms is None:
@@ -349,10 +351,17 @@ cdef class BatchBuilder:
         # What might run Python code, and with it other threads, is behind us. From here on nothing does, and nothing lets go of
         # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed.
         outcome = self.outcome
-        if outcome is None or (self.used >= self.size_limit and self.record_count > 0):
+        if outcome is None:
             return None
         index = self.record_count
+        used = self.used
+        max_timestamp = self.max_timestamp
         if self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 0:
+            return None
+        if self.used > self.size_limit and index > 0:
+            self.used = used
+            self.record_count = <int32_t>index
+            self.max_timestamp = max_timestamp
             return None
         self.timestamps.append(timestamp)
         ack = Ack.__new__(Ack)

@@ -418,7 +418,7 @@ def test_gather_without_a_batch() -> None:
 
 
 def test_gather_until_full() -> None:
-    """Full is ``size_limit`` bytes, though one record may be larger, up to ``size_max``."""
+    """No record makes a batch longer than ``size_limit`` bytes, but a first one, up to ``size_max``; one that did not fit left nothing."""
     builder, outcome = BatchBuilder(1000), Outcome()
     builder.begin(outcome, outcome.timestamps, 200)
     assert builder.gather(bytes(1000), None, (), None) is None
@@ -426,10 +426,15 @@ def test_gather_until_full() -> None:
     assert builder.gather(b"", None, (), None) is None
     builder.begin(outcome, outcome.timestamps, 200)
     taken = 0
-    while builder.gather(bytes(10), None, (), None) is not None:
+    while builder.gather(bytes(10), None, (), 5) is not None:
         taken += 1
     assert taken == builder.count
-    assert 200 <= builder.size < 230
+    assert 180 < builder.size <= 200
+    before = builder.size
+    assert builder.gather(bytes(100), None, (), 1000) is None
+    assert (builder.count, builder.size) == (taken, before)
+    batch = RecordBatch(builder.finish())
+    assert (batch.record_count, batch.max_timestamp, batch.size) == (taken, 5, before)
 
 
 @pytest.mark.parametrize(

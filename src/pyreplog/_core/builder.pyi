@@ -53,8 +53,9 @@ class BatchBuilder:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
         ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
-        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. Once
-        it has ``size_limit`` bytes it counts as full, so that one record may still be as large as ``size_max``."""
+        """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. A
+        record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first, which may be as large as
+        ``size_max`` allows."""
     def gather(
         self,
         value: Buffer | None,

@@ -303,13 +303,15 @@ class LogWriter:
         while True:
             self._await_room()
             with self.lock:
+                if not self._has_room():
+                    continue  # others were faster
                 if self._gathering is None:
                     self._begin_gathering()
                 ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
+                if ack is None and self._has_room():
+                    ack = self._gather_anew(value, key, headers, timestamp)
                 if ack is not None:
                     return ack
-                if self._has_room():
-                    return self._gather_anew(value, key, headers, timestamp)
 
     def offer(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack | None:
         """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the long way."""
@@ -341,8 +343,9 @@ class LogWriter:
         self._background.arm()
         return outcome
 
-    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
-        """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill that one too."""
+    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack | None:
+        """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill that one too. None:
+        they did, and there is no room for one more."""
         while True:
             if self._gatherer.count:
                 self._enter()
@@ -352,6 +355,8 @@ class LogWriter:
                 return ack
             if self._gathering is begun and not self._gatherer.count:
                 raise self._too_large(0)
+            if not self._has_room():
+                return None
 
     def _waiting_size(self) -> int:
         """Bytes that wait to be written or, under ``sync``, for a sync."""
