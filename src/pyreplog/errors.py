@@ -46,6 +46,7 @@ __all__ = [
     "RecordsDeletedError",
     "RemoteProtocolError",
     "RequestTimedOutError",
+    "SpoolDamagedError",
     "SpoolRefusedError",
     "StorageError",
     "TopicExistsError",
@@ -211,6 +212,21 @@ class SpoolRefusedError(PyreplogError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{reason}. Nothing of the batch was appended")
+
+
+class SpoolDamagedError(PyreplogError):
+    """What a task of the Spark sink left is damaged, after the log's owner had begun to append its batch: a part may be in the log.
+
+    ``begun`` is the file that keeps the batch waiting, and with it later ones of its query."""
+
+    def __init__(self, reason: str, begun: str) -> None:
+        self.reason = reason
+        self.begun = begun
+        super().__init__(
+            f"{reason}. A part of its batch may be in the log, and later ones of the query wait for it. Put the file back from a copy; or "
+            f"remove {begun} and run the query again: it writes the batch anew, and the log knows what it has of it, where the tasks "
+            "are the same"
+        )
 
 
 class ClusterError(PyreplogError):

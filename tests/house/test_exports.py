@@ -36,7 +36,14 @@ def test_all_errors_are_exported() -> None:
         "UnknownLeaderEpochError",
     }
     abstract = {"LocalProtocolError", "ProtocolError", "RemoteProtocolError"}
-    of_spark = {"DataLossError", "LogTruncatedError", "RecordsDeletedError", "TopicRecreatedError", "SpoolRefusedError"}
+    of_spark = {
+        "DataLossError",
+        "LogTruncatedError",
+        "RecordsDeletedError",
+        "TopicRecreatedError",
+        "SpoolDamagedError",
+        "SpoolRefusedError",
+    }
     assert kinds - between_nodes - abstract - of_spark <= set(pyreplog.__all__)
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ import pytest
 import pyreplog
 from pyreplog.errors import LockedError, SpoolRefusedError, StorageError
 from pyreplog.runtime import apply_unowned
+from pyreplog.runtime import owner as owners
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.spool import BatchId, Spool, producer_of
@@ -73,16 +75,54 @@ class Full:
         """Nothing."""
 
 
-def test_a_batch_that_waits_keeps_its_producer(tmp_path: Path) -> None:
+def test_a_batch_that_waits_keeps_its_producer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as a part of it may be in the log, its producer must not expire there, or the rest would be taken for a new one."""
+    now = [1000.0]
+    monkeypatch.setattr(owners, "time", SimpleNamespace(monotonic=lambda: now[0]))
     publish(tmp_path, "t")
     rooms = [5, 5, 1000, 1000]
     told: list[frozenset[int]] = []
     owner = SpoolOwner(Spool(SystemDisk(), str(tmp_path)), lambda: Full(rooms.pop(0)), SystemClock(), told.append)
     for _ in range(4):
         owner._work()
+        now[0] += owners.RETRY_S
     assert told == [{producer_of(ID)[0]}, {producer_of(ID)[0]}, set()]
     assert rooms == [1000]
+
+
+def test_a_damaged_batch_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What rotted after it was begun holds up its query alone, is looked at ever more seldom, and told of once; mended, it goes in."""
+    now = [1000.0]
+    monkeypatch.setattr(owners, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    spool = publish(tmp_path, "t")
+    manifest = spool.take(ID)
+    assert manifest is not None
+    spool.begin(ID)
+    rotten = tmp_path / manifest.files[0].name
+    whole = rotten.read_bytes()
+    rotten.write_bytes(whole[:70] + b"?" + whole[71:])
+    tries: list[float] = []
+
+    def make() -> Full:
+        tries.append(now[0] - 1000)
+        return Full(1000)
+
+    owner = SpoolOwner(spool, make, SystemClock())
+    for _ in range(200 * 5):
+        owner._work()
+        now[0] += 0.2
+    assert [round(at) for at in tries] == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"remove {tmp_path}/replog.spool.query.0.begun" in caplog.text
+    other = BatchId("other", 0)
+    publish(tmp_path, "t", other)
+    owner._work()
+    assert spool.answered(other)
+    assert not spool.answered(ID)
+    rotten.write_bytes(whole)
+    now[0] += owners.RETRY_MAX_S
+    owner._work()
+    assert spool.answered(ID)
 
 
 def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolRefusedError, UnknownTopicError
+from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, UnknownTopicError
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch
 from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options
@@ -159,9 +159,17 @@ def test_nobody_comes(tmp_path: Path) -> None:
         commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 0.05)
     files = [stage(spool, ID, ("log", 0, [b"a"]))]
     spool.publish(ID, files)
+    assert spool.take(ID) is not None
     spool.begin(ID)
     with pytest.raises(OutcomeUnknownError, match="began to append it"):
         commit(path, files, 0.05, own=False)
+    staged = path / files[0].name
+    whole = staged.read_bytes()
+    staged.write_bytes(whole[:70] + b"?" + whole[71:])
+    for own in (False, True):
+        with pytest.raises(SpoolDamagedError, match="Put the file back"):
+            commit(path, files, 0.05, own=own)
+    staged.write_bytes(whole)
     with pyreplog.open_log(path):
         commit(path, files, 30.0, own=False)
     with pyreplog.open_log(path, "r") as log:

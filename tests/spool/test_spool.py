@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.errors import ConfigError, CorruptError, LockedError, OutOfOrderSequenceError, SpoolRefusedError, UnknownTopicError
+from pyreplog.errors import (
+    ConfigError,
+    CorruptError,
+    LockedError,
+    OutOfOrderSequenceError,
+    SpoolDamagedError,
+    SpoolRefusedError,
+    StorageError,
+    UnknownTopicError,
+)
 from pyreplog.log import write_state
 from pyreplog.record import RecordBatch
 from pyreplog.spool import (
@@ -20,6 +30,7 @@ from pyreplog.spool import (
     StagedFile,
     Waiting,
     apply,
+    damage_of,
     parse_name,
     producer_of,
     read_staged,
@@ -97,7 +108,9 @@ def test_the_first_manifest_wins(disk: SimDisk, spool: Spool) -> None:
     assert spool.publish(ID, first)
     assert not spool.publish(ID, first)
     assert not spool.publish(ID, [stage(spool, ID, ("t", 0, [b"second"]))])
-    assert spool.begin(ID)
+    assert spool.take(ID) is not None
+    assert not spool.publish(ID, [stage(spool, ID, ("t", 0, [b"looked at"]))])
+    spool.begin(ID)
     assert not spool.publish(ID, [stage(spool, ID, ("t", 0, [b"third"]))])
     assert [name for name in disk.list("/log") if name.endswith(".staged")] == [first[0].name]
     owner = Kept()
@@ -121,40 +134,87 @@ def test_taken_back_or_begun_never_both(disk: SimDisk, spool: Spool) -> None:
     files = [stage(spool, ID, ("t", 0, [b"a"]))]
     spool.publish(ID, files)
     assert spool.withdraw(ID)
-    assert not spool.begin(ID)
-    assert spool.manifest(Waiting(ID, False)) is None
+    assert spool.take(ID) is None
     assert not apply(spool, Waiting(ID, False), Kept())
     assert spool.waiting() == []
     assert disk.list("/log") == ["replog.spool.query.lock"]
     spool.publish(ID, [stage(spool, ID, ("t", 0, [b"b"]))])
-    assert spool.begin(ID)
+    assert spool.take(ID) is not None
+    assert not spool.withdraw(ID)
+    spool.begin(ID)
     assert not spool.withdraw(ID)
     apply(spool, Waiting(ID, True), Kept())
     assert not spool.withdraw(ID)
 
 
-def test_published_anew_while_the_owner_looks_at_the_former_one(disk: SimDisk, spool: Spool) -> None:
-    """Only what was looked at is begun; the other attempt, in another layout, has its own turn."""
+@pytest.mark.parametrize("topic", ["t", "other"])
+def test_what_the_owner_looks_at_is_what_it_appends_or_refuses(topic: str, disk: SimDisk, spool: Spool) -> None:
+    """While it looks, the driver can neither take the batch back nor publish another in its place."""
 
     class Slow(Kept):
-        """While it says what it takes, the driver takes the batch back, is killed before it has cleared up, and is started again."""
+        """The driver tries both while it says what it takes."""
 
         def batch_size_max(self, key: TopicPartition) -> int:
-            """Once."""
-            if not names:
-                names.append("once")
-                disk.rename(f"/log/replog.spool.query.{ID.batch}.manifest", f"/log/replog.spool.query.{ID.batch}.withdrawn")
-                spool.publish(ID, [stage(spool, ID, ("t", 0, [b"b", b"a"]))])
+            """Note what the driver is told."""
+            answers.append((spool.withdraw(ID), spool.publish(ID, [stage(spool, ID, ("t", 0, [b"b", b"a"]))])))
             return super().batch_size_max(key)
 
-    names: list[str] = []
+    answers: list[tuple[bool, bool]] = []
     owner = Slow()
-    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]), ("t", 0, [b"b"]))])
-    assert not apply(spool, Waiting(ID, False), owner)
-    assert (owner.taken, spool.waiting()) == ([], [Waiting(ID, False)])
-    assert apply(spool, Waiting(ID, False), owner)
-    assert [RecordBatch(data).record_count for _, data in owner.taken] == [2]
+    spool.publish(ID, [stage(spool, ID, (topic, 0, [b"a"]), (topic, 0, [b"b"]))])
+    assert apply(spool, Waiting(ID, False), owner) == (topic == "t")
+    assert answers == [(False, False)]
+    assert [RecordBatch(data).record_count for _, data in owner.taken] == ([1, 1] if topic == "t" else [])
+    assert spool.waiting() == []
+    if topic == "other":
+        with pytest.raises(SpoolRefusedError, match="UnknownTopicError"):
+            spool.answered(ID)
+        assert spool.publish(ID, [stage(spool, ID, ("t", 0, [b"b", b"a"]))])
+        assert apply(spool, Waiting(ID, False), owner)
     assert disk.list("/log") == ["replog.spool.query.applied", "replog.spool.query.lock"]
+
+
+def test_an_owner_that_was_stopped_while_it_looked(disk: SimDisk, spool: Spool) -> None:
+    """The next one looks again; what was refused stays so; and who cannot look now gives the batch back."""
+
+    class Broken(Kept):
+        """Cannot say what it takes."""
+
+        def batch_size_max(self, key: TopicPartition) -> int:
+            """The disk does not answer."""
+            raise StorageError(errno.EIO, "no answer")
+
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]))])
+    assert spool.take(ID) is not None
+    assert spool.waiting() == [Waiting(ID, False)]
+    with pytest.raises(StorageError):
+        apply(spool, Waiting(ID, False), Broken())
+    assert spool.withdraw(ID)
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]))])
+    assert spool.take(ID) is not None
+    write_state(disk, f"/log/replog.spool.query.{ID.batch}.refused", {"version": "0", "reason": "no"})
+    assert spool.take(ID) is None
+    with pytest.raises(SpoolRefusedError, match="no"):
+        spool.answered(ID)
+    assert spool.waiting() == []
+    assert disk.list("/log") == [f"replog.spool.query.{ID.batch}.refused", "replog.spool.query.lock"]
+
+
+def test_damaged_after_it_was_begun(disk: SimDisk, spool: Spool) -> None:
+    """The error says what to do, to the owner and to the driver; it is none of the log's own damage."""
+    file = stage(spool, ID, ("t", 0, [b"rot" * 10]))
+    spool.publish(ID, [file])
+    assert spool.take(ID) is not None
+    spool.begin(ID)
+    assert damage_of(spool, ID) is None
+    disk.flip(f"/log/{file.name}", 70)
+    with pytest.raises(SpoolDamagedError, match=r"checksum mismatch.* remove /log/replog\.spool\.query\.7\.begun") as caught:
+        apply(spool, Waiting(ID, True), Kept())
+    assert str(damage_of(spool, ID)) == str(caught.value)
+    disk.remove(caught.value.begun)
+    assert damage_of(spool, ID) is None
+    assert spool.publish(ID, [stage(spool, ID, ("t", 0, [b"rot" * 10]))])
+    assert apply(spool, Waiting(ID, False), Kept())
 
 
 def test_a_failed_write_leaves_nothing(disk: SimDisk, spool: Spool) -> None:
@@ -344,6 +404,6 @@ def test_golden(disk: SimDisk, spool: Spool) -> None:
         file.write_at(0, [content])
         file.close()
     assert spool.applied("query") == 7
-    manifest = spool.manifest(Waiting(ID, False))
+    manifest = spool.take(ID)
     assert manifest is not None
     assert [(entry.topic_partition, entry.record_count) for entry in read_staged(disk, "/log", manifest.files[0])] == [(KEY, 2)]

@@ -7,19 +7,19 @@ and, where nobody has the folder open, the driver that wants its batch in (:func
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Final
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, PyreplogError, StorageError, UnknownTopicError
+from pyreplog.errors import ClosedError, PyreplogError, SpoolDamagedError, StorageError, UnknownTopicError
 from pyreplog.log import Log, LogRoot, SyncPlan
 from pyreplog.ports import Clock, Disk, SyncDone
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.writer import LogWriter
-from pyreplog.spool import Appender, Resumer, Spool, apply, producer_of
+from pyreplog.spool import Appender, Resumer, Spool, Waiting, apply, producer_of
 from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
@@ -31,7 +31,9 @@ BUSY_S: Final = 0.005
 BUSY_FOR_S: Final = 10.0
 """After a batch it looks this often for this long: a stream's next one comes soon."""
 RETRY_S: Final = 1.0
-"""Pause after a batch that the log did not take."""
+"""Pause of a query after a batch of it that the log did not take."""
+RETRY_MAX_S: Final = 60.0
+"""The longest pause of one with a damaged batch; each is twice as long as the one before."""
 SWEEP_INTERVAL_S: Final = 3600.0
 EARLY_SYNC_SIZE: Final = 8 << 20
 """After so many bytes more it pays to begin another sync."""
@@ -153,25 +155,36 @@ def _size_max(config: LogConfig) -> int:
 
 
 def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
-    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other queries: a batch that
-    is in the log says that all of its query before it are done with."""
+    """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other queries, and logs the
+    others."""
+    done, failures = _apply_each(spool, make_appender, spool.waiting())
+    for waiting, error in failures[1:]:
+        LOGGER.error("%s", _stays(spool, waiting, error))
+    if failures:
+        raise failures[0][1]
+    return done
+
+
+def _apply_each(
+    spool: Spool, make_appender: Callable[[], Appender], every: Iterable[Waiting]
+) -> tuple[int, list[tuple[Waiting, PyreplogError]]]:
+    """How many of the batches are in the log now, and what failed. No later one of a query that failed: a batch that is in the log says
+    that all of its query before it are done with."""
     done = 0
-    failure: PyreplogError | None = None
-    stuck: set[str] = set()
-    for waiting in spool.waiting():
-        query = waiting.batch_id.query
-        if query in stuck:
+    failures: dict[str, tuple[Waiting, PyreplogError]] = {}
+    for waiting in every:
+        if waiting.batch_id.query in failures:
             continue
         try:
             with closing(make_appender()) as appender:
                 done += apply(spool, waiting, appender)
         except PyreplogError as error:
-            LOGGER.error("%s stays in the spool of %s: %s", waiting.batch_id, spool.folder, error)
-            failure = failure or error
-            stuck.add(query)
-    if failure is not None:
-        raise failure
-    return done
+            failures[waiting.batch_id.query] = (waiting, error)
+    return done, list(failures.values())
+
+
+def _stays(spool: Spool, waiting: Waiting, error: PyreplogError) -> str:
+    return f"{waiting.batch_id} stays in the spool of {spool.folder}: {error}"
 
 
 def settle_root(root: LogRoot) -> None:
@@ -213,7 +226,9 @@ class SpoolOwner:
         self._clock = clock
         self._busy_until_s = 0.0
         self._sweep_s = 0.0
-        self._said = ""
+        self._said: set[str] = set()
+        #: Query -> when its batches are tried again, and after how long a pause.
+        self._later: dict[str, tuple[float, float]] = {}
         #: Whether :meth:`stop` was called.
         self.stopping = False
         self._background = Background(f"pyreplog spool of {spool.folder}", self._work)
@@ -234,20 +249,43 @@ class SpoolOwner:
                 self._sweep_s = now + SWEEP_INTERVAL_S
                 self._spool.sweep(self._clock.wall_ms())
             waiting = self._spool.waiting()
-            begun = frozenset(producer_of(one.batch_id)[0] for one in waiting if one.begun)
-            if begun or self._kept:
+            if not waiting:
+                self._later.clear()
+            due = [one for one in waiting if now >= self._later.get(one.batch_id.query, (0.0, 0.0))[0]]
+            if due or (self._kept and not waiting):
                 # What is begun may wait for a day or two: for room on the disk, for replicas.
-                self._kept = bool(begun)
-                self._keep(begun)
-            if waiting:
-                self._busy_until_s = time.monotonic() + BUSY_FOR_S
-                apply_waiting(self._spool, self._make_appender)
-            self._said = ""
+                begun = frozenset(producer_of(one.batch_id)[0] for one in waiting if one.begun)
+                if begun or self._kept:
+                    self._kept = bool(begun)
+                    self._keep(begun)
+            failures = self._apply(due) if due else []
         except PyreplogError as error:
             if self.stopping and isinstance(error, ClosedError):
                 return None
-            if str(error) != self._said:
-                self._said = str(error)
-                LOGGER.warning("the spool of %s is not empty: %s", self._spool.folder, error)
+            self._tell(f"the spool of {self._spool.folder} cannot be looked at: {error}")
             return RETRY_S
+        if self.stopping and any(isinstance(error, ClosedError) for _, error in failures):
+            return None
+        if not self._later:
+            self._said.clear()
         return BUSY_S if time.monotonic() < self._busy_until_s else IDLE_S
+
+    def _apply(self, due: Sequence[Waiting]) -> list[tuple[Waiting, PyreplogError]]:
+        """Append ``due``; what failed, which is put off."""
+        self._busy_until_s = time.monotonic() + BUSY_FOR_S
+        _, failures = _apply_each(self._spool, self._make_appender, due)
+        pauses = {query: self._later.pop(query, (0.0, 0.0))[1] for query in dict.fromkeys(one.batch_id.query for one in due)}
+        for waiting, error in failures:
+            query = waiting.batch_id.query
+            # Room and replicas may come back at any moment; what is damaged waits for somebody who does something.
+            pause = min(2 * pauses[query], RETRY_MAX_S) if isinstance(error, SpoolDamagedError) else 0.0
+            self._later[query] = (time.monotonic() + max(pause, RETRY_S), max(pause, RETRY_S))
+            if not (self.stopping and isinstance(error, ClosedError)):
+                self._tell(_stays(self._spool, waiting, error))
+        return failures
+
+    def _tell(self, text: str) -> None:
+        """Log it, once until all is well again."""
+        if text not in self._said:
+            self._said.add(text)
+            LOGGER.error("%s", text)

@@ -14,7 +14,7 @@ from typing import Final
 from pyreplog.errors import LockedError, OutcomeUnknownError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.runtime import apply_unowned
-from pyreplog.spool import BatchId, Spool, StagedFile
+from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
 from pyreplog.system import SystemClock
 from pyreplog.values import TopicPartition
 
@@ -43,7 +43,7 @@ def commit_batch(
 
     ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``make``: a partition to be made then.
     Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
-    in ``timeout_s`` seconds, and what opening the folder says.
+    in ``timeout_s`` seconds, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says.
     """
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
@@ -94,8 +94,11 @@ def _give_up(spool: Spool, batch_id: BatchId, timeout_s: float, holder: str, own
         else:
             who = f"start the process that has {spool.folder} open as Cluster or by open_log"
         raise SpoolRefusedError(f"nobody took {batch_id} within {timeout_s:g} s (option commitTimeout): {who}")
+    damage = damage_of(spool, batch_id)
     if spool.answered(batch_id):
         return
+    if damage is not None:
+        raise damage
     raise OutcomeUnknownError(
         f"{batch_id}", f"the owner of {spool.folder} began to append it, and was not done after {timeout_s:g} s; it or the next one goes on"
     )

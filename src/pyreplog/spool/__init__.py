@@ -7,7 +7,7 @@ Nothing here holds a lock on the log, and nothing is ever pickled. Protocol: doc
 
 from __future__ import annotations
 
-from pyreplog.spool.apply import Appender, Resumer, apply
+from pyreplog.spool.apply import Appender, Resumer, apply, damage_of
 from pyreplog.spool.layout import BatchId, check_id, parse_name, producer_of
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.spool import ORPHAN_AGE_MS, Spool, Waiting
@@ -27,6 +27,7 @@ __all__ = [
     "Waiting",
     "apply",
     "check_id",
+    "damage_of",
     "parse_name",
     "producer_of",
     "read_staged",

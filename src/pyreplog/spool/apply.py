@@ -10,15 +10,22 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final, Protocol
 
-from pyreplog.errors import CorruptError, InvalidRequestError, MessageTooLargeError, OutOfOrderSequenceError, UnknownTopicError
+from pyreplog.errors import (
+    CorruptError,
+    InvalidRequestError,
+    MessageTooLargeError,
+    OutOfOrderSequenceError,
+    SpoolDamagedError,
+    UnknownTopicError,
+)
 from pyreplog.record import RecordBatch, set_producer
-from pyreplog.spool.layout import producer_of
+from pyreplog.spool.layout import BEGUN, STAGED, BatchId, batch_name, producer_of
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.spool import Spool, Waiting, reason_of
 from pyreplog.spool.staged import read_staged
 from pyreplog.values import TopicPartition
 
-__all__ = ["Appender", "Resumer", "apply"]
+__all__ = ["Appender", "Resumer", "apply", "damage_of"]
 
 SEQUENCE_COUNT: Final = 2**31
 """After the last one, 2**31 - 1, comes 0."""
@@ -50,28 +57,51 @@ def apply(spool: Spool, waiting: Waiting, appender: Appender) -> bool:
 
     Raises what keeps the log from taking it; the batch then stays begun, to be applied again.
     """
-    manifest = spool.manifest(waiting)
+    batch_id = waiting.batch_id
+    if spool.applied(batch_id.query) >= batch_id.batch:
+        spool.tidy(batch_id.query)
+        return True
+    manifest = spool.begun(batch_id) if waiting.begun else _taken(spool, batch_id, appender)
     if manifest is None:
         return False
-    query, batch = manifest.batch_id
-    if spool.applied(query) < batch:
-        if not waiting.begun:
-            try:
-                _check(spool, manifest, appender)
-            except (CorruptError, InvalidRequestError, UnknownTopicError, MessageTooLargeError) as error:
-                spool.refuse(manifest.batch_id, reason_of(error))
-                return False
-            if not spool.begin(manifest.batch_id):
-                return False
-            if spool.manifest(Waiting(manifest.batch_id, True)) != manifest:
-                # Taken back and published anew meanwhile: nobody looked at that one yet.
-                spool.give_back(manifest.batch_id)
-                return False
+    try:
         _append(spool, manifest, appender)
-        spool.finish(manifest)
-    else:
-        spool.tidy(query)
+    except CorruptError as error:
+        if error.file is None or not error.file.endswith(STAGED):
+            raise  # the log itself
+        raise SpoolDamagedError(reason_of(error), f"{spool.folder}/{batch_name(batch_id, BEGUN)}") from error
+    spool.finish(manifest)
     return True
+
+
+def damage_of(spool: Spool, batch_id: BatchId) -> SpoolDamagedError | None:
+    """Why a batch that was begun cannot be finished, if a look at its files tells; for its driver."""
+    manifest = spool.begun(batch_id)
+    try:
+        for file in () if manifest is None else manifest.files:
+            with closing(read_staged(spool.disk, spool.folder, file)) as batches:
+                for _ in batches:
+                    pass
+    except CorruptError as error:
+        return SpoolDamagedError(reason_of(error), f"{spool.folder}/{batch_name(batch_id, BEGUN)}")
+    return None
+
+
+def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | None:
+    """A batch that nobody began, looked at and begun; None where there is none any more, or it was refused."""
+    manifest = spool.take(batch_id)
+    if manifest is None:
+        return None
+    try:
+        _check(spool, manifest, appender)
+    except (CorruptError, InvalidRequestError, UnknownTopicError, MessageTooLargeError) as error:
+        spool.refuse(manifest, reason_of(error))
+        return None
+    except BaseException:
+        spool.give_back(batch_id)
+        raise
+    spool.begin(batch_id)
+    return manifest
 
 
 def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:

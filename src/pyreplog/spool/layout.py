@@ -13,6 +13,7 @@ from pyreplog.errors import ConfigError, excerpt
 PREFIX: Final = "replog.spool."
 """On disk: never change, nor the names below."""
 MANIFEST: Final = "manifest"
+TAKEN: Final = "taken"
 BEGUN: Final = "begun"
 REFUSED: Final = "refused"
 WITHDRAWN: Final = "withdrawn"
@@ -69,7 +70,7 @@ def parse_name(name: str) -> SpoolName | None:
     found = _OF_BATCH.fullmatch(name)
     if found is None or (found[4] == STAGED) != (found[3] is not None):
         return None
-    if found[4] not in (MANIFEST, BEGUN, REFUSED, WITHDRAWN, STAGED):
+    if found[4] not in (MANIFEST, TAKEN, BEGUN, REFUSED, WITHDRAWN, STAGED):
         return None
     return SpoolName(found[1], int(found[2]), found[4], found[3] or "")
 

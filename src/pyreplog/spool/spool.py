@@ -1,8 +1,9 @@
 """The spool in one folder: what executors and drivers leave there, and what the owner of the log makes of it.
 
 Each step is one file that appears by an atomic rename, durable before the next step: staged files, ``manifest`` (by the driver, the first
-one wins), ``begun`` (the owner renames the manifest before it appends anything), ``applied`` (the number of the query's last batch that
-is in the log). A driver takes a manifest back by renaming it, too; so either the owner has it or the driver, never both.
+one wins), ``taken`` (the owner renames the manifest before it looks at it), ``begun`` (and once more before it appends anything),
+``applied`` (the number of the query's last batch that is in the log). A driver takes a manifest back by renaming it, too; so either the
+owner has it or the driver, never both.
 
 Drivers hold a query's lock while they publish. The owner is whoever holds the log. No threads, no time of its own.
 """
@@ -24,6 +25,7 @@ from pyreplog.spool.layout import (
     PREFIX,
     REFUSED,
     STAGED,
+    TAKEN,
     WITHDRAWN,
     BatchId,
     SpoolName,
@@ -40,6 +42,8 @@ __all__ = ["ORPHAN_AGE_MS", "Spool", "Waiting"]
 ORPHAN_AGE_MS: Final = 7 * 24 * 3600 * 1000
 """What no manifest names for this long is removed: whoever staged it is gone."""
 _VERSION: Final = "0"  # on disk: never change
+# One becomes the next, and an owner may give back what it took.
+_STANDING: Final = (MANIFEST, TAKEN, MANIFEST, BEGUN)
 
 
 class Waiting(NamedTuple):
@@ -138,12 +142,12 @@ class Spool:
 
     def stands(self, batch_id: BatchId) -> bool:
         """Whether the batch has a manifest that counts."""
-        # In this order: one becomes the other. Gone between the looks is applied, and the owner knows a batch that is applied.
-        return any(self._disk.stat(self._path(batch_name(batch_id, kind))) is not None for kind in (MANIFEST, BEGUN))
+        # In this order. Gone between the looks is applied, and the owner knows a batch that is applied.
+        return any(self._disk.stat(self._path(batch_name(batch_id, kind))) is not None for kind in _STANDING)
 
     def _discard_others(self, batch_id: BatchId, files: Sequence[StagedFile]) -> None:
         kept: set[str] = set()
-        for kind in (MANIFEST, BEGUN, MANIFEST):
+        for kind in _STANDING:
             try:
                 manifest = self._manifest(batch_name(batch_id, kind))
             except StorageError as error:
@@ -159,31 +163,46 @@ class Spool:
         """The batches to append: those begun first, then by query and number. Cheap where there are none."""
         found: dict[BatchId, bool] = {}
         for name in self._names():
-            if name.kind in (MANIFEST, BEGUN):
+            if name.kind in _STANDING:
                 batch_id = BatchId(name.query, name.batch)
                 found[batch_id] = found.get(batch_id, False) or name.kind == BEGUN
         order = sorted(found, key=lambda batch_id: (not found[batch_id], batch_id))
         return [Waiting(batch_id, found[batch_id]) for batch_id in order]
 
-    def manifest(self, waiting: Waiting) -> Manifest | None:
-        """What the batch consists of; None where its driver took it back."""
+    def take(self, batch_id: BatchId) -> Manifest | None:
+        """Keep the batch's driver from taking it back or publishing another, and say what it consists of; None where there is none any
+        more. :meth:`begin`, :meth:`refuse` or :meth:`give_back` comes next."""
+        taken = batch_name(batch_id, TAKEN)
+        if not self._rename(batch_name(batch_id, MANIFEST), taken) and self._disk.stat(self._path(taken)) is None:
+            return None
         try:
-            return self._manifest(batch_name(waiting.batch_id, BEGUN if waiting.begun else MANIFEST))
+            manifest = self._manifest(taken)
+            if self._disk.stat(self._path(batch_name(batch_id, REFUSED))) is None:
+                return manifest
+        except BaseException:
+            self.give_back(batch_id)
+            raise
+        # An owner before this one was stopped when it had said no.
+        self._remove([*(file.name for file in manifest.files), taken])
+        return None
+
+    def give_back(self, batch_id: BatchId) -> None:
+        """Undo :meth:`take`."""
+        self._rename(batch_name(batch_id, TAKEN), batch_name(batch_id, MANIFEST))
+
+    def begin(self, batch_id: BatchId) -> None:
+        """From here on something of the batch, which was taken, may be in the log. Durable when it returns."""
+        self._disk.rename(self._path(batch_name(batch_id, TAKEN)), self._path(batch_name(batch_id, BEGUN)))
+        self._disk.sync_directory(self._folder)
+
+    def begun(self, batch_id: BatchId) -> Manifest | None:
+        """What the batch consists of that was begun; None where it was not, or is done."""
+        try:
+            return self._manifest(batch_name(batch_id, BEGUN))
         except StorageError as error:
             if error.errno == errno.ENOENT:
                 return None
             raise
-
-    def begin(self, batch_id: BatchId) -> bool:
-        """Make the batch this owner's, durably, before anything of it is appended. False: its driver took it back."""
-        if not self._rename(batch_name(batch_id, MANIFEST), batch_name(batch_id, BEGUN)):
-            return False
-        self._disk.sync_directory(self._folder)
-        return True
-
-    def give_back(self, batch_id: BatchId) -> None:
-        """Undo :meth:`begin`. REQUIRES that nothing was appended."""
-        self._rename(batch_name(batch_id, BEGUN), batch_name(batch_id, MANIFEST))
 
     def finish(self, manifest: Manifest) -> None:
         """All of the batch is in the log: say so, durably, then remove what it was made of."""
@@ -192,12 +211,12 @@ class Spool:
         write_state(self._disk, self._path(query_name(query, APPLIED)), values)
         self.tidy(query)
 
-    def refuse(self, batch_id: BatchId, reason: str) -> None:
-        """Nothing of the batch is appended, nor will be: say why. What it was made of is removed."""
-        manifest = self._manifest(batch_name(batch_id, MANIFEST))
+    def refuse(self, manifest: Manifest, reason: str) -> None:
+        """Nothing of the batch, which was taken, is appended, nor will be: say why. What it was made of is removed."""
+        batch_id = manifest.batch_id
         reason = " ".join(reason.split())
         write_state(self._disk, self._path(batch_name(batch_id, REFUSED)), {"version": _VERSION, "reason": reason})
-        self._remove([batch_name(batch_id, MANIFEST), *(file.name for file in manifest.files)])
+        self._remove([*(file.name for file in manifest.files), batch_name(batch_id, TAKEN)])
 
     def tidy(self, query: str) -> None:
         """Remove whatever belongs to batches of ``query`` that are applied: left by an owner that was stopped, by attempts that lost."""
@@ -212,7 +231,7 @@ class Spool:
         batch, and temporary files, all older than ``age_ms``. Returns how many. Staged files of standing manifests are kept."""
         names = self._listed()
         parsed = {name: parse_name(name) for name in names}
-        standing = {(found.query, found.batch) for found in parsed.values() if found is not None and found.kind in (MANIFEST, BEGUN)}
+        standing = {(found.query, found.batch) for found in parsed.values() if found is not None and found.kind in _STANDING}
         doomed = []
         for name, found in parsed.items():
             stat = self._disk.stat(self._path(name))
