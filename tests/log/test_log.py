@@ -594,6 +594,23 @@ def test_a_write_error_poisons() -> None:
     log.close(clean=True)
 
 
+def test_of_several_that_were_refused_none_comes_back() -> None:
+    """An I/O error behind the first whole batch of several: the next start does not find what was refused."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0")
+    log.append_as_leader(batch(2), 0)
+    disk.fail("write", path="*.log", error=errno.EIO, partial=len(batch(2)) + 10)
+    with pytest.raises(StorageError):
+        log.append_many_as_leader([(bytearray(batch(2)), True), (bytearray(batch(2)), True)], 0)
+    assert log.poisoned
+    log.close(clean=False)
+    disk.clear_faults()
+    log = reopen(disk, "data/t-0")
+    assert log.end_offset == 2
+    log.close(clean=True)
+
+
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_sync_that_fails_at_the_close_is_told_to_the_next_start(durability: str) -> None:
     """The system takes for written what that sync lost: only what is written once more gets to the disk."""

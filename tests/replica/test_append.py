@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pyreplog.errors import StorageError
+from pyreplog.log import Appended
 from pyreplog.replica import Produce, ProduceMany, Synced, SyncFailed, Tick
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
@@ -81,6 +82,27 @@ def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> No
     assert [bench.code(number) for number in (1, 2, 3, 4, 5)] == [ErrorCode.CORRUPT_MESSAGE, AFTER_APPEND] + [
         ErrorCode.KAFKA_STORAGE_ERROR
     ] * 3
+
+
+@pytest.mark.parametrize("behind", [0, 2])
+def test_a_disk_that_fails_behind_the_first_of_several(make_bench: MakeBench, behind: int) -> None:
+    """Who is in the log by then is told that it may be, the others that they are not: nobody is left without an answer."""
+    bench = led(make_bench())
+    log, error = bench.logs[1], StorageError(errno.EIO, "broken")
+    append = log.append_many_as_leader
+
+    def append_once(batches: list[tuple[bytes, bool]], leader_epoch: int) -> list[Appended]:
+        if log.end_offset:
+            log.poison(error)
+            raise error
+        return list(append(batches[:2], leader_epoch))
+
+    log.append_many_as_leader = append_once
+    bench.step(1, ProduceMany([Produce(CLIENT, number, -1, batch([b"a"]), 1000) for number in range(1, 4 + behind)]))
+    assert bench.replicas[1].role == "offline"
+    in_log = log.end_offset
+    expected = [AFTER_APPEND] * in_log + [ErrorCode.KAFKA_STORAGE_ERROR] * (3 + behind - in_log)
+    assert [bench.code(number) for number in range(1, 4 + behind)] == expected
 
 
 def test_acks_one_waits_for_the_leaders_sync(make_bench: MakeBench) -> None:

@@ -285,10 +285,14 @@ class Segment:
         try:
             file.write_at(self.size, parts)
         except StorageError as error:
-            # Half a batch must not stay: the next, shorter append would leave its end behind itself.
-            if error.errno in OUT_OF_ROOM:
+            # Half a batch must not stay: the next, shorter append would leave its end behind itself. Nor may the first of several that
+            # are all refused: the next start would find it whole.
+            try:
                 file.truncate(self.size)
                 self._reserved = RESERVE_FROM
+            except StorageError:
+                if error.errno in OUT_OF_ROOM:
+                    raise
             raise
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:

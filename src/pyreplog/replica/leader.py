@@ -233,31 +233,29 @@ class Leader(Seat):
                 self.refuse_produce(one, code)
             else:
                 events.append(one)
-        done: list[tuple[Produce, Appended]] = []
-        at = 0
-        while at < len(events) and self.machine.seat is self:
+        at, end = 0, self.log.end_offset
+        while at < len(events):
             one = events[at]
             try:
                 places = self.log.append_many_as_leader([(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch)
             except (ClusterError, CorruptError, ClosedError, StorageError) as error:
                 self._not_appended(one, error, now_ns)
                 at += 1
+                if self.machine.seat is not self:
+                    # The disk refused, and who waits was told so: the rest is refused from another seat.
+                    for one in events[at:]:
+                        self.machine.seat.produce(one, now_ns)
+                    return
                 continue
-            if places[0].duplicate:
-                self._appended_before(one, places[0], now_ns)
-            else:
-                done.extend(zip(events[at : at + len(places)], places, strict=True))
+            for one, appended in zip(events[at:], places, strict=False):
+                if appended.duplicate:
+                    self._appended_before(one, appended, now_ns)
+                elif one.acks:
+                    self._await(one, appended, now_ns)
             at += len(places)
-        if at < len(events):
-            for one in events[at:]:
-                self.machine.seat.produce(one, now_ns)  # the disk refused: from another seat
-            return
-        if not done:
+        if self.log.end_offset == end:
             return
         self._serve_parked(now_ns)
-        for one, appended in done:
-            if one.acks:
-                self._await(one, appended, now_ns)
         if self.alone:
             self.advance(now_ns)
         elif self.shrink_at == FAR:
