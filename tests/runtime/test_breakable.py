@@ -147,6 +147,24 @@ def test_who_is_not_there(cluster: BreakableCluster) -> None:
         cluster.slow_disk(4, 1.0)
 
 
+def test_no_fault_is_left_out_in_silence(cluster: BreakableCluster) -> None:
+    """A test that breaks nothing proves nothing: what names no link and no call is refused."""
+    with pytest.raises(ConfigError, match="nobody is called 'contoller'; did you mean 'controller'"):
+        cluster.cut(1, "contoller")
+    with pytest.raises(ConfigError, match="no node 4"):
+        cluster.partition([1, 2], [3, 4])
+    with pytest.raises(ConfigError, match="node-2 is in two groups"):
+        cluster.partition([1, 2], [2, 3])
+    for calls in (("fsync",), "sync"):
+        with pytest.raises(ConfigError, match="no call of a disk"):
+            cluster.fail_disk(1, calls=calls)
+    with cluster.producer() as producer:
+        cluster.kill(3)
+        cluster.partition([1, 3], ["node-2", "controller"])
+        cluster.heal()
+        producer.send("orders", b"1").result(20)
+
+
 def test_the_fixture(tmp_path: Path) -> None:
     """pytest finds ``replog_cluster`` by the plugin, and the marker sets the number of nodes."""
     (tmp_path / "test_it.py").write_text(

@@ -17,6 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
+from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, PyreplogError, StorageError
 from pyreplog.ports import Address, Buffer, Disk, File, Lock, SyncDone
 from pyreplog.runtime import Cluster
@@ -25,6 +26,7 @@ from pyreplog.system import LocalNetwork, LocalTransport, SystemDisk
 __all__ = ["BreakableCluster", "BreakableDisk"]
 
 _LOG_SUFFIX: Final = ".log"
+_CALLS: Final = ("write", "sync", "read", "create")
 
 
 class _File:
@@ -102,6 +104,9 @@ class BreakableDisk:
 
     def fail(self, calls: Sequence[str], errno: int) -> None:
         """``write``, ``sync``, ``read``, ``create``: fail with ``errno`` until :meth:`mend`."""
+        for call in calls:
+            if call not in _CALLS:
+                raise ConfigError(f"{call!r} is no call of a disk{suggestion(call, _CALLS)}")
         self._failing = dict.fromkeys(calls, errno)
 
     def mend(self) -> None:
@@ -241,6 +246,10 @@ class _Network(LocalNetwork):
         """A new one."""
         return _Transport(self)
 
+    def addresses(self) -> list[Address]:
+        """Where somebody listens."""
+        return list(self._endpoints)
+
 
 class BreakableCluster(Cluster):
     """A :class:`pyreplog.Cluster` with controls: ``kill``, ``pause`` and ``resume``, ``partition`` and ``heal``, ``slow_disk``,
@@ -293,32 +302,42 @@ class BreakableCluster(Cluster):
     def partition(self, *groups: Sequence[int | str]) -> None:
         """Cut every link between members of different groups, both ways. A member is a node's number or an address ("controller",
         "producer-1"); who is in no group keeps all links, so clients and the controller do unless named."""
-        sets = [[f"node-{name}" if isinstance(name, int) else name for name in group] for group in groups]
-        for index, group in enumerate(sets):
-            for others in sets[index + 1 :]:
-                for one in group:
-                    for other in others:
-                        self.cut(one, other)
-                        self.cut(other, one)
+        sets = [[self._address_of(name) for name in group] for group in groups]
+        pairs = [(one, other) for index, group in enumerate(sets) for others in sets[index + 1 :] for one in group for other in others]
+        for one, other in pairs:
+            if one == other:
+                raise ConfigError(f"{one} is in two groups: between which of its links should be cut, nobody knows")
+        for one, other in pairs:
+            self.cut(one, other)
+            self.cut(other, one)
 
     def cut(self, source: int | str, target: int | str) -> None:
         """Nothing arrives from ``source`` at ``target`` any more; the other way stays as it is."""
-        one, other = (f"node-{name}" if isinstance(name, int) else name for name in (source, target))
-        self._cuts()[one, other] = None
+        self._network.cuts[self._address_of(source), self._address_of(target)] = None
 
     def heal(self) -> None:
         """All links carry, all disks work, paused nodes go on. Killed ones stay dead, and a node whose disk failed is offline until
         ``restart``."""
-        self._cuts().clear()
+        self._network.cuts.clear()
         for disk in self._disks.values():
             disk.mend()
         for node in self.nodes:
             node.resume()
 
-    def _cuts(self) -> dict[tuple[Address | None, Address], None]:
+    @property
+    def _network(self) -> _Network:
         network = self._driver.network
         assert isinstance(network, _Network)
-        return network.cuts
+        return network
+
+    def _address_of(self, name: int | str) -> Address:
+        if isinstance(name, int):
+            self._node(name)
+            return f"node-{name}"
+        known = dict.fromkeys([*(f"node-{node.node_id}" for node in self.nodes), *self._network.addresses()])  # one may be down
+        if name not in known:
+            raise ConfigError(f"nobody is called {name!r}{suggestion(name, tuple(known))}")
+        return name
 
     # -- disks ------------------------------------------------------------------------------------------------------------------------
 
@@ -327,7 +346,8 @@ class BreakableCluster(Cluster):
         self._disk_of(node).slow(seconds)
 
     def fail_disk(self, node: int, *, calls: Sequence[str] = ("write", "sync"), errno: int = errors.EIO) -> None:
-        """These calls of its disk ("write", "sync", "read", "create") fail from now on; it goes offline at the first of them."""
+        """These calls of its disk ("write", "sync", "read", "create") fail from now on; it goes offline at the first of them. But for
+        want of room (ENOSPC) in a write or create: that is refused, and tried again, until there is some."""
         self._disk_of(node).fail(calls, errno)
 
     def tear(self, node: int) -> int:
