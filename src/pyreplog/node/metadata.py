@@ -269,11 +269,12 @@ class MetadataFollower:
                     # Somebody else leads and has everything that is committed: keep what is damaged beside, and fetch it anew.
                     self._root.set_aside(topic_partition)
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
+            replica = self.replica_class(log, self._node_id, self._config)
         except (StorageError, CorruptError, ConfigError) as error:
             self.on_storage_error(error)
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
-        hosted = Hosted(key, log.topic_partition, log, self.replica_class(log, self._node_id, self._config))
+        hosted = Hosted(key, log.topic_partition, log, replica)
         self._hosted[key] = hosted
         return hosted
 
