@@ -29,6 +29,9 @@ from pyreplog.ports import Disk, File
 _MAGIC: Final = b"RLMK"
 _VERSION: Final = 1
 _SLOT: Final = struct.Struct(">4sHHQqqqiI16s")
+_CHANGING: Final = struct.Struct(">Qqqq")
+_CHANGING_POSITION: Final = 8
+"""What differs from one writing to the next: sequence, synced end, high watermark, start offset."""
 _CRC: Final = struct.Struct(">I")
 SLOT_SIZE: Final = _SLOT.size + _CRC.size
 _CRC_POSITION: Final = _SLOT.size
@@ -71,7 +74,6 @@ class MarkFile:
         "_buffer",
         "_crc_part",
         "_file",
-        "_flags",
         "_high_watermark",
         "_newest",
         "_parts",
@@ -102,12 +104,13 @@ class MarkFile:
         self._synced_end = state.synced_end
         self._high_watermark = state.high_watermark
         self._start_offset = state.start_offset
-        self._flags = (
+        flags = (
             (_SYNC if state.durability == "sync" else 0)
             | (_INCOMPLETE if state.incomplete else 0)
             | (_ADOPTED if state.adopted else 0)
             | (_POISONED if state.poisoned else 0)
         )
+        _SLOT.pack_into(self._buffer, 0, _MAGIC, _VERSION, flags, 0, 0, 0, 0, state.partition, state.epochs_crc, self._topic_id)
 
     @property
     def state(self) -> MarkState:
@@ -174,22 +177,8 @@ class MarkFile:
 
     def _write_slot(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
         sequence = self._sequence + 1
-        state = self._state
         buffer = self._buffer
-        _SLOT.pack_into(
-            buffer,
-            0,
-            _MAGIC,
-            _VERSION,
-            self._flags,
-            sequence,
-            synced_end,
-            high_watermark,
-            start_offset,
-            state.partition,
-            state.epochs_crc,
-            self._topic_id,
-        )
+        _CHANGING.pack_into(buffer, _CHANGING_POSITION, sequence, synced_end, high_watermark, start_offset)
         _CRC.pack_into(buffer, _CRC_POSITION, crc32c(self._crc_part))
         stable, newest = self._stable, self._newest
         slot = (stable + 1) % 3 if newest == stable else 3 - stable - newest

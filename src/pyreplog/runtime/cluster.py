@@ -113,7 +113,7 @@ class Cluster:
         authority = Authority.open(self._controller_disk, self._path, self._config, self._random, now_ns=self._clock.monotonic_ns())
         transport = self._driver.network.endpoint()
         endpoint = AuthorityEndpoint(authority, transport, self._clock)
-        return endpoint, self._driver.add(endpoint, transport, self._controller_interrupted)
+        return endpoint, self._driver.add(endpoint, transport, self._controller_interrupted, shared=False)
 
     def _start_nodes(self, count: int) -> None:
         for number in range(1, count + 1):

@@ -58,13 +58,14 @@ class Seat:
     """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a signal handler cut short
     (error None): the machine's state is then worth nothing. ``busy``: it is being polled, or was when that happened."""
 
-    __slots__ = ("busy", "failed", "lock", "machine", "transport", "wake_ns")
+    __slots__ = ("busy", "failed", "is_shared", "lock", "machine", "transport", "wake_ns")
 
-    def __init__(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None]) -> None:
+    def __init__(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool) -> None:
         self.machine = machine
         self.transport = transport
         self.failed = failed
         self.lock = threading.Lock()
+        self.is_shared = shared
         self.wake_ns = INT64_MAX
         self.busy = False
 
@@ -96,9 +97,12 @@ class Driver:
 
     # -------------------------------------------------------------------------------------------------------------------- machines
 
-    def add(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None]) -> Seat:
-        """Drive ``machine`` from now on. REQUIRES :meth:`exclusive`, or that nobody drives yet."""
-        seat = self._seats[transport] = Seat(machine, transport, failed)
+    def add(
+        self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True
+    ) -> Seat:
+        """Drive ``machine`` from now on. REQUIRES :meth:`exclusive`, or that nobody drives yet. ``shared``: others may use it under its
+        seat's lock; not: nobody touches it but who drives, or has :meth:`exclusive`."""
+        seat = self._seats[transport] = Seat(machine, transport, failed, shared=shared)
         self.network.enter(transport)
         return seat
 
@@ -313,10 +317,15 @@ class Driver:
             self._fail(seat, None)
             return
         seat.busy = True
+        machine = seat.machine
         try:
-            with seat.lock:
-                seat.machine.poll(0)
-                wake_ns = seat.machine.next_wake_ns
+            if seat.is_shared:
+                with seat.lock:
+                    machine.poll()
+                    wake_ns = machine.next_wake_ns
+            else:
+                machine.poll()
+                wake_ns = machine.next_wake_ns
         except Exception as error:  # a bug, or a disk: one machine ends, the others go on
             self._fail(seat, error)
             return

@@ -154,7 +154,7 @@ class ClusterNode:
                 Random(SystemRandom().getrandbits(64)),
                 trusted=self._trusted,
             )
-            self._seat = self._driver.add(node, transport, self._interrupted)
+            self._seat = self._driver.add(node, transport, self._interrupted, shared=False)
             self._disk = disk
             self._failure = None
             self._node = node
