@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -189,3 +191,9 @@ def test_slow_disks_never_block_the_loop(tmp_path: Path) -> None:
 
 async def _sent(producer: aio.Producer) -> pyreplog.RecordMetadata:
     return await (await producer.send("t", b"x"))
+
+
+def test_it_is_loaded_in_the_thread_that_opens_it() -> None:
+    """A first cluster's modules take a fifth of a second to load: not on the event loop."""
+    code = 'import sys; from pyreplog import aio; aio.Cluster("data"); sys.exit("pyreplog.runtime.cluster" in sys.modules)'
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

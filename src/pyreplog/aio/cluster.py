@@ -37,7 +37,10 @@ class Cluster:
         clock: Clock | None = None,
     ) -> None:
         """Nothing is opened yet."""
-        open_it = partial(runtime.Cluster, path, nodes, config=config, disk=disk, clock=clock)
+
+        def open_it() -> runtime.Cluster:
+            return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock)  # the first time, naming it loads it
+
         self._opening: Opening[Cluster] = Opening(os.path.basename(os.fspath(path)), self._begin, open_it)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, Calls] | None = None
