@@ -53,7 +53,8 @@ def create_parts(
 ) -> Parts:
     """A new, empty folder. The mark comes last, and is synced with the folder: see :meth:`Log.create`."""
     disk.make_directory(directory)
-    write_topic_id(disk, directory, topic_id)
+    # The folder is synced with the settings, before there is a mark: a folder with one has both files.
+    write_topic_id(disk, directory, topic_id, named=False)
     write_config(disk, directory, config)
     segment = Segment.create(
         disk,

@@ -144,13 +144,13 @@ class LogRoot:
         disk.make_directory(path)
         root = cls(disk, path, clock=clock, random=random, lock=disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         try:
-            root._begin(node_id, cluster_id, lazy)
+            root._begin(node_id, cluster_id, lazy, new=known is None)
         except BaseException:
             root.close(clean=False)
             raise
         return root
 
-    def _begin(self, node_id: int | None, cluster_id: str | None, lazy: bool) -> None:
+    def _begin(self, node_id: int | None, cluster_id: str | None, lazy: bool, *, new: bool) -> None:
         disk, path = self.disk, self.path
         properties = read_properties(disk, path)
         self._identify(properties or {}, node_id, cluster_id)
@@ -172,7 +172,7 @@ class LogRoot:
             else:
                 summaries = found
         self.incarnation_id = random_uuid(self.random)
-        survived = self.clean or self.same_boot
+        survived = self.clean or self.same_boot or new  # in a folder that was not there nothing is of an earlier boot
         write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id if survived else ""))
         if properties is None:
             disk.sync_directory(parent_of(path))

@@ -35,10 +35,11 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
         file.close()
 
 
-def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
     """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
 
     ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be had from elsewhere.
+    ``named=False`` leaves it to the caller to sync the folder: until then power loss may bring the old content back.
     """
     temporary = path + TEMPORARY_SUFFIX
     if disk.stat(temporary) is not None:
@@ -51,7 +52,7 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True)
     finally:
         file.close()
     disk.rename(temporary, path)
-    if durable:
+    if durable and named:
         disk.sync_directory(parent_of(path))
 
 
