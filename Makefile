@@ -13,7 +13,7 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo pipeline test test-spark check sanitize soak soak-power bench docs clean lint layers types stubs cython spelling kernels
+.PHONY: help demo pipeline test test-spark check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
@@ -24,6 +24,7 @@ help:
 	@echo "make soak      crash points, kills, flips, fuzzing and simulated clusters for MINUTES=10, counted in docs/soak.csv"
 	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, as root (CUTS='--share 10' for a part)"
 	@echo "make bench     the figures, as a table"
+	@echo "make bench-kafka  those of Spark against its own Kafka source and a broker, which Maven gets"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
 # --- set-up: an existing .venv is used as it is ---------------------------------------------------------------------------------
@@ -124,6 +125,13 @@ soak-power: $(CORE) $(call group,test)
 
 bench: $(CORE) $(call group,bench)
 	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)
+
+# With the newest PySpark that this source is published for, kept in build/ as above.
+KAFKA_SPARK ?= 4.2
+bench-kafka: $(CORE) $(call group,bench)
+	@folder="$(CURDIR)/build/spark-$(KAFKA_SPARK)"; \
+	test -d "$$folder" || { $(PIP) install --target "$$folder.part" "pyspark==$(KAFKA_SPARK).*" && mv "$$folder.part" "$$folder"; } || exit 1; \
+	PYTHONPATH="$$folder" $(PY) -m benchmarks.kafka_run $(PYTEST)
 
 docs: $(CORE) $(call group,docs)
 	$(PY) -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
