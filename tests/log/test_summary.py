@@ -60,6 +60,36 @@ def opened(root: LogRoot) -> int:
     return len(root.logs.opened())
 
 
+def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> None:
+    """What only a jump of the wall clock makes old goes one segment a run also of logs that were asleep when it jumped."""
+
+    class Jumping(StillClock):
+        jump_ms = 0
+
+        def wall_ms(self) -> int:
+            return self.now_ms + self.jump_ms
+
+    clock = Jumping()
+
+    def begin() -> LogRoot:
+        return LogRoot.open(place.disk, place.of("root"), clock=clock, random=Random(1), lazy=True)
+
+    root = begin()
+    for key in KEYS:
+        log = root.create_log(*key, ID, LogConfig(durability="os", segment_bytes=1024, retention_ms=3_600_000))
+        for _ in range(20):
+            log.append_as_leader(batch(1, size=200, timestamp=clock.now_ms), 0)
+        log.advance_high_watermark(20)
+    root.close()
+    root = begin()
+    assert opened(root) == 0
+    clock.jump_ms = 10**9
+    assert [root.apply_retention() for _ in range(2)] == [COUNT, COUNT]
+    clock.jump_ms = 0
+    assert root.apply_retention() == 0
+    root.close()
+
+
 def test_a_clean_start_opens_no_partition(place: Place) -> None:
     """After a clean stop every partition is known with its facts, and none is opened until it is asked for."""
     fill(place)

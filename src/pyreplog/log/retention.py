@@ -39,6 +39,12 @@ class Calendar:
         """Believe the wall clock as it is now."""
         self._offset_ms = self._clock.wall_ms() - self._clock.monotonic_ns() // 1_000_000
 
+    def copy(self) -> Calendar:
+        """Another one that has seen the same clock for as long."""
+        copy = Calendar(self._clock)
+        copy._offset_ms = self._offset_ms
+        return copy
+
     def read(self) -> tuple[int, int]:
         """The wall clock's time in ms, and the latest time that is beyond doubt. They are the same unless it jumped ahead."""
         wall = self._clock.wall_ms()

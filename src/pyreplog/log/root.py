@@ -43,6 +43,7 @@ from pyreplog.log.lazy import Logs
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.opening import Origin, open_parts
+from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import read_offsets, write_offsets
@@ -93,6 +94,8 @@ class LogRoot:
         self.random = random
         #: Indexes of closed segments that all its logs keep in memory.
         self.index_cache = IndexCache()
+        #: What its logs believe of the clock when they wake.
+        self.calendar = Calendar(clock)
         self.logs = Logs(self._asleep, self.index_cache)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
         #: Called when a partition turns out to be damaged that was not open yet; it is in ``damaged`` then, and not in ``logs``.
@@ -400,8 +403,11 @@ class LogRoot:
         had their turn."""
         count = 0
         failure: StorageError | None = None
-        for key in self.logs.due(self.clock.wall_ms()):
-            self.logs.get(key)
+        for key in self.logs.due(self.calendar.read()[0]):
+            try:
+                self.logs.get(key)
+            except StorageError as error:
+                failure = failure or error
         for log in self.logs.opened():
             if log.failure is None and not log.closed:
                 try:

@@ -19,6 +19,7 @@ from pyreplog.log.epochs import EpochCache
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
 from pyreplog.log.opening import Parts
+from pyreplog.log.retention import Calendar
 from pyreplog.log.summary import Summary, decode_body, is_incomplete
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import TopicPartition
@@ -34,6 +35,7 @@ class Keeper(Protocol):
     disk: Disk
     clock: Clock
     index_cache: IndexCache
+    calendar: Calendar
 
     def wake(self, log: Log) -> None:
         """Open ``log``; what is wrong with it is kept and raised."""
@@ -80,6 +82,7 @@ class Sleeping(_Base):
         keeper, on_roll = self._keeper, self.on_roll
         Log.__init__(self, keeper.disk, directory, self.topic_partition, parts, keeper.clock)
         self.on_roll = on_roll
+        self._calendar = keeper.calendar.copy()  # what the clock did meanwhile counts
         self.__class__ = type(self).__mro__[2]
         del self._keeper, self._body
         self.share_indexes(keeper.index_cache)
