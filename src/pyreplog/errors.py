@@ -232,10 +232,10 @@ class SpoolDamagedError(PyreplogError):
 class ClusterError(PyreplogError):
     """An answer of a node or of the controller. ``code`` is Kafka's error number, ``retriable`` whether trying again can help."""
 
-    code: ClassVar[int] = -1
+    code: int = -1
     retriable: ClassVar[bool] = False
     #: What a text without details says.
-    about: ClassVar[str] = "unknown server error"
+    about: ClassVar[str] = "the cluster answered"
 
     def __init__(self, details: str = "") -> None:
         super().__init__(f"{self.about}{': ' + details if details else ''}")
@@ -402,7 +402,11 @@ _BY_CODE: Final[dict[int, type[ClusterError]]] = {
 def cluster_error(code: int, details: str = "") -> ClusterError:
     """The exception for Kafka's error number ``code``; a plain :class:`ClusterError` naming the number where it has no class."""
     kind = _BY_CODE.get(code)
-    return kind(details) if kind is not None else ClusterError(f"error {code}{' ' + details if details else ''}")
+    if kind is not None:
+        return kind(details)
+    error = ClusterError(f"Kafka's error {code}{': ' + details if details else ''}")
+    error.code = code
+    return error
 
 
 def excerpt(data: bytes | str) -> str:

@@ -32,7 +32,9 @@ def test_codes_are_kafkas_and_unique() -> None:
     for kind in kinds:
         assert type(errors.cluster_error(kind.code, "x")) is kind
         assert "x" in str(errors.cluster_error(kind.code, "x"))
-    assert type(errors.cluster_error(9999)) is errors.ClusterError
+    plain = errors.cluster_error(9999, "x")
+    assert type(plain) is errors.ClusterError
+    assert (plain.code, str(plain)) == (9999, "the cluster answered: Kafka's error 9999: x")
 
 
 def test_kernel_statuses_have_words() -> None:

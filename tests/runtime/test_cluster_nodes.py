@@ -64,8 +64,9 @@ def test_deleting_records(cluster: pyreplog.Cluster, create: Callable[..., str])
         consumer.seek(topic, 0, 2)
         with pytest.raises(OffsetOutOfRangeError):
             consumer.poll(5.0)
-    with pytest.raises(ClusterError):
+    with pytest.raises(ClusterError, match=f"{topic}-0: offset 11 lies outside what is committed") as refused:
         cluster.admin.delete_records(topic, {0: 11})
+    assert refused.value.code == 1
     with pytest.raises(UnknownTopicError):
         cluster.admin.delete_records(topic, {7: 1})
     with pytest.raises(UnknownTopicError):

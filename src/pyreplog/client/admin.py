@@ -227,7 +227,10 @@ class Admin:
                     deletion.offsets.pop(part.partition_index, None)
                     deletion.low_watermarks[part.partition_index] = part.low_watermark
                 elif part.error_code not in _PASSING:
-                    deletion.fail(cluster_error(part.error_code, f"{deletion.topic}-{part.partition_index}"))
+                    name = f"{deletion.topic}-{part.partition_index}"
+                    if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        name += f": offset {deletion.offsets.get(part.partition_index)} lies outside what is committed"
+                    deletion.fail(cluster_error(part.error_code, name))
                     return
         if deletion.out:
             return

@@ -76,6 +76,8 @@ class Admin:
                 raise ConfigError(f"{what} is {number!r}; it must be a whole number from 1")
         if replication_factor is None:
             replication_factor = min(3, self._node_count)
+        if replication_factor > self._node_count:
+            raise ConfigError(f"replication_factor is {replication_factor}; there are {self._node_count} nodes")
         settings = dict(config or {})
         LogConfig.from_mapping(settings)
         texts = {key: str(value) for key, value in settings.items()}
@@ -100,7 +102,7 @@ class Admin:
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the log start offsets now.
 
-        Raises ClusterError for an offset above the high watermark, RequestTimedOutError where a node is slow: it goes on then.
+        Raises ClusterError (Kafka's 1) for an offset above the high watermark, RequestTimedOutError where a node is slow: it goes on then.
         """
         found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, offsets))
         return found
