@@ -43,7 +43,7 @@ def mark_advanced_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def file_written_in_place(patch: pytest.MonkeyPatch) -> None:
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
         if disk.stat(path) is None:
             file = disk.create(path)
         else:
@@ -59,7 +59,7 @@ def file_written_in_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def rename_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
         if disk.stat(f"{path}.tmp") is not None:
             disk.remove(f"{path}.tmp")
         file = disk.create(f"{path}.tmp")
@@ -72,7 +72,7 @@ def rename_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
         if disk.stat(f"{path}.tmp") is not None:
             disk.remove(f"{path}.tmp")
         file = disk.create(f"{path}.tmp")

@@ -27,7 +27,7 @@ REAL_WRITE_AT: Final = SimFile.write_at
 def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: bool = True, named: bool = True) -> None:
     """Small files replaced by other steps."""
 
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
         temporary = path if in_place else path + ".tmp"
         file = disk.create(temporary) if disk.stat(temporary) is None else disk.open(temporary, write=True)
         file.truncate(0)
