@@ -146,6 +146,7 @@ def test_streams() -> None:
         ({"startingOffsets": "5"}, "must be an object of topics"),
         ({"startingOffsets": "{"}, "not JSON"),
         ({"startingTimestamp": "2024-06-01T00:00:00"}, "has no time zone"),
+        ({"startingTimestamp": "2024-06-01"}, "write 2024-06-01T00:00:00Z,"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, or ISO 8601"),
         ({"startingTimestamp": "-5"}, "startingTimestamp is '-5'"),
         ({"endingOffsetsByTimestamp": '{"t": {"0": -1}}'}, "milliseconds since 1970"),
