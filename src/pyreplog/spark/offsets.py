@@ -93,6 +93,8 @@ def parse_timestamp(text: str, option: str) -> int:
         wanted = "milliseconds since 1970, or ISO 8601 with a time zone such as 2024-06-01T00:00:00Z"
         raise ConfigError(f"{option} is {excerpt(text)}; it must be {wanted}") from None
     if moment.tzinfo is None:
-        raise ConfigError(f"{option} is {excerpt(text)}, which has no time zone; write {moment.isoformat()}Z, or with an offset such as +02:00")
+        raise ConfigError(
+            f"{option} is {excerpt(text)}, which has no time zone; write {moment.isoformat()}Z, or with an offset such as +02:00"
+        )
     since = moment - datetime.fromisoformat("1970-01-01T00:00:00+00:00")
     return -(-(since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds) // 1000)
