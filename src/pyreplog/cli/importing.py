@@ -4,7 +4,8 @@ Rows are mapped as by `replog append`: a row with a field "value" is a record as
 becomes the value as a whole, as JSON. --key-field, --timestamp-field, --headers-field, --partition-field name what else is taken from it.
 
 --resume keeps a small file in the log's folder, with how many rows of which file are in it. What was appended after it was written is
-known by its content, so that no row is imported twice or left out, whatever ended the import, as long as nobody else appends meanwhile."""
+known by its content, so that no row is imported twice or left out, whatever ended the import, as long as nobody else appends meanwhile.
+When all rows are in, that file goes: the same command then imports them once more."""
 
 from __future__ import annotations
 
