@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from pyreplog.testing.variants import MUSEUM, NoMinimum
 from tests.log.support import batch, create, raw, reopen
 
 WALKS = 150
+PAGE = Path(__file__).parents[2] / "docs" / "internals" / "simulation.md"
 LISTED = [f"V{number}" for number in (*range(1, 21), 22, 23, 28, 29, 30, 31, 34, 36, 37, 39)]
 PLANTED = [str(number) for number in range(26, 38)]
 
@@ -29,6 +31,16 @@ def test_the_museum_is_whole() -> None:
         assert all(rule in INVARIANTS for rule in variant.caught_by)
         assert variant.about or not variant.kinds
         assert variant.harmless or variant.caught_by
+
+
+def test_the_page_shows_it_as_it_is() -> None:
+    """The table in the documentation has every exhibit, what it breaks, its schedule and its budget."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, variant in MUSEUM.items():
+        breaks = ", ".join(variant.caught_by) or "nothing: it is the price that is shown"
+        listed, budget = ", ".join(variant.numbers), variant.search or "-"
+        assert f"| {listed} | `{name}` | " in page
+        assert f" | {breaks} | {variant.schedule.__name__} | {budget} |" in next(row for row in page.splitlines() if f"| `{name}` |" in row)
 
 
 @pytest.mark.parametrize("name", [name for name, variant in MUSEUM.items() if not variant.harmless])
@@ -120,6 +132,7 @@ def test_found_by_walking(name: str) -> None:
     """A walk within the budget breaks an invariant; the same walk with the true rules does not."""
     found = search(name, MUSEUM[name].search)
     assert found is not None, f"not within {MUSEUM[name].search} walks"
+    assert found[1].rule in MUSEUM[name].caught_by
     Walk(found[0], name, right=True).run()
 
 

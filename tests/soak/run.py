@@ -40,6 +40,7 @@ COLUMNS: Final = (
     "wrong",
     "sim_faults",
     "states",
+    "found",
 )
 COUNTED: Final = {
     "crash_states": "crash states",
@@ -53,6 +54,7 @@ COUNTED: Final = {
     "sim_events": "events in them",
     "sim_faults": "faults in them",
     "states": "states explored",
+    "found": "known-bad rules found by walking",
 }
 README: Final = ROOT / "README.md"
 BEGIN: Final = "<!-- soak -->"
@@ -123,6 +125,12 @@ def exploration(seconds: float, seed: int) -> dict[str, int]:
     """States of three replicas, every order of what may happen."""
     counts: dict[str, int] = json.loads(run(["tests.soak.states", str(seconds), str(seed)]))
     return {"states": counts["states"]}
+
+
+def museum(seconds: float, seed: int) -> dict[str, int]:
+    """Known-bad rules, looked for by random walks."""
+    counts: dict[str, int] = json.loads(run(["tests.soak.museum", str(seconds), str(seed)]))
+    return {"found": counts["found"]}
 
 
 def sanitized() -> dict[str, str]:
@@ -200,12 +208,13 @@ def main() -> int:
     # Each job has half of the time's worth of work where there are two of them; shares of the whole.
     whole = seconds * arguments.jobs
     parts = (
-        ("fuzz", lambda: fuzzing(whole * 0.26, seed, arguments.executions)),
-        ("flips", lambda: flips(whole * 0.18, seed)),
+        ("fuzz", lambda: fuzzing(whole * 0.23, seed, arguments.executions)),
+        ("flips", lambda: flips(whole * 0.15, seed)),
         ("crash points", lambda: crashes(whole * 0.16, seed)),
         ("kills", lambda: kills(whole * 0.16, seed)),
         ("simulation", lambda: simulation(whole * 0.13, seed)),
         ("exploration", lambda: exploration(whole * 0.11, seed)),
+        ("museum", lambda: museum(whole * 0.06, seed)),
     )
     counts: dict[str, int] = {"lost": 0, "wrong": 0}
     failed = False

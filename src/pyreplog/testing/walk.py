@@ -67,19 +67,22 @@ class Walk:
         self.steps = steps
         self.random = random = Random(seed)
         replay = f"python -m pyreplog.testing --walk {seed}" + ("" if variant is None else f" --variant {variant}")
+        weather: Mapping[str, float] = {}
         if variant is None:
             drawn = {"min_insync_replicas": random.choice([1, 2, 2, 3]), "durability": random.choice(["os", "sync"])}
             self.stage = Stage(**{**drawn, "replay": replay, **settings})
         else:
             found: Variant = MUSEUM[variant]
             self.stage = found.stage(right=right, replay=replay, **settings)
+            weather = found.weather
         plain = random.random() < 0.5
         self.weights = {
-            action: 0 if plain and action in RARER else weight * random.choice((0.2, 1, 1, 3)) for action, weight in USUAL.items()
+            action: 0 if plain and action in RARER else weight * random.choice((0.2, 1, 1, 3)) * weather.get(action, 1)
+            for action, weight in USUAL.items()
         }
         self.slow_node = random.choice([0, 0, *self.stage.machines])
         self.slow_kind = random.choice(["", "", *KINDS])
-        self.deaf_node = random.choice([0, 0, 0, *self.stage.machines])
+        self.deaf_node = random.choice([*[0] * (0 if "deaf" in weather else 3), *self.stage.machines])
         """It hears of the controller's decisions only as they are now, of several at once."""
         self.fenced: dict[int, None] = {}
         self._sequence = 0

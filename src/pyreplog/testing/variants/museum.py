@@ -27,7 +27,7 @@ class Variant:
     """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the invariants of which one breaks.
 
     ``schedule`` goes wrong on a stage made with ``settings`` and the variant's parts, and well without them. ``search``: random walks
-    within which it must be found, 0 where walks do not find it (see ``docs/internals/simulation.md``).
+    within which it must be found, 0 where walks do not do what it takes (see ``docs/internals/simulation.md``).
     """
 
     name: str
@@ -38,6 +38,8 @@ class Variant:
     settings: Mapping[str, Any] = field(default_factory=dict)
     search: int = 0
     checkers: Callable[[], list[Checker] | None] = _none
+    weather: Mapping[str, float] = field(default_factory=dict)
+    """What happens more often, or less, in the walks that look for it: what it takes to be seen is too rare else."""
     harmless: bool = False
     """It breaks nothing: an exhibit that shows a price, or that another rule already covers it."""
 
@@ -75,6 +77,8 @@ def _log(kind: type) -> dict[str, type]:
 
 
 _TWO: Final = {"count": 2, "min_insync_replicas": 1}
+_REIGNS: Final = {"kill": 0.1, "power": 0.1, "stop": 0}
+"""Weather in which leaders change and nobody dies."""
 _ONE_SYNC: Final = {"count": 1, "min_insync_replicas": 1, "durability": "sync"}
 _ALL: Final = (
     Variant(
@@ -93,11 +97,18 @@ _ALL: Final = (
         ("S4", "S2"),
         schedules.parted_below,
         _TWO,
-        400,
+        2000,
     ),
-    Variant("OneQuestion", ("V3",), _replica(leaders.OneQuestion), ("S4", "S2"), schedules.parted_below, _TWO, 800),
+    Variant("OneQuestion", ("V3",), _replica(leaders.OneQuestion), ("S4", "S2"), schedules.parted_below, _TWO, 2000),
     Variant(
-        "AnyEpochFetches", ("V4", "30"), _replica(leaders.AnyEpochFetches), ("S2", "S8", "S1"), schedules.fetch_of_an_older_epoch, {}, 3000
+        "AnyEpochFetches",
+        ("V4", "30"),
+        _replica(leaders.AnyEpochFetches),
+        ("S2", "S8", "S1", "S11"),
+        schedules.fetch_of_an_older_epoch,
+        {},
+        600,
+        weather={**_REIGNS, "prefer": 8, "skip": 8, "fence": 4, "unfence": 2},
     ),
     Variant(
         "JoinBelowStartOfEpoch",
@@ -110,14 +121,23 @@ _ALL: Final = (
     ),
     Variant("ShrinksEarly", ("V6",), _replica(leaders.ShrinksEarly), ("S7", "S2"), schedules.shrink_undecided, {}, 300),
     Variant(
-        "CommittedIsrOnly", ("V7",), _replica(leaders.CommittedIsrOnly), ("S8", "S7", "S2"), schedules.proposed_and_not_awaited, {}, 600
+        "CommittedIsrOnly", ("V7",), _replica(leaders.CommittedIsrOnly), ("S8", "S7", "S2"), schedules.proposed_and_not_awaited, {}, 800
     ),
     Variant("AnyPartitionEpoch", ("V8",), _controller(controllers.AnyPartitionEpoch), ("S7", "S2"), schedules.old_proposal, {}, 3000),
     Variant("MetadataReplayCounts", ("V9",), _replica(leaders.MetadataReplayCounts), ("S7", "S2"), schedules.metadata_replay, {}, 3000),
     Variant(
         "ReplyUnmatched", ("V10",), _replica(leaders.ReplyUnmatched), ("S7", "S2"), schedules.late_reply, {"match_answers": False}, 3000
     ),
-    Variant("KeepsProgress", ("V11",), _replica(leaders.KeepsProgress), ("S14", "S8", "S2"), schedules.hidden_between_two_elections, {}, 0),
+    Variant(
+        "KeepsProgress",
+        ("V11",),
+        _replica(leaders.KeepsProgress),
+        ("S14", "S8", "S2", "S11"),
+        schedules.hidden_between_two_elections,
+        {},
+        8000,
+        weather={**_REIGNS, "deaf": 1, "prefer": 3, "fence": 6, "unfence": 3},
+    ),
     Variant("DivergenceCounts", ("V12",), _replica(leaders.DivergenceCounts), ("S2", "S1", "S8"), schedules.diverging_fetch, {}, 300),
     Variant(
         "AnyBrokerEpoch", ("V13", "32"), _controller(controllers.AnyBrokerEpoch), ("S2", "S1", "S8"), schedules.stale_incarnation, {}, 1200
@@ -147,14 +167,38 @@ _ALL: Final = (
     Variant(
         "OneQuestionUnclean", ("V20",), _replica(leaders.OneQuestion), ("S4", "S3"), schedules.parted_below, {**_TWO, "unclean": True}, 800
     ),
-    Variant("EmptyEpochForgotten", ("V22",), _replica(leaders.EmptyEpochForgotten), ("L12", "L5", "L3"), schedules.silent_leader, {}, 0),
-    Variant("EpochNotTrimmed", ("V23",), _log(logs.EpochNotTrimmed), ("L5", "S6"), schedules.behind_the_high_watermark, {}, 0),
+    Variant("EmptyEpochForgotten", ("V22",), _replica(leaders.EmptyEpochForgotten), ("L12", "L5", "L3"), schedules.silent_leader, {}, 300),
+    Variant("EpochNotTrimmed", ("V23",), _log(logs.EpochNotTrimmed), ("L5", "S6"), schedules.behind_the_high_watermark, {}, 300),
     Variant("WaitersByOffset", ("V28",), _replica(leaders.WaitersByOffset), ("S1", "S14"), schedules.step_down, {}, 600),
     Variant(
-        "MarkBeforeCut", ("V29",), _log(logs.MarkBeforeCut), ("S24", "S6"), schedules.cut_then_power_loss, {"durability": "sync", **_TWO}, 0
+        "MarkBeforeCut",
+        ("V29",),
+        _log(logs.MarkBeforeCut),
+        ("S24", "S6"),
+        schedules.cut_then_power_loss,
+        {"durability": "sync", **_TWO},
+        500,
     ),
-    Variant("NumbersKept", ("V30",), _log(logs.NumbersKept), ("S1", "S12"), schedules.retry_after_truncation, {}, 0),
-    Variant("NumbersNotCopied", ("V31", "36"), _log(logs.NumbersNotCopied), ("S12",), schedules.retry_after_election, {}, 0),
+    Variant(
+        "NumbersKept",
+        ("V30",),
+        _log(logs.NumbersKept),
+        ("S1", "S12"),
+        schedules.retry_after_truncation,
+        {},
+        3000,
+        weather={"number": 3, "prefer": 3},
+    ),
+    Variant(
+        "NumbersNotCopied",
+        ("V31", "36"),
+        _log(logs.NumbersNotCopied),
+        ("S12",),
+        schedules.retry_after_election,
+        {},
+        2000,
+        weather={"number": 3},
+    ),
     Variant(
         "KeepsProgressOfTheRemoved",
         ("V34",),
@@ -162,11 +206,12 @@ _ALL: Final = (
         ("S2", "S7", "S8", "S1"),
         schedules.empty_again,
         {"min_insync_replicas": 1},
-        0,
+        1500,
+        weather={"replace": 8, "skip": 6},
     ),
-    Variant("DeletesAlone", ("V36",), _replica(leaders.DeletesAlone), ("S21",), schedules.deleted_elsewhere, {}, 0),
-    Variant("ReadsTwice", ("V37",), _replica(leaders.ReadsTwice), ("S10",), schedules.two_looks, {}, 0),
-    Variant("FsyncFailureIgnored", ("V39",), _replica(leaders.FsyncFailureIgnored), ("S24", "S1"), schedules.failed_sync, _ONE_SYNC, 0),
+    Variant("DeletesAlone", ("V36",), _replica(leaders.DeletesAlone), ("S21",), schedules.deleted_elsewhere, {}, 400),
+    Variant("ReadsTwice", ("V37",), _replica(leaders.ReadsTwice), ("S10",), schedules.two_looks, {}, 200),
+    Variant("FsyncFailureIgnored", ("V39",), _replica(leaders.FsyncFailureIgnored), ("S24", "S1"), schedules.failed_sync, _ONE_SYNC, 300),
     Variant(
         "NonDurableFollower",
         ("26",),
@@ -179,7 +224,7 @@ _ALL: Final = (
     Variant("AckBeforeFsync", ("1",), _replica(leaders.AckBeforeFsync), ("S14", "S1"), schedules.ack_then_power_loss, _ONE_SYNC, 100),
     Variant("EpochEndOffByOne", ("29",), _replica(leaders.EpochEndOffByOne), ("S4", "S2", "S6"), schedules.one_foreign_record, _TWO, 400),
     Variant("AnswersLeft", ("31",), _replica(leaders.AnswersLeft), ("S14", "S1"), schedules.waiting_append, {}, 200),
-    Variant("OldEndTold", ("35",), _replica(leaders.OldEndTold), ("S8",), schedules.old_end_told, {}, 0),
+    Variant("OldEndTold", ("35",), _replica(leaders.OldEndTold), ("S8",), schedules.old_end_told, {}, 400),
     Variant(
         "ChecksumUnchecked", ("37",), _log(logs.ChecksumUnchecked), ("S3",), schedules.rot_on_the_leader, {"min_insync_replicas": 1}, 0
     ),
@@ -190,10 +235,10 @@ _ALL: Final = (
         ("S4", "S3", "S2", "S1"),
         schedules.divergence,
         {**_TWO, "unclean": True},
-        0,
+        300,
         lambda: [LogsMatch()],
     ),
-    Variant("FirstDesign", ("F1", "F2"), _replica(followers.FirstDesign), ("S1", "S2"), schedules.hw_truncation, {"count": 2}, 0),
+    Variant("FirstDesign", ("F1", "F2"), _replica(followers.FirstDesign), ("S1", "S2"), schedules.hw_truncation, {"count": 2}, 400),
     Variant(
         "WaitsForFollowersToKnow", ("R1",), _replica(leaders.WaitsForFollowersToKnow), (), schedules.zombie_answers, {}, 0, harmless=True
     ),
