@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import pyreplog
 from pyreplog.errors import OutcomeUnknownError
+from pyreplog.runtime.driver import Driver
+from pyreplog.system.syncs import SyncPool
 
 PATIENCE_S = 30.0
 
@@ -82,6 +86,41 @@ def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Clust
     for value, offset in sent.items():
         if offset >= 0:
             assert found[offset] == value
+
+
+def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Wherever a KeyboardInterrupt strikes while syncs that were held back are begun: they begin, and so do later ones."""
+    create(durability="sync")
+    places = {Driver._begin_syncs.__code__, SyncPool.begin.__code__}
+    struck: list[str] = []
+    with cluster.producer() as producer:
+        producer.send("events", b"first").result(PATIENCE_S)
+        for number in range(8):
+            left = number
+            seen: set[tuple[int, int]] = set()
+
+            def strike(frame: FrameType, event: str, _: Any, seen: set[tuple[int, int]] = seen) -> Any:
+                nonlocal left
+                if frame.f_code not in places:
+                    return None
+                place = id(frame), frame.f_lineno
+                if event == "line" and place not in seen:  # not at a lock's line again, on the way out: only C runs there
+                    seen.add(place)
+                    left -= 1
+                    if left == -1:
+                        struck.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+                        raise KeyboardInterrupt
+                return strike
+
+            before = sys.gettrace()
+            sys.settrace(strike)
+            try:
+                with contextlib.suppress(KeyboardInterrupt):
+                    producer.send("events", b"%d" % number).result(PATIENCE_S)
+            finally:
+                sys.settrace(before)
+            producer.send("events", b"after %d" % number).result(PATIENCE_S)
+    assert len({*struck}) >= 5
 
 
 def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

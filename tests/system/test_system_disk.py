@@ -316,8 +316,9 @@ class TestSyncs:
         assert len(held) == 3
         disks[2].close()
         assert [*disks[2].poll()] == [SyncDone(tokens[2], None)]
-        for begin in held:
+        for begin in tuple(held):
             begin()
+        assert not held
         for _ in range(4):
             assert news.acquire(timeout=10)
         assert [*disks[0].poll()] == [SyncDone(tokens[0], None), SyncDone(again, None)]

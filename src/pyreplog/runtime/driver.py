@@ -296,12 +296,7 @@ class Driver:
                 self._park(min(self._due_ns, deadline_ns) - now)
 
     def _begin_syncs(self) -> None:
-        held_syncs = self.held_syncs
-        while held_syncs:
-            try:
-                begin = held_syncs.pop()
-            except IndexError:  # another thread was quicker
-                return
+        for begin in tuple(self.held_syncs):
             begin()
 
     def _park(self, pause_ns: int) -> None:

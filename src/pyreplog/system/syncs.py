@@ -60,8 +60,9 @@ class SyncPool:
 
     def __init__(self, held: list[Callable[[], None]] | None = None) -> None:
         self._held = held
-        self._is_held = False
-        self._changed = threading.Condition()
+        # Entered by itself, not by way of the condition: that is Python, in which Ctrl-C could strike with the lock held.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._waiting: dict[Descriptor, _Queued] = {}
         self._running: dict[Descriptor, None] = {}
         self._done: deque[SyncDone] = deque()
@@ -79,7 +80,7 @@ class SyncPool:
         for descriptor, path in wanted:
             if descriptor.fd < 0:
                 raise ClosedError(f"{path} is closed")
-        with self._changed:
+        with self._lock:
             if self._stopped:
                 raise ClosedError("the disk is closed")
             self._token += 1
@@ -93,8 +94,7 @@ class SyncPool:
                 self._held is None or sum(descriptor.writes - descriptor.writes_synced for descriptor, _ in wanted) > HELD_SIZE_MAX
             ):
                 self._employ()
-            elif wanted and self._held is not None and not self._is_held:
-                self._is_held = True
+            elif wanted and self._held is not None and self.begin not in self._held:
                 self._held.append(self.begin)
         if not wanted:
             self._done.append(SyncDone(request.token, None))
@@ -102,11 +102,12 @@ class SyncPool:
         return request.token
 
     def begin(self) -> None:
-        """Begin what was held back."""
-        with self._changed:
-            self._is_held = False
+        """Begin what was held back, and leave the list; last, so that who is interrupted before finds it there."""
+        with self._lock:
             if self._waiting:
                 self._employ()
+            if self._held is not None and self.begin in self._held:
+                self._held.remove(self.begin)
 
     def take(self) -> Sequence[SyncDone]:
         """What ended since the last call, oldest first."""
@@ -116,9 +117,9 @@ class SyncPool:
 
     def stop(self, timeout_s: float = 0.0) -> None:
         """Take nothing more on, finish what is queued, and wait up to ``timeout_s`` for it."""
-        with self._changed:
+        with self._lock:
             self._stopped = True
-            if self._is_held:
+            if self._waiting:
                 self._employ()
             self._changed.notify_all()
             threads = list(self._threads)
@@ -128,7 +129,8 @@ class SyncPool:
 
     def abandon(self) -> None:
         """In a forked child: a copy of a pool whose threads and waiters are all in the parent."""
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._stopped = True
         self._threads.clear()
 
@@ -150,7 +152,7 @@ class SyncPool:
 
     def _work(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while (found := self._next()) is None:
                     if self._stopped and not self._waiting:
                         break
@@ -169,7 +171,7 @@ class SyncPool:
                     self._employ()
             code = sync_data(descriptor)
             ended: list[_Request] = []
-            with self._changed:
+            with self._lock:
                 del self._running[descriptor]
                 for request in queued.requests:
                     if code and request.error is None:
