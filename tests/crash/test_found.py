@@ -207,6 +207,35 @@ def test_a_lowered_mark_is_durable_before_recovery_goes_by_it() -> None:
         assert want.startswith(raw(reopen(left, PATH, same_boot=False)))
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_mark_whose_sync_failed_is_written_again_before_recovery_goes_by_it(failures: int, seed: int) -> None:
+    """As above, but it was the sync of the lowered mark that failed: a second one would succeed and make nothing durable."""
+    disk, log = fresh()
+    disk.random.seed(seed)
+    follow(log, 0, count=30)
+    sync(disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.sync_mark()
+    want = raw(log)
+    disk.fail("sync", "*/replog.mark", times=failures)
+    with pytest.raises(StorageError):
+        log.truncate_fully(0)
+    assert log.failure is not None
+    killed = disk.snapshot()
+    cuts: list[SimDisk] = []
+
+    def during(call: Call) -> None:
+        if call.kind in MUTATING:
+            cuts.extend(killed.crash(Random(seed)) for seed in range(8))
+
+    killed.observer = during
+    assert raw(reopen(killed, PATH)) == want
+    assert len(cuts) > 200
+    for left in cuts:
+        assert want.startswith(raw(reopen(left, PATH, same_boot=False)))
+
+
 # -- what the checksum of a batch does not cover --
 
 

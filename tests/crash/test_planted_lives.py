@@ -24,7 +24,7 @@ REAL_SYNC_DIRECTORY: Final = SimDisk.sync_directory
 REAL_WRITE_AT: Final = SimFile.write_at
 
 
-def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: bool = True, named: bool = True) -> None:
+def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: bool = True, naming: bool = True) -> None:
     """Small files replaced by other steps."""
 
     def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
@@ -37,7 +37,7 @@ def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: boo
         file.close()
         if not in_place:
             disk.rename(temporary, path)
-        if named:
+        if naming and named:
             disk.sync_directory(path.rpartition("/")[0])
 
     for module in (snapshot, identity, incarnation, settings, epochs):
@@ -62,7 +62,7 @@ def state_files_in_place(patch: pytest.MonkeyPatch) -> None:
 
 def rename_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
     """The new name of a state file is not made durable."""
-    _replacing(patch, named=False)
+    _replacing(patch, naming=False)
 
 
 def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,9 @@ def _many_crashes(life: Workload) -> None:
 
 
 def _refusals(life: Workload) -> None:
-    error_points(life, partial(check, durability=DURABILITY[life], again=0.0), seed=3, damages=3, errors=[errno.EIO], every=3, first=1)
+    checking = partial(check, durability=DURABILITY[life], again=0.0)
+    for first in (1, 2):
+        error_points(life, checking, seed=3, damages=3, errors=[errno.EIO], every=5, first=first)
 
 
 def every_third_sync_skipped(patch: pytest.MonkeyPatch) -> None:

@@ -255,9 +255,14 @@ def find_mark(disk: Disk, directory: str, *, topic_id: str | None = None, partit
 
 
 def sync_found_mark(disk: Disk, directory: str) -> None:
-    """Make what :func:`find_mark` found durable: after a process kill it may only be in the page cache. REQUIRES that there is a mark."""
+    """Make what :func:`find_mark` found durable: after a process kill it may only be in the page cache. REQUIRES that there is a mark.
+
+    It is written once more, as it is: the process may have died of a sync of it that failed, after which another one succeeds and does
+    nothing. The slot that the last good sync covered is the same on the disk, so that a torn write leaves at least that one.
+    """
     file = disk.open(join(directory, MARK_NAME), write=True)
     try:
+        file.write_at(0, [file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)])
         file.sync()
     finally:
         file.close()

@@ -42,6 +42,7 @@ ONLY_VARIABLE: Final = "REPLOG_CRASH_ONLY"
 """``<call>:<state>`` in this environment variable runs that state alone."""
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE)
 TRACE_MAX: Final = 20
+_KILLED_AGAIN: Final = 0.25
 
 
 class CrashFailure(AssertionError):
@@ -87,10 +88,10 @@ def crash_points(
     """Crash at every call of ``workload`` that changes something and once after it, and ``check`` what is left.
 
     ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are crashed once more, at a
-    random call of the check's own recovery, and checked again. ``thorough``: this share of all states, drawn from the seed, is crashed
-    again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: only every so many-th call from that one on,
-    for a share of the whole. ``disk`` makes the disk. ``replay``: the command that a failure's text names. Raises :class:`CrashFailure`
-    at the first state that fails; the workload's own errors come out as they are.
+    random call of the check's own recovery, and checked again; so is one kill in four. ``thorough``: this share of all states, drawn from
+    the seed, is crashed again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: only every so many-th
+    call from that one on, for a share of the whole. ``disk`` makes the disk. ``replay``: the command that a failure's text names. Raises
+    :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
     """
     runner = _Runner(check, seed, replay, thorough)
     acknowledged: list[A] = []
@@ -181,7 +182,8 @@ class _Runner:
             for written in dict.fromkeys(writes):
                 state += 1
                 if self.only in (None, (call.number, state)):
-                    self._try(machine, machine.snapshot(call, written), call, state, known, again=False)
+                    again = compound > 0 and self._random(call, -1000 - state).random() < _KILLED_AGAIN
+                    self._try(machine, machine.snapshot(call, written), call, state, known, again=again)
 
     def failure(self, machine: SimDisk, what: str, number: int, state: int) -> CrashFailure:
         calls = "\n  ".join((machine.trace or [])[-TRACE_MAX:])
