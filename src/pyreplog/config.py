@@ -14,7 +14,7 @@ from pyreplog.errors import ConfigError
 if TYPE_CHECKING:
     from dataclasses import Field
 
-__all__ = ["DURABILITIES", "INT64_MAX", "LogConfig", "NodeConfig", "default_min_insync_replicas", "suggestion"]
+__all__ = ["DURABILITIES", "INT64_MAX", "LogConfig", "NodeConfig", "check_number", "default_min_insync_replicas", "suggestion"]
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -36,6 +36,12 @@ def suggestion(word: str, known: tuple[str, ...]) -> str:
 
     near = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+
+def check_number(name: str, value: object, low: int, high: int | None = None) -> None:
+    """Raises :class:`ConfigError` unless ``value`` is a whole number from ``low`` (to ``high``)."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number from {low}{'' if high is None else f' to {high}'}")
 
 
 class _Fields:
@@ -152,9 +158,7 @@ class LogConfig(_Settings):
         if not isinstance(self.preallocate, bool):
             raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
         for name, low, high in _LIMITS:
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-                raise ConfigError(f"{_key(name)} is {value!r}; it must be a whole number from {low} to {high}")
+            check_number(_key(name), getattr(self, name), low, high)
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object]) -> LogConfig:
@@ -227,3 +231,7 @@ class NodeConfig(_Settings):
     session_timeout_ms: int = 3_000
     """The controller fences a node that was silent for this long."""
     request_timeout_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        for name in self._defaults:
+            check_number(name, getattr(self, name), 0)

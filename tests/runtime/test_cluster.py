@@ -116,6 +116,11 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: producer.send(topic, bytes(2_000_000)), pyreplog.MessageTooLargeError, "1048588"),
             (lambda: producer.send(5, b"x"), TypeError, "topic"),  # type: ignore[arg-type]
             (lambda: cluster.producer(2), pyreplog.ConfigError, "acks"),  # type: ignore[arg-type]
+            (lambda: cluster.producer(max_in_flight=0), pyreplog.ConfigError, "max_in_flight is 0; it must be a whole number from 1"),
+            (lambda: cluster.producer(delivery_timeout_ms=0.5), pyreplog.ConfigError, "delivery_timeout_ms"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer(topic, max_poll_records=0), pyreplog.ConfigError, "max_poll_records"),
+            (lambda: cluster.consumer(topic, fetch_max_bytes=-1), pyreplog.ConfigError, "fetch_max_bytes"),
+            (lambda: pyreplog.NodeConfig(session_timeout_ms=-1), pyreplog.ConfigError, "session_timeout_ms"),
             (lambda: cluster.consumer("other"), pyreplog.UnknownTopicError, "other"),
             (lambda: cluster.consumer(topic, auto_offset_reset="start"), pyreplog.ConfigError, "earliest"),  # type: ignore[arg-type]
             (lambda: cluster.scan("other"), pyreplog.UnknownTopicError, "other"),

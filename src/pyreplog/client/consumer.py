@@ -16,6 +16,7 @@ from typing import Final, Literal
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
+from pyreplog.config import check_number
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, cluster_error
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
@@ -82,6 +83,16 @@ class ConsumerConfig:
     max_poll_records: int = 500
     """Most records of one ``take``."""
     request_timeout_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, low in (
+            ("fetch_max_wait_ms", 0),
+            ("fetch_min_bytes", 0),
+            ("fetch_max_bytes", 1),
+            ("max_poll_records", 1),
+            ("request_timeout_ms", 1),
+        ):
+            check_number(name, getattr(self, name), low)
 
 
 class OffsetAnswer(Pending):

@@ -26,6 +26,7 @@ from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
+from pyreplog.config import check_number
 from pyreplog.errors import (
     ClosedError,
     ConfigError,
@@ -101,6 +102,8 @@ class ProducerConfig:
     needs."""
 
     def __post_init__(self) -> None:
+        for name in ("batch_size_max", "record_size_max", "buffer_size_max", "max_in_flight", "request_timeout_ms", "delivery_timeout_ms"):
+            check_number(name, getattr(self, name), 1)
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
 

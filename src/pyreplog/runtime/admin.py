@@ -8,7 +8,7 @@ from typing import Any
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import LogConfig
+from pyreplog.config import LogConfig, check_number
 from pyreplog.errors import ConfigError, cluster_error
 from pyreplog.log import check_topic
 from pyreplog.runtime.driver import Driver, Seat
@@ -72,8 +72,8 @@ class Admin:
         """
         check_topic(name)
         for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
-            if number is not None and (type(number) is not int or number < 1):
-                raise ConfigError(f"{what} is {number!r}; it must be a whole number from 1")
+            if number is not None:
+                check_number(what, number, 1)
         if replication_factor is None:
             replication_factor = min(3, self._node_count)
         if replication_factor > self._node_count:

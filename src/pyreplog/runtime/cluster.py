@@ -222,8 +222,9 @@ class Cluster:
         """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0: nobody says.
 
         ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
-        before the outcome counts as unknown; ``max_in_flight``: requests on their way per node; ``enable_idempotence``: every record once
-        and in order, whatever has to be sent again (None: with acks="all" and ``max_in_flight`` up to 5, which it needs).
+        before the outcome counts as unknown; ``max_in_flight``: requests on their way per node; ``batch_size_max``: bytes after which a
+        batch is closed; ``enable_idempotence``: every record once and in order, whatever has to be sent again (None: with acks="all" and
+        ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
         """
         self._check()
         if acks not in ACKS:
@@ -279,8 +280,10 @@ class Cluster:
     ) -> Consumer:
         """Something that reads: a topic (all its partitions), several, or (topic, partition) pairs.
 
-        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there. ``fetch_min_bytes``: a node waits for
-        so many, half a second at most. ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind.
+        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there. ``max_poll_records``: the most of one
+        poll. ``fetch_max_bytes``: of each partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many, half
+        a second at most. ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind. Raises ConfigError,
+        UnknownTopicError.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
