@@ -482,7 +482,7 @@ cdef class TimeSearch:
     cdef int64_t end_offset
     cdef int64_t size             # of the segment
     cdef int64_t anchor_last      # last offset of the batch that the search begins at, by the index; -1: it begins at `expected`
-    cdef int64_t anchor_timestamp # its greatest timestamp, by the index; -1: it does not matter
+    cdef int64_t anchor_timestamp  # its greatest timestamp, by the index; -1: it does not matter
     cdef int64_t expected         # where the batch at `at` begins; -1: not known yet
     cdef int64_t change           # where the leader epoch ends
     cdef int64_t target           # the index says that the answer lies from here

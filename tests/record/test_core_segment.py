@@ -358,7 +358,8 @@ timed = st.lists(st.tuples(st.sampled_from([1, 3]), st.sampled_from([1, 600, 500
 def test_a_search_by_time_is_a_walk(drawn: list[tuple[int, int, int]], interval: int, draw: st.DataObject) -> None:
     """It finds the record that a walk finds, or gives up, also where a bit of data or indexes is wrong or the file gets shorter; and it
     finds every record of a log whose timestamps rise."""
-    data, answers = b"", []
+    data = b""
+    answers: list[int] = []
     rising = draw.draw(st.booleans())
     for count, size, timestamp in sorted(drawn, key=lambda one: one[2] if rising else 0):
         data += batch(len(answers), count, size=size, timestamp=timestamp)

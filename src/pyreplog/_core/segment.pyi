@@ -114,9 +114,7 @@ class TimeSearch:
     ordinary, damage too, ends it without an answer. Compressed batches are not looked into.
     """
 
-    def __new__(
-        cls, times: TimeIndex, offsets: OffsetIndex, timestamp: int, start_offset: int, end_offset: int, size: int
-    ) -> TimeSearch:
+    def __new__(cls, times: TimeIndex, offsets: OffsetIndex, timestamp: int, start_offset: int, end_offset: int, size: int) -> TimeSearch:
         """For the first record in the half-open range with a timestamp of at least ``timestamp`` (ms), in a segment of ``size`` bytes with
         these indexes, which are not kept."""
     @property

@@ -120,12 +120,12 @@ class Segments:
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         segment = self._use(self._segments[self._slot(offset)])
-        position = chain.place_of(segment, offset)
+        place = chain.place_of(segment, offset)
         try:
-            if 0 < position < segment.size:
+            if 0 < place < segment.size:
                 # Reading goes on where it ended.
-                data = segment.file.read_at(position, min(max(size_max, FIRST_LOOK_SIZE), segment.size - position))
-                found = segment.locate_at(position, data, size_max, end_offset)
+                data = segment.file.read_at(place, min(max(size_max, FIRST_LOOK_SIZE), segment.size - place))
+                found = segment.locate_at(place, data, size_max, end_offset)
             else:
                 found = segment.locate(offset, size_max, end_offset)
         except CorruptError as error:
