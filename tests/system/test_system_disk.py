@@ -327,6 +327,31 @@ class TestSyncs:
         for one in disks:
             one.close()
 
+    def test_the_end_waits_for_no_idle_thread(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Threads that found nothing to do while another's file waited for one more sync end with that sync, not when they are bored."""
+        begun, again, go_on = threading.Semaphore(0), threading.Event(), threading.Event()
+
+        def sync(descriptor: Descriptor) -> int:
+            begun.release()
+            assert go_on.wait(10)
+            return 0
+
+        monkeypatch.setattr(syncs_module, "sync_data", sync)
+        monkeypatch.setattr(syncs_module, "IDLE_S", 60.0)
+        files = [disk.create(f"{tmp_path}/{number}") for number in range(3)]
+        for file in files:
+            disk.submit_sync([file], again.set)
+        for _ in files:
+            assert begun.acquire(timeout=10)
+        disk.submit_sync([files[0]], again.set)
+        threads = list(disk._syncs._threads)
+        assert len(threads) == 3
+        disk._syncs.stop()
+        go_on.set()
+        for thread in threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
     def test_a_failed_sync_is_reported_and_never_tried_again(
         self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -163,6 +163,8 @@ class SyncPool:
                         break
                 if found is None:
                     self._threads.remove(threading.current_thread())
+                    if self._stopped:
+                        self._changed.notify_all()  # others may wait for what this one finished
                     return
                 descriptor, queued = found
                 self._running[descriptor] = None
