@@ -56,7 +56,8 @@ def open_log(
 
     ``topic``: default the folder's name, or the only topic that is there. ``durability``: ``"sync"`` (default for a new log: an append is
     on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
-    the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored when the log is made.
+    the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored with the log; those that are given
+    later replace the ones that are stored.
     ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
     ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
     BufferExhaustedError.
@@ -64,8 +65,9 @@ def open_log(
     aborted transactions (which only a broker's folder has: nothing here writes any).
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
-    Raises LockedError (with the holder) when somebody else writes it, ConfigError where settings contradict what is stored, StorageError
-    where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError where acknowledged records can no longer be read.
+    Raises LockedError (with the holder) when somebody else writes it, ConfigError for a setting that cannot be, another durability or a
+    folder that is a cluster's or a partition's, StorageError where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError
+    where acknowledged records can no longer be read.
     """
     folder = _folder(path)
     committed = check_isolation(isolation) == READ_COMMITTED
