@@ -16,6 +16,7 @@ from pyreplog._core.segment import (
     whole_batches,
 )
 from pyreplog._core.table import ArrowRows
+from pyreplog._core.values import quick
 
 __all__ = [
     "COLUMNS",
@@ -42,6 +43,7 @@ __all__ = [
     "find_timestamp",
     "murmur2",
     "legacy_messages",
+    "quick",
     "stamp",
     "whole_batches",
 ]

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.ports import Address, File
+from pyreplog.record import quick
 from pyreplog.wire import (
     READ_UNCOMMITTED,
     AlterPartitionData,
@@ -119,6 +120,7 @@ class Stop:
 # ---------------------------------------------------------------------------------------------------------- events: what clients ask
 
 
+@quick
 @dataclass(slots=True)
 class Produce:
     """Append one batch. Answered by ``Reply`` with a :class:`PartitionProduceResponse`; with ``acks`` 0 never, not even on errors.
@@ -145,6 +147,7 @@ class ProduceMany:
     batches: Sequence[Produce]
 
 
+@quick
 @dataclass(slots=True)
 class ConsumerFetch:
     """A reader's fetch: up to the high watermark. Answered by one ``Reply`` with a :class:`PartitionData`: at once when there are
@@ -205,6 +208,7 @@ class OffsetForLeaderEpoch:
 # ------------------------------------------------------------------------------------------------------ events: between the replicas
 
 
+@quick
 @dataclass(slots=True)
 class FollowerFetch:
     """Another replica's fetch, as it stands in its session.
@@ -222,6 +226,7 @@ class FollowerFetch:
     replica_epoch: int
 
 
+@quick
 @dataclass(slots=True)
 class FetchAnswered:
     """The leader's answer to a ``Fetch`` effect. ``request`` is **the very object** of that effect: an answer to any other is dropped.
@@ -247,6 +252,7 @@ class AlterPartitionAnswered:
 # ---------------------------------------------------------------------------------------------------------- events: this machine
 
 
+@quick
 @dataclass(slots=True)
 class Synced:
     """The files of a ``Sync`` effect are on stable storage; ``upto`` and ``generation`` are that effect's. One of a former generation only
@@ -271,6 +277,7 @@ class RootFailed:
     error: Exception
 
 
+@quick
 @dataclass(slots=True)
 class Tick:
     """Time passed: give it at or after the moment of a ``Wake``. Too many are harmless."""
@@ -301,6 +308,7 @@ Event = (
 Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse | OffsetForLeaderEpochResult | DeleteRecordsPartitionResult
 
 
+@quick
 @dataclass(slots=True)
 class Reply:
     """Answer the request of ``source`` with this number. ``PartitionData.records`` may be a ``LogSlice``: bytes are taken as late as
@@ -311,6 +319,7 @@ class Reply:
     result: Result
 
 
+@quick
 @dataclass(slots=True)
 class Fetch:
     """Fetch this from the node that leads: the newest replaces any earlier one of this replica, sent or not. The node keeps it until it is
@@ -334,6 +343,7 @@ class AlterPartition:
     proposal: AlterPartitionData
 
 
+@quick
 @dataclass(slots=True)
 class Sync:
     """Make ``files`` durable without waiting (``Disk.submit_sync``), then give ``Synced(upto, generation)`` or ``SyncFailed``. At most one
@@ -344,6 +354,7 @@ class Sync:
     generation: int
 
 
+@quick
 @dataclass(slots=True)
 class Wake:
     """Give a ``Tick`` at ``at_ns`` of the monotonic clock. Earlier moments replace later ones; a replica asks again after each ``Tick``."""

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from pyreplog.ports import Address
+from pyreplog.record import quick
 from pyreplog.wire.admin_schemas import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -97,6 +98,7 @@ ResponseBody = (
 T = TypeVar("T")
 
 
+@quick
 @dataclass(slots=True)
 class Request:
     """``source`` is where the answer goes; ``correlation_id`` is the sender's, unique among its unanswered requests."""
@@ -110,6 +112,7 @@ class Request:
         return Request(self.source, self.correlation_id, materialised(self.body))
 
 
+@quick
 @dataclass(slots=True)
 class Response:
     """``source`` is who answers; ``correlation_id`` is that of the request."""

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from typing_extensions import Buffer
 
 from pyreplog.config import INT64_MAX
+from pyreplog.record import quick
 from pyreplog.wire.metadata import MetadataRecord
 
 __all__ = [
@@ -124,6 +125,7 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
 # ---------------------------------------------------------------------------------------------------------------------- Produce (0), v3-13
 
 
+@quick
 @dataclass(slots=True)
 class PartitionProduceData:
     """One partition's batch. ``records``: one whole v2 batch with base offset 0, **handed over**: the leader writes base offset and
@@ -133,6 +135,7 @@ class PartitionProduceData:
     records: Buffer
 
 
+@quick
 @dataclass(slots=True)
 class TopicProduceData:
     """One topic's part of a produce request."""
@@ -141,6 +144,7 @@ class TopicProduceData:
     partition_data: Sequence[PartitionProduceData]
 
 
+@quick
 @dataclass(slots=True)
 class ProduceRequest:
     """Append batches. ``acks``: 0 no answer, 1 the leader has it, -1 every in-sync replica has it."""
@@ -167,6 +171,7 @@ class LeaderIdAndEpoch:
     leader_epoch: int = -1
 
 
+@quick
 @dataclass(slots=True)
 class PartitionProduceResponse:
     """One partition's outcome. ``base_offset`` -1 and ``error_code`` where refused; ``log_append_time_ms`` -1 unless the topic uses it."""
@@ -181,6 +186,7 @@ class PartitionProduceResponse:
     current_leader: LeaderIdAndEpoch | None = None
 
 
+@quick
 @dataclass(slots=True)
 class TopicProduceResponse:
     """One topic's part of a produce answer."""
@@ -199,6 +205,7 @@ class NodeEndpoint:
     rack: str | None = None
 
 
+@quick
 @dataclass(slots=True)
 class ProduceResponse:
     """Answers :class:`ProduceRequest` (acks 0: never sent)."""
@@ -219,6 +226,7 @@ class ReplicaState:
     replica_epoch: int = -1
 
 
+@quick
 @dataclass(slots=True)
 class FetchPartition:
     """From where one partition is wanted.
@@ -238,6 +246,7 @@ class FetchPartition:
     high_watermark: int = INT64_MAX
 
 
+@quick
 @dataclass(slots=True)
 class FetchTopic:
     """One topic's part of a fetch request."""
@@ -254,6 +263,7 @@ class ForgottenTopic:
     partitions: Sequence[int]
 
 
+@quick
 @dataclass(slots=True)
 class FetchRequest:
     """Read from many partitions. Sessions: id 0 and epoch 0 open one with a full list; then epochs 1, 2, ... carry only what changed;
@@ -296,6 +306,7 @@ class AbortedTransaction:
     first_offset: int
 
 
+@quick
 @dataclass(slots=True)
 class PartitionData:
     """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
@@ -313,6 +324,7 @@ class PartitionData:
     aborted_transactions: Sequence[AbortedTransaction] | None = None
 
 
+@quick
 @dataclass(slots=True)
 class FetchableTopicResponse:
     """One topic's part of a fetch answer."""
@@ -321,6 +333,7 @@ class FetchableTopicResponse:
     partitions: Sequence[PartitionData]
 
 
+@quick
 @dataclass(slots=True)
 class FetchResponse:
     """Answers :class:`FetchRequest`; within a session only the partitions that have something to say."""
