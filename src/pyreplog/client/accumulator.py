@@ -216,11 +216,6 @@ class PartitionQueue:
         self.paused_until_ns = 0
 
     @property
-    def has_work(self) -> bool:
-        """Whether anything waits to be sent."""
-        return self.open is not None or bool(self.ready)
-
-    @property
     def deadline_ns(self) -> int | None:
         """When what waits longest must have been sent; None: nothing waits."""
         if self.ready:

@@ -14,8 +14,6 @@ from pyreplog.log.snapshot import read_whole, replace_file
 from pyreplog.ports import Chance, Disk
 
 UUID_SIZE: Final = 16
-ZERO_UUID: Final = "A" * 22
-"""Kafka's "no topic id"."""
 _RESERVED_BELOW: Final = 100
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
