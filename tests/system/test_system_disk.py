@@ -329,25 +329,33 @@ class TestSyncs:
 
     def test_the_end_waits_for_no_idle_thread(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Threads that found nothing to do while another's file waited for one more sync end with that sync, not when they are bored."""
-        begun, again, go_on = threading.Semaphore(0), threading.Event(), threading.Event()
+        begun, go_on, go_on_first = threading.Semaphore(0), threading.Event(), threading.Event()
+        files = [disk.create(f"{tmp_path}/{number}") for number in range(3)]
+        assert isinstance(files[0], SystemFile)
+        first = files[0].descriptor
 
         def sync(descriptor: Descriptor) -> int:
             begun.release()
-            assert go_on.wait(10)
+            assert (go_on_first if descriptor is first else go_on).wait(10)
             return 0
 
         monkeypatch.setattr(syncs_module, "sync_data", sync)
-        monkeypatch.setattr(syncs_module, "IDLE_S", 60.0)
-        files = [disk.create(f"{tmp_path}/{number}") for number in range(3)]
+        monkeypatch.setattr(syncs_module, "IDLE_S", 30.0)
         for file in files:
-            disk.submit_sync([file], again.set)
+            disk.submit_sync([file], lambda: None)
         for _ in files:
             assert begun.acquire(timeout=10)
-        disk.submit_sync([files[0]], again.set)
-        threads = list(disk._syncs._threads)
-        assert len(threads) == 3
-        disk._syncs.stop()
+        disk.submit_sync([files[0]], lambda: None)
+        pool = disk._syncs
+        threads = list(pool._threads)
+        pool.stop()
         go_on.set()
+        while True:
+            with pool._lock:
+                if pool._idle == len(threads) - 1:
+                    break
+            os.sched_yield()
+        go_on_first.set()
         for thread in threads:
             thread.join(10)
             assert not thread.is_alive()
