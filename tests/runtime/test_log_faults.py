@@ -26,6 +26,41 @@ from pyreplog.testing import SimDisk
 PATH = "/events"
 
 
+MUTE = """
+import sys, threading
+import pyreplog
+import pyreplog.system.file as file_module
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name == "logging":
+            raise OSError(24, "Too many open files")
+
+assert "logging" not in sys.modules
+sys.meta_path.insert(0, Refuse())
+log = pyreplog.open_log(sys.argv[1])
+log.append(b"one")
+came = threading.Event()
+
+def follow():
+    try:
+        for record in log.follow():
+            came.set()
+    except pyreplog.PyreplogError as error:
+        print(type(error).__name__)
+
+thread = threading.Thread(target=follow, daemon=True)
+thread.start()
+assert came.wait(20)
+file_module._sync_data = lambda fd: 5
+try:
+    log.append(b"two")
+except pyreplog.PyreplogError as error:
+    thread.join(20)
+    print(type(error).__name__)
+"""
+
+
 def opened(disk: SimDisk, **settings: Any) -> pyreplog.Log:
     """The log on a simulated disk."""
     return pyreplog.open_log(PATH, disk=disk, **settings)
@@ -502,3 +537,9 @@ def test_interrupts_at_any_moment(durability: str, way: str) -> None:
     assert told.items() <= found.items()
     log.close()
     assert len(everything(disk)) == len(found)
+
+
+def test_a_failed_sync_is_told_where_logging_cannot_be_loaded(tmp_path: Path) -> None:
+    """No descriptor is left for the module that would write it down: the caller hears of the failure all the same, and who follows."""
+    ended = subprocess.run([sys.executable, "-c", MUTE, tmp_path / "events"], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["ClosedError", "StorageError"], ended.stderr

@@ -17,26 +17,32 @@ _OF_CALLER: Final = 2
 
 
 class Logger:
-    """The part of ``logging.Logger`` that is used. Any thread."""
+    """The part of ``logging.Logger`` that is used. Any thread. Where ``logging`` cannot be loaded (no descriptor, no memory, a disk that
+    fails) it says nothing, so that what has to be done about the trouble is done."""
 
     __slots__ = ()
 
     def warning(self, message: str, *values: object) -> None:
         """As in ``logging``."""
-        _logger().warning(message, *values, stacklevel=_OF_CALLER)
+        if (logger := _logger()) is not None:
+            logger.warning(message, *values, stacklevel=_OF_CALLER)
 
     def error(self, message: str, *values: object) -> None:
         """As in ``logging``."""
-        _logger().error(message, *values, stacklevel=_OF_CALLER)
+        if (logger := _logger()) is not None:
+            logger.error(message, *values, stacklevel=_OF_CALLER)
 
     def exception(self, message: str, *values: object) -> None:
         """As in ``logging``: with the exception that is being handled."""
-        _logger().exception(message, *values, stacklevel=_OF_CALLER)
+        if (logger := _logger()) is not None:
+            logger.exception(message, *values, stacklevel=_OF_CALLER)
 
 
-def _logger() -> logging.Logger:
-    import logging  # noqa: PLC0415  (see above)
-
+def _logger() -> logging.Logger | None:
+    try:
+        import logging  # noqa: PLC0415  (see above)
+    except (ImportError, OSError, MemoryError):
+        return None
     logger = logging.getLogger("pyreplog")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
