@@ -138,6 +138,27 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
     assert cluster.admin.topics() == [topic]
 
 
+def test_folders_that_are_none(tmp_path: Path) -> None:
+    """What names no folder, a partition's or a log's is refused before anything is made; an empty path is not the root of all files."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    (tmp_path / "file").touch()
+    for path, words in (
+        ("", "path is empty"),
+        ("a\0b", "null"),
+        (tmp_path / "file", "is a file"),
+        (tmp_path / "log", "is the folder of a single log or node"),
+        (tmp_path / "log/log-0", "is a partition's folder"),
+    ):
+        with pytest.raises(pyreplog.ConfigError, match=words):
+            pyreplog.Cluster(path, disk=None if path else lambda name: pytest.fail("no disk is asked"))
+    with pytest.raises(TypeError, match=r"path must be text or a pathlib\.Path, not bytes"):
+        pyreplog.Cluster(b"bytes")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="config is a NodeConfig, not dict"):
+        pyreplog.Cluster(tmp_path / "new", config={"session_timeout_ms": 5})  # type: ignore[arg-type]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "log"]
+
+
 def test_topics(cluster: pyreplog.Cluster) -> None:
     """A topic is described as it was made; ``min.insync.replicas`` is a majority unless given."""
     made = cluster.admin.create_topic("orders", partitions=2, config={"segment.bytes": 4096})

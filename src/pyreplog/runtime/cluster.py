@@ -21,7 +21,7 @@ from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import NodeConfig, default_min_insync_replicas
 from pyreplog.errors import ClosedError, ClusterError, ConfigError, CorruptError, ForkedError, LockedError, PyreplogError, UnknownTopicError
-from pyreplog.log import open_readers
+from pyreplog.log import is_partition, open_readers
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
 from pyreplog.runtime.admin import Admin
@@ -29,6 +29,7 @@ from pyreplog.runtime.consumer import Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.opening import folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.relay import ClusterAppender
@@ -71,7 +72,9 @@ class Cluster:
         own_process: bool = False,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
-        folder = os.fspath(path).rstrip("/") or "/"
+        folder = folder_of(path)
+        if config is not None and not isinstance(config, NodeConfig):
+            raise TypeError(f"config is a NodeConfig, not {type(config).__name__}; a topic's settings go to admin.create_topic")
         self._path = anchored(folder) if disk is None else folder
         self._config = NodeConfig() if config is None else config
         self._clock = SystemClock() if clock is None else clock
@@ -466,6 +469,8 @@ def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
     stat = disk.stat(path)
     if stat is not None and not stat.is_directory:
         raise ConfigError(f"{path} is a file; a cluster is a folder")
+    if is_partition(disk, path):
+        raise ConfigError(f"{path} is a partition's folder; a cluster is a folder of its own")
     names = disk.list(path) if stat is not None else ()
     if "meta.properties" in names:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")

@@ -25,7 +25,7 @@ from pyreplog.ports import Buffer, Clock, Disk
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
 from pyreplog.runtime.follow import follow
-from pyreplog.runtime.opening import open_for_reading, open_for_writing
+from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writing
 from pyreplog.runtime.owner import SpoolOwner, WriterAppender
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
@@ -69,7 +69,7 @@ def open_log(
     folder that is a cluster's or a partition's, StorageError where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError
     where acknowledged records can no longer be read.
     """
-    folder = _folder(path)
+    folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
     takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
     place = anchored(folder) if disk is None else folder
@@ -92,17 +92,6 @@ def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"values is one {type(values).__name__}; append_many takes a list of them, append takes one")
     return list(values)
-
-
-def _folder(path: str | os.PathLike[str]) -> str:
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
-    if not text:
-        raise ConfigError("path is empty; it must name a folder")
-    if "\0" in text:
-        raise ConfigError("path holds a null character")
-    return text.rstrip("/") or "/"
 
 
 class Log:

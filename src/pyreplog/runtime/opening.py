@@ -17,10 +17,22 @@ from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance
 from pyreplog.values import TopicPartition
 
-__all__ = ["open_for_reading", "open_for_writing"]
+__all__ = ["folder_of", "open_for_reading", "open_for_writing"]
 
 BUFFER_MEMORY_MIN: Final = 4096
 PARTITION_MAX: Final = 2**31 - 1
+
+
+def folder_of(path: str | os.PathLike[str]) -> str:
+    """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for what names no folder."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
+    if not text:
+        raise ConfigError("path is empty; it must name a folder")
+    if "\0" in text:
+        raise ConfigError("path holds a null character")
+    return text.rstrip("/") or "/"
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
