@@ -18,7 +18,7 @@ help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
 	@echo "make test      every test but the soaks, with what was skipped and why"
-	@echo "make test-spark  the tests of Spark with PySpark 4.0, 4.2 and the installed one (SPARKS=... chooses others)"
+	@echo "make test-spark  the tests of Spark with PySpark 4.0, 4.1, 4.2 and the installed one (SPARKS=... chooses others)"
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
 	@echo "make soak      crash points, kills, flips, fuzzing and simulated clusters for MINUTES=10, counted in docs/soak.csv"
@@ -70,7 +70,7 @@ test: $(CORE) $(call group,test) $(call group,lint)
 	$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
 
 # Other versions of PySpark, each a download of 455 MB, kept in build/; then the installed one.
-SPARKS ?= 4.0 4.2
+SPARKS ?= 4.0 4.1 4.2
 test-spark: $(CORE) $(call group,test)
 	@for version in $(SPARKS); do \
 	  folder="$(CURDIR)/build/spark-$$version"; \
