@@ -472,9 +472,7 @@ class Log:
                 self._append_checked([view], [fetched], [one for one in numbered if one.base_offset == fetched[0]], view.nbytes, gaps)
         return self.end_offset
 
-    def _append_checked(
-        self, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool
-    ) -> None:
+    def _append_checked(self, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool) -> None:
         """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``. ``numbered``: those
         with a producer id."""
         first = batches[0]

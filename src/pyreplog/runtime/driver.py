@@ -97,9 +97,7 @@ class Driver:
 
     # -------------------------------------------------------------------------------------------------------------------- machines
 
-    def add(
-        self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True
-    ) -> Seat:
+    def add(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True) -> Seat:
         """Drive ``machine`` from now on. REQUIRES :meth:`exclusive`, or that nobody drives yet. ``shared``: others may use it under its
         seat's lock; not: nobody touches it but who drives, or has :meth:`exclusive`."""
         seat = self._seats[transport] = Seat(machine, transport, failed, shared=shared)
