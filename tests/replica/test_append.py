@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 from typing import Any
 
 import pytest
 
+from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import Appended
 from pyreplog.replica import Produce, ProduceMany, Synced, SyncFailed, Tick
+from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
 from tests.replica.bench import CLIENT, MS, Bench
-from tests.replica.conftest import MakeBench
+from tests.replica.conftest import TOPIC_ID, MakeBench, Patchable
 
 AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
@@ -82,6 +85,20 @@ def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> No
     assert [bench.code(number) for number in (1, 2, 3, 4, 5)] == [ErrorCode.CORRUPT_MESSAGE, AFTER_APPEND] + [
         ErrorCode.KAFKA_STORAGE_ERROR
     ] * 3
+
+
+def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None:
+    """Those behind it are tried for themselves, as they came."""
+    disk = SimDisk(Random(1))
+    log = Patchable.create(
+        disk, "n1/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=LogConfig(durability="os"), clock=SimClock()
+    )
+    bench = led(Bench({1: log}))
+    bench.append(1)
+    disk.fail("write", path="*.log", error=errno.ENOSPC)
+    bench.step(1, ProduceMany([Produce(CLIENT, number, -1, batch([b"a"]), 1000) for number in (2, 3, 4)]))
+    assert [bench.code(number) for number in (2, 3, 4)] == [ErrorCode.KAFKA_STORAGE_ERROR, 0, 0]
+    assert [bench.results[number].base_offset for number in (3, 4)] == [1, 2]
 
 
 @pytest.mark.parametrize("behind", [0, 2])

@@ -388,6 +388,8 @@ class Log:
         try:
             active.write([view for view, _ in staged], total)
         except StorageError as error:
+            for view, _ in staged:
+                stamp(view, 0, -1)  # as they came: those behind the first are given again
             self._write_failed(error)
             raise
         base = self.end_offset
