@@ -237,7 +237,17 @@ class Walk:
             else:
                 self.stage.lose_power(node_id, chance=Random(self.random.getrandbits(32)))
 
+    def _let_know(self) -> None:
+        """A copy that was put in the set and has not heard of it calls itself incomplete when it comes back. Where it was the last member,
+        and with a minimum of one nobody is eligible beside it, a person would have to decide: so it hears of it first."""
+        stage = self.stage
+        for node_id in stage.partition.isr if stage.min_insync_replicas == 1 else ():
+            log = stage.machines[node_id].log
+            if log is not None and log.incomplete:
+                stage.tell(node_id)
+
     def _fence(self) -> None:
+        self._let_know()
         up = [one for one in self._up() if one not in self.fenced]
         if len(up) > 1:
             node_id = self.random.choice(up)
@@ -258,6 +268,7 @@ class Walk:
             stage.prefer(self.random.choice(electable))
 
     def _kill(self) -> None:
+        self._let_know()
         up = self._up()
         if up:
             node_id = self.random.choice(up)
@@ -265,6 +276,7 @@ class Walk:
             self.stage.kill(node_id, tell=self.random.random() < 0.7)
 
     def _stop(self) -> None:
+        self._let_know()
         up = self._up()
         if up:
             node_id = self.random.choice(up)
@@ -273,6 +285,7 @@ class Walk:
 
     def _power(self) -> None:
         """Never more than the acknowledgement table allows: of an ``os`` log one copy less than the minimum may lack something."""
+        self._let_know()
         stage = self.stage
         up = self._up()
         if not up:

@@ -158,10 +158,11 @@ _ALL: Final = (
         "UnknownEpochToHighWatermark",
         ("V18",),
         _replica(leaders.UnknownEpochToHighWatermark),
-        ("S2", "S1", "S8"),
+        ("S2", "S1", "S8", "S11"),
         schedules.unknown_epoch,
         {},
-        1000,
+        600,
+        weather={**_REIGNS, "prefer": 8, "append": 0.5},
     ),
     Variant("Unclean", ("V19",), {}, ("S3",), schedules.unclean, {**_TWO, "unclean": True}, 0, lambda: [CommittedIdentical()]),
     Variant(
