@@ -149,8 +149,8 @@ def test_who_is_not_there(cluster: BreakableCluster) -> None:
 
 def test_no_fault_is_left_out_in_silence(cluster: BreakableCluster) -> None:
     """A test that breaks nothing proves nothing: what names no link and no call is refused."""
-    with pytest.raises(ConfigError, match="nobody is called 'contoller'; did you mean 'controller'"):
-        cluster.cut(1, "contoller")
+    with pytest.raises(ConfigError, match="nobody is called 'the-controller'; did you mean 'controller'"):
+        cluster.cut(1, "the-controller")
     with pytest.raises(ConfigError, match="no node 4"):
         cluster.partition([1, 2], [3, 4])
     with pytest.raises(ConfigError, match="node-2 is in two groups"):
