@@ -28,6 +28,8 @@ from pyreplog.spark.batch import ReplogReader, plan_tasks
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field, default_ddl
 
+pytestmark = pytest.mark.timeout(600)
+
 COUNT = 2_000_000
 PER_BATCH = 1000
 ROUNDS = 5

@@ -46,7 +46,7 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
 def map_arrow(
     spark: SparkSession, fn: BatchFunction, schema: StructType | str, *, columns: Sequence[str] | None = None, **options: object
 ) -> DataFrame:
-    """What ``fn`` makes of a log's Arrow batches, inside the executors, as a DataFrame of ``schema``: an aggregation by it costs a tenth of
+    """What ``fn`` makes of a log's Arrow batches, inside the executors, as a DataFrame of ``schema``: an aggregation by it costs a fifth of
     one on rows.
 
     ``fn`` is called once in each task with an iterator of ``pyarrow.RecordBatch``, and gives an iterator of batches of ``schema`` (DDL or a
