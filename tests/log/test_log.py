@@ -594,6 +594,31 @@ def test_a_write_error_poisons() -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("size", [10, 400])
+def test_a_full_disk_that_does_not_even_cut(size: int) -> None:
+    """What a refused write left behind is gone before the next batch, or the next segment, is written: a file system that copies on write
+    may have no room to shorten a file."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0", SMALL)
+    log.append_as_leader(batch(1, size=700), 0)
+    disk.fail("write", path="*.log", error=errno.ENOSPC, partial=250)
+    disk.fail("truncate", path="*.log", error=errno.ENOSPC)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            log.append_as_leader(batch(1, size=200), 0)
+        disk.fail("truncate", path="*.log", error=errno.ENOSPC)
+    disk.clear_faults()
+    log.append_as_leader(batch(1, size=size), 0)
+    log.append_as_leader(batch(1, size=400), 0)
+    log.advance_high_watermark(3)
+    log.write_mark()
+    log.close(clean=False)
+    log = reopen(disk, "data/t-0")
+    assert len(contents(log)) == log.high_watermark == 3
+    log.close(clean=True)
+
+
 def test_of_several_that_were_refused_none_comes_back() -> None:
     """An I/O error behind the first whole batch of several: the next start does not find what was refused."""
     disk = SimDisk(Random(1))

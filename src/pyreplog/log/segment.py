@@ -77,6 +77,7 @@ class Segment:
         "_pending",
         "_reserved",
         "_times_checked",
+        "_torn",
         "_transactions",
         "_untrimmed",
         "base_offset",
@@ -128,6 +129,8 @@ class Segment:
         # Where the room reserved for this file ends, and whether what is beyond its size is to be given back.
         self._reserved = RESERVE_FROM
         self._untrimmed = False
+        # Whether what a refused write left behind is still to be cut off.
+        self._torn = False
         self._times_checked = False
         #: Whether all its files are on stable storage. Only kept for a log that is being written.
         self.synced = False
@@ -248,9 +251,7 @@ class Segment:
         if self._transactions is not None:
             self._transactions.write()
         if self._untrimmed:
-            self.file.truncate(self.size)
-            self._reserved = RESERVE_FROM
-            self._untrimmed = False
+            self._cut(self.file)
 
     def files(self, *, closed: bool) -> list[File]:
         """What a sync of this segment covers: the log, and once it is closed the indexes."""
@@ -276,6 +277,8 @@ class Segment:
             self.indexes.write()
             self._pending = 0
         file = self._file or self.file
+        if self._torn:
+            self._cut(file)
         if self.size + size > self._reserved:
             # As much again as there is: half of the time of an append goes into finding room when it is asked for piece by piece.
             ahead = size + min(self.size, RESERVE_SIZE_MAX)
@@ -287,13 +290,19 @@ class Segment:
         except StorageError as error:
             # Half a batch must not stay: the next, shorter append would leave its end behind itself. Nor may the first of several that
             # are all refused: the next start would find it whole.
+            self._torn = self._untrimmed = True
             try:
-                file.truncate(self.size)
-                self._reserved = RESERVE_FROM
+                self._cut(file)
             except StorageError:
                 if error.errno in OUT_OF_ROOM:
                     raise
             raise
+
+    def _cut(self, file: File) -> None:
+        """Nothing may lie behind the last batch, nor be reserved there."""
+        file.truncate(self.size)
+        self._reserved = RESERVE_FROM
+        self._torn = self._untrimmed = False
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
         """Count a batch that :meth:`write` wrote: index entries by Kafka's rule, timestamps, size and end."""
