@@ -90,9 +90,7 @@ def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> No
 def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None:
     """Those behind it are tried for themselves, as they came."""
     disk = SimDisk(Random(1))
-    log = Patchable.create(
-        disk, "n1/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=LogConfig(durability="os"), clock=SimClock()
-    )
+    log = Patchable.create(disk, "n1/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=LogConfig(durability="os"), clock=SimClock())
     bench = led(Bench({1: log}))
     bench.append(1)
     disk.fail("write", path="*.log", error=errno.ENOSPC)
