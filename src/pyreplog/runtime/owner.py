@@ -77,8 +77,8 @@ class RootAppender:
         self._led: dict[TopicPartition, tuple[Log, Resumer]] = {}
         self._syncs = EarlySyncs(root.disk)
         self._under_way: dict[int, tuple[Log, SyncPlan]] = {}
-        #: Bytes appended since the last sync was begun.
-        self._size = 0
+        #: Bytes appended to each since its last sync was begun.
+        self._sizes: dict[TopicPartition, int] = {}
 
     def batch_size_max(self, key: TopicPartition) -> int:
         """See :class:`Appender`."""
@@ -93,11 +93,14 @@ class RootAppender:
         """See :class:`Appender`."""
         if key not in self._led:
             self._lead(key)
-        self._led[key][1].append(data)
-        self._size += data.nbytes
-        if self._size >= EARLY_SYNC_SIZE:
+        log, resumer = self._led[key]
+        resumer.append(data)
+        size = self._sizes.get(key, 0) + data.nbytes
+        if size >= EARLY_SYNC_SIZE:
+            size = 0
             self._note(self._syncs.ended())
-            self._begin()
+            self._begin(log)
+        self._sizes[key] = size
 
     def _lead(self, key: TopicPartition) -> None:
         if key in self._root.damaged or key not in self._root.logs:
@@ -116,7 +119,8 @@ class RootAppender:
         """See :class:`Appender`."""
         for _, resumer in self._led.values():
             resumer.finish()
-        self._begin()
+        for log, _ in self._led.values():
+            self._begin(log)
         self._note(self._syncs.rest())
         for log, _ in self._led.values():
             log.advance_high_watermark(log.counted_end)
@@ -129,12 +133,10 @@ class RootAppender:
         except StorageError as error:
             LOGGER.error("a sync of what was appended to %s failed: %s", self._root.path, error)
 
-    def _begin(self) -> None:
-        self._size = 0
-        for log, _ in self._led.values():
-            plan = log.sync_plan()
-            if plan is not None:
-                self._under_way[self._syncs.begin(plan.files)] = (log, plan)
+    def _begin(self, log: Log) -> None:
+        plan = log.sync_plan()
+        if plan is not None:
+            self._under_way[self._syncs.begin(plan.files)] = (log, plan)
 
     def _note(self, ended: Iterable[SyncDone]) -> None:
         """Tell the logs of syncs. Raises the first failure, after telling all."""
