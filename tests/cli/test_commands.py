@@ -129,12 +129,13 @@ def test_a_row_that_is_too_large_keeps_what_came_before(replog: Replog, tmp_path
     assert "max.message.bytes" in done.err
 
 
-def test_a_cluster_keeps_what_came_before_a_row_that_is_too_large(replog: Replog, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", [b'{"value": "%s"}' % (b"x" * 2_000_000), b'{"value": "x", "partition": 9}'])
+def test_a_cluster_keeps_what_came_before_a_row_that_it_refuses(replog: Replog, tmp_path: Path, bad: bytes) -> None:
     """What was sent before it is waited for and told."""
     path = tmp_path / "data"
     with pyreplog.Cluster(path, nodes=1) as cluster:
         cluster.admin.create_topic("t", partitions=1, replication_factor=1, config={"min.insync.replicas": 1})
-    done = replog("append", path, stdin=b'{"value": "a"}\n{"value": "%s"}' % (b"x" * 2_000_000))
+    done = replog("append", path, stdin=b'{"value": "a"}\n' + bad)
     assert done.code == 1
     assert done.out == "appended 1 record: t-0 offsets 0 to 0\n"
     assert "row 2 of this run" in done.err

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import suggestion
-from pyreplog.errors import ConfigError, MessageTooLargeError, UnknownTopicError
+from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.record import Ack
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 
@@ -81,9 +81,9 @@ class TopicTarget:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """Send all, then wait for all. Of those before one that is too large, too."""
+        """Send all, then wait for all; of those before one that is refused, too. Raises the first failure, after counting the others."""
         acks: list[Ack] = []
-        failure: RowError | None = None
+        failure: Exception | None = None
         for row in rows:
             try:
                 ack = self._producer.send(
@@ -92,10 +92,17 @@ class TopicTarget:
             except MessageTooLargeError:
                 failure = _too_large(row, self.count + len(acks))
                 break
+            except PyreplogError as error:
+                failure = RowError(f"row {self.count + len(acks) + 1:,} of this run: {error}")
+                break
             acks.append(ack)
         self._producer.flush()
         for ack in acks:
-            done = ack.result()
+            try:
+                done = ack.result()
+            except PyreplogError as error:
+                failure = failure or error
+                continue
             first, end = self.ranges.get(done.partition, (done.offset, done.offset + 1))
             self.ranges[done.partition] = (min(first, done.offset), max(end, done.offset + 1))
             self.count += 1
