@@ -93,6 +93,14 @@ def test_dump_shows_what_kafkas_tool_shows(replog: Replog, name: str) -> None:
         assert (partition["dir"], count, digest.hexdigest()) == (partition["dir"], partition["batches"], partition["batchesSha256"])
 
 
+def test_dump_of_no_file(replog: Replog, events: Path) -> None:
+    """A file that is not there is not taken for the folder of a log that `replog append` would make."""
+    done = replog("dump", events / "nothing.log")
+    assert done.code == 1
+    assert "there is no such file" in done.err
+    assert "append" not in done.err
+
+
 def test_dump_never_ends_in_a_traceback(replog: Replog, tmp_path: Path) -> None:
     """Files of garbage under every name that it knows."""
     for name in ("0.log", "0.index", "0.timeindex", "0.txnindex", "0.snapshot", "replog.mark", "replog.config", "leader-epoch-checkpoint"):

@@ -6,6 +6,7 @@ decoders are those of `replog verify`; nothing is changed. Of a broker's files i
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 from collections.abc import Iterator
 from typing import Any, Final
@@ -14,6 +15,7 @@ from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress
 from pyreplog.cli.output import Progress, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
+from pyreplog.errors import StorageError
 from pyreplog.system import SystemDisk
 from pyreplog.verify import (
     CODEC_NAMES,
@@ -56,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Print every file; exit code 3 where something in them could not be read."""
     path = arguments.path.rstrip("/") or "/"
     if not os.path.isfile(path):
+        if os.path.splitext(path)[1] and not os.path.exists(path):
+            raise StorageError(errno.ENOENT, "there is no such file", path)
         check_path(path)
     disk = SystemDisk()
     damaged = False
