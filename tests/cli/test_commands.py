@@ -175,10 +175,11 @@ def test_closed_streams(tmp_path: Path, closed: str) -> None:
 
 
 def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:
-    """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess."""
-    done = replog("append", tmp_path / "log", stdin=b'{"value": "a", "partition": 3}')
+    """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess; those before it are appended."""
+    done = replog("append", tmp_path / "log", stdin=b'{"value": "a", "partition": 0}\n{"value": "b", "partition": 3}')
     assert done.code == 1
-    assert "partition 3" in done.err
+    assert done.out == "appended 1 record: log-0 offsets 0 to 0\n"
+    assert "row 2 of this run asks for partition 3" in done.err
 
 
 def test_topics_and_describe(replog: Replog, events: Path) -> None:

@@ -38,10 +38,13 @@ class LogTarget:
         self.ranges: dict[int, tuple[int, int]] = {}
 
     def append(self, rows: Sequence[Row]) -> None:
-        """One batch where the rows' times are given for all or for none."""
-        for row in rows:
-            if row.partition not in (None, self._log.partition):
-                raise RowError(f"a row asks for partition {row.partition}; {self._log.path} holds partition {self._log.partition} only")
+        """One batch where the rows' times are given for all or for none. Those before one of another partition, too."""
+        own = self._log.partition
+        for index, row in enumerate(rows):
+            if row.partition not in (None, own):
+                self.append(rows[:index])
+                asked = f"row {self.count + 1:,} of this run asks for partition {row.partition}"
+                raise RowError(f"{asked}; {self._log.path} holds partition {own} only")
         start = 0
         while start < len(rows):
             timed = rows[start].timestamp is not None
