@@ -619,6 +619,29 @@ def test_a_full_disk_that_does_not_even_cut(size: int) -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_what_could_not_be_cut_off_again_is_not_called_refused(code: int, count: int) -> None:
+    """A write failed, and the cut of what it left behind too: a whole batch may be there at the next start, so nobody says that it is
+    not. Less than a batch never comes back."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0")
+    log.append_as_leader(batch(2), 0)
+    full = code == errno.ENOSPC
+    disk.fail("write", path="*.log", error=code, partial=len(batch(2)) - full)
+    disk.fail("truncate", path="*.log", error=code, times=99)
+    with pytest.raises(StorageError if full and count == 1 else OutcomeUnknownError) as caught:
+        log.append_many_as_leader([(bytearray(batch(2)), True) for _ in range(count)], 0)
+    assert log.poisoned is not full
+    assert code in (getattr(caught.value, "errno", None), getattr(caught.value.__cause__, "errno", None))
+    log.close(clean=False)
+    disk.clear_faults()
+    log = reopen(disk, "data/t-0")
+    assert log.end_offset == (2 if full else 4)
+    log.close(clean=True)
+
+
 def test_of_several_that_were_refused_none_comes_back() -> None:
     """An I/O error behind the first whole batch of several: the next start does not find what was refused."""
     disk = SimDisk(Random(1))

@@ -99,6 +99,27 @@ def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None
     assert [bench.results[number].base_offset for number in (3, 4)] == [1, 2]
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_what_a_disk_refused_and_did_not_let_cut_off_is_not_called_refused(code: int, count: int) -> None:
+    """It may be there after a restart, so the outcome is unknown, of all that the write was for; less than a batch never is."""
+    disk = SimDisk(Random(1))
+    log = Patchable.create(disk, "n1/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=LogConfig(durability="os"), clock=SimClock())
+    bench = led(Bench({1: log}))
+    bench.append(1)
+    given = batch([b"a"])
+    disk.fail("write", path="*.log", error=code, partial=len(given) - (count == 1 and code == errno.ENOSPC))
+    disk.fail("truncate", path="*.log", error=code, times=None)
+    numbers = range(2, 2 + count)
+    events = [Produce(CLIENT, number, -1, bytearray(given), 1000) for number in numbers]
+    bench.step(1, ProduceMany(events) if count > 1 else events[0])
+    refused = count == 1 and code == errno.ENOSPC
+    assert [bench.code(number) for number in numbers] == [ErrorCode.KAFKA_STORAGE_ERROR if refused else AFTER_APPEND] * count
+    assert bench.replicas[1].role == ("leader" if code == errno.ENOSPC else "offline")
+    bench.step(1, Produce(CLIENT, 9, -1, batch([b"b"]), 1000))
+    assert bench.code(9) == ErrorCode.KAFKA_STORAGE_ERROR
+
+
 @pytest.mark.parametrize("behind", [0, 2])
 def test_a_disk_that_fails_behind_the_first_of_several(make_bench: MakeBench, behind: int) -> None:
     """Who is in the log by then is told that it may be, the others that they are not: nobody is left without an answer."""

@@ -225,6 +225,28 @@ def test_a_write_error_ends_writing() -> None:
     assert everything(disk)[0] == b"before"
 
 
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_write_that_failed_and_could_not_be_undone(durability: str) -> None:
+    """What the disk refused and did not let cut off may be there after all: nobody calls it refused, whichever way it was appended."""
+    ways: list[Callable[[pyreplog.Log], object]] = [
+        lambda log: log.append(b"x"),
+        lambda log: log.append_many([b"x"]),
+        lambda log: log.append_nowait(b"x").result(),
+    ]
+    for way in ways:
+        disk = SimDisk()
+        log = opened(disk, durability=durability)
+        log.append(b"before")
+        disk.fail("write", "*.log", partial=1 << 20)
+        disk.fail("truncate", "*.log")
+        with pytest.raises(pyreplog.OutcomeUnknownError):
+            way(log)
+        with pytest.raises(pyreplog.ClosedError):
+            log.append(b"y")
+        log.close()
+        assert everything(disk) == [b"before", b"x"]
+
+
 def test_opening_fails_cleanly() -> None:
     """Whichever call of an opening fails, the error is typed and the next opening works, with what was there."""
     disk = SimDisk()

@@ -25,6 +25,7 @@ from pyreplog.errors import (
     InternalError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
+    OutcomeUnknownError,
     StorageError,
 )
 from pyreplog.log import cutting
@@ -314,7 +315,8 @@ class Log:
 
         Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
         Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`: nothing was
-        appended then; :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
+        appended then; :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening
+        may find it; :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
         :class:`OutOfOrderSequenceError`, :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent
         before is not appended again, see :class:`Appended`.
         """
@@ -352,6 +354,8 @@ class Log:
             active.write((view,), size)
         except StorageError as error:
             self._write_failed(error)
+            if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
+                raise self._unknown(header_count) from error
             raise
         active.note(size, next_offset - 1, max_timestamp)
         if base == self.flushed_offset:
@@ -372,7 +376,8 @@ class Log:
         """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind it that need no more than
         that; where these went. What is behind them is to be given again.
 
-        As :meth:`append_as_leader` for the first, whose errors it raises: nothing was appended then.
+        As :meth:`append_as_leader` for the first, whose errors it raises: nothing was appended then, unless it is
+        :class:`OutcomeUnknownError`, which is about all of them.
         """
         staged: list[tuple[memoryview, RecordBatch]] = []
         total = 0
@@ -391,6 +396,8 @@ class Log:
             for view, _ in staged:
                 stamp(view, 0, -1)  # as they came: those behind the first are given again
             self._write_failed(error)
+            if active.torn:
+                raise self._unknown(base - self.end_offset) from error
             raise
         base = self.end_offset
         if base == self.flushed_offset:
@@ -883,6 +890,10 @@ class Log:
         """A disk that is full may have room again; after any other refusal nobody knows what is on it."""
         if error.errno not in OUT_OF_ROOM:
             self.poison(error)
+
+    def _unknown(self, count: int) -> OutcomeUnknownError:
+        tried = f"append of {count} record{'' if count == 1 else 's'} to {self.topic_partition}"
+        return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
 
     def _check_open(self) -> None:
         if self._closed:

@@ -298,6 +298,11 @@ class Segment:
                     raise
             raise
 
+    @property
+    def torn(self) -> bool:
+        """Whether something of an append that was refused lies behind the last batch, because it could not be cut off."""
+        return self._torn
+
     def _cut(self, file: File) -> None:
         """Nothing may lie behind the last batch, nor be reserved there."""
         file.truncate(self.size)

@@ -17,7 +17,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, ClusterError, CorruptError, DuplicateSequenceError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import (
+    ClosedError,
+    ClusterError,
+    CorruptError,
+    DuplicateSequenceError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    StorageError,
+)
 from pyreplog.replica.events import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -210,7 +218,7 @@ class Leader(Seat):
                 return
         try:
             appended = self.log.append_as_leader(event.records, self.machine.leader_epoch, trusted=event.trusted)
-        except (ClusterError, CorruptError, ClosedError, StorageError) as error:
+        except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
             self._not_appended(event, error, now_ns)
             return
         if appended.duplicate:
@@ -234,17 +242,23 @@ class Leader(Seat):
             else:
                 events.append(one)
         at, end = 0, self.log.end_offset
+        unknown: OutcomeUnknownError | None = None
         while at < len(events):
             one = events[at]
             try:
                 places = self.log.append_many_as_leader([(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch)
-            except (ClusterError, CorruptError, ClosedError, StorageError) as error:
-                self._not_appended(one, error, now_ns)
+            except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
+                if isinstance(error, OutcomeUnknownError):
+                    unknown = error  # for those behind it, too, as far as they are not in the log yet
+                self._not_appended(one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns)
                 at += 1
                 if self.machine.seat is not self:
                     # The disk refused, and who waits was told so: the rest is refused from another seat.
                     for one in events[at:]:
-                        self.machine.seat.produce(one, now_ns)
+                        if unknown is None:
+                            self.machine.seat.produce(one, now_ns)
+                        else:
+                            self.refuse_produce(one, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(unknown))
                     return
                 continue
             for one, appended in zip(events[at:], places, strict=False):
@@ -282,6 +296,11 @@ class Leader(Seat):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
             if error.errno not in _DISK_FULL or log.failure is not None:
                 machine.go_offline(error)
+        elif isinstance(error, OutcomeUnknownError):
+            # It may be there after the next start, and be led there.
+            self.refuse_produce(event, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, str(error))
+            if log.failure is not None:
+                machine.go_offline(log.failure)
         else:
             # What ends the log, or keeps it from opening, is not the batch's fault.
             code = _append_code(error) if log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
