@@ -270,7 +270,11 @@ def test_closing(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
             use()
     producer.close()
     consumer.close()
-    assert "closed" in repr(cluster)
+    assert [repr(face) for face in (cluster, producer, consumer)] == [
+        f"<pyreplog.Cluster {cluster.path!r}, 3 nodes, closed>",
+        "<pyreplog.Producer acks=all with 0 bytes on their way, closed>",
+        "<pyreplog.Consumer of 1 partition(s), closed>",
+    ]
 
 
 def test_exit_closes(tmp_path: Path) -> None:

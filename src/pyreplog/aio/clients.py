@@ -88,6 +88,9 @@ class Producer:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return repr(self._producer).replace("pyreplog.", "pyreplog.aio.", 1)
+
 
 class Consumer:
     """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``: ``async with`` it. See :class:`pyreplog.Consumer`.
@@ -222,6 +225,9 @@ class Consumer:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._consumer).replace("pyreplog.", "pyreplog.aio.", 1)
 
 
 class Admin:

@@ -134,6 +134,9 @@ class Cluster:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
+    def __repr__(self) -> str:
+        return repr(self._cluster).replace("pyreplog.Cluster", "pyreplog.aio.Cluster", 1)
+
 
 class ClusterNode:
     """One node. See :class:`pyreplog.ClusterNode`."""

@@ -81,6 +81,9 @@ class Acks(Sequence[Ack]):
                 yield from outcome.future().__await__()
         return self.result()
 
+    def __repr__(self) -> str:
+        return f"<pyreplog.Acks of {len(self)} records{', done' if self.done() else ''}>"
+
     def _places(self) -> Iterator[tuple[Outcome, int]]:
         if self._order is not None:
             yield from self._order

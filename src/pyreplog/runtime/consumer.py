@@ -218,3 +218,6 @@ class Consumer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.Consumer of {len(self._machine.assignment)} partition(s){', closed' if self._closed else ''}>"

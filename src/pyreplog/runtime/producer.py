@@ -173,3 +173,7 @@ class Producer:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        acks = "all" if self._machine.config.acks == -1 else self._machine.config.acks
+        return f"<pyreplog.Producer acks={acks} with {self._machine.buffered_size} bytes on their way{', closed' if self._closed else ''}>"
