@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import INT64_MAX, LogConfig
-from pyreplog.errors import CorruptError, InvalidTimestampError
+from pyreplog.errors import CorruptError, InvalidTimestampError, OutcomeUnknownError
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import CODEC_NUMBERS, control_records, payload_of, recompress, set_append_time, validate_from_client
 from pyreplog.values import NO_TIMESTAMP, TopicPartition
@@ -73,6 +73,11 @@ class Intake:
         if size > config.max_message_bytes:
             return f"a batch of {size} bytes; max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
         return f"a batch of {size} bytes; segment.bytes of {self._topic_partition} is {config.segment_bytes}"
+
+    def not_cut(self, count: int) -> OutcomeUnknownError:
+        """What becomes of ``count`` records after a write that failed and left something behind which could not be cut off."""
+        tried = f"append of {count} record{'' if count == 1 else 's'} to {self._topic_partition}"
+        return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
 
 
 def check_from_client(view: memoryview, header: RecordBatch) -> None:

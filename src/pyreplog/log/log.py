@@ -25,7 +25,6 @@ from pyreplog.errors import (
     InternalError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
-    OutcomeUnknownError,
     StorageError,
 )
 from pyreplog.log import cutting
@@ -297,8 +296,7 @@ class Log:
         self._segments.share(cache)
 
     def keep_tail(self, size_max: int) -> None:
-        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end. 0: nothing, and buffers are free at
-        once."""
+        """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are free at once."""
         self._tail = TailCache(size_max)
 
     # -- appending --
@@ -355,7 +353,7 @@ class Log:
         except StorageError as error:
             self._write_failed(error)
             if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
-                raise self._unknown(header_count) from error
+                raise self._intake.not_cut(header_count) from error
             raise
         active.note(size, next_offset - 1, max_timestamp)
         if base == self.flushed_offset:
@@ -376,8 +374,7 @@ class Log:
         """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind it that need no more than
         that; where these went. What is behind them is to be given again.
 
-        As :meth:`append_as_leader` for the first, whose errors it raises: nothing was appended then, unless it is
-        :class:`OutcomeUnknownError`, which is about all of them.
+        As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all of them.
         """
         staged: list[tuple[memoryview, RecordBatch]] = []
         total = 0
@@ -397,7 +394,7 @@ class Log:
                 stamp(view, 0, -1)  # as they came: those behind the first are given again
             self._write_failed(error)
             if active.torn:
-                raise self._unknown(base - self.end_offset) from error
+                raise self._intake.not_cut(base - self.end_offset) from error
             raise
         base = self.end_offset
         if base == self.flushed_offset:
@@ -626,8 +623,7 @@ class Log:
         any.
 
         Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the
-        log,
-        :class:`CorruptError` for bytes that are no batches.
+        log, :class:`CorruptError` for bytes that are no batches.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
@@ -890,10 +886,6 @@ class Log:
         """A disk that is full may have room again; after any other refusal nobody knows what is on it."""
         if error.errno not in OUT_OF_ROOM:
             self.poison(error)
-
-    def _unknown(self, count: int) -> OutcomeUnknownError:
-        tried = f"append of {count} record{'' if count == 1 else 's'} to {self.topic_partition}"
-        return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
 
     def _check_open(self) -> None:
         if self._closed:
