@@ -9,10 +9,11 @@ from __future__ import annotations
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
+from pyreplog.log.intake import Appended
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
-from pyreplog.log.log import Appended, Log, SyncPlan
+from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.slice import LogSlice

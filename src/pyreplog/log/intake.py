@@ -6,6 +6,7 @@ A leader takes one batch of a client and makes it the log's; a follower takes it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import INT64_MAX, LogConfig
@@ -16,6 +17,20 @@ from pyreplog.values import NO_TIMESTAMP, TopicPartition
 
 Fetched = tuple[int, int, int, int, int]
 """A checked batch of a leader: base offset, last offset, leader epoch, size in bytes, greatest timestamp in ms."""
+
+
+class Appended(NamedTuple):
+    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes.
+
+    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of the first time.
+    """
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+    record_count: int
+    size: int
+    duplicate: bool = False
 
 
 class Intake:

@@ -19,7 +19,6 @@ from pyreplog._core import RecordBatch, crc32c, stamp
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     ClosedError,
-    ClusterError,
     ConfigError,
     CorruptError,
     InternalError,
@@ -27,12 +26,12 @@ from pyreplog.errors import (
     OffsetOutOfRangeError,
     StorageError,
 )
-from pyreplog.log import cutting
+from pyreplog.log import cutting, group
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.intake import Fetched, Intake, check_fetched, check_from_client, cut_fetched
+from pyreplog.log.intake import Appended, Intake, check_fetched, check_from_client, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Origin, Parts, create_parts, durability_text, open_parts
@@ -45,20 +44,6 @@ from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
 
 _new_tuple = tuple.__new__
-
-
-class Appended(NamedTuple):
-    """Where one batch went. ``timestamp``: the log's append time in ms, -1 where the records keep their own. ``size`` in bytes.
-
-    ``duplicate``: its producer had sent it before; nothing was appended (``size`` 0), and the offsets are those of the first time.
-    """
-
-    base_offset: int
-    last_offset: int
-    timestamp: int
-    record_count: int
-    size: int
-    duplicate: bool = False
 
 
 class SyncPlan(NamedTuple):
@@ -376,85 +361,13 @@ class Log:
 
         As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all of them.
         """
-        staged: list[tuple[memoryview, RecordBatch]] = []
+        staged: list[group.Staged] = []
         total = 0
         if self._failure is None and not self._closed and leader_epoch == self.epochs.latest and not self._intake.rewrites:
-            staged, total = self._stage(batches)
+            staged, total = group.stage(self, batches)
         if len(staged) < 2:
             return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
-        active = self._active
-        base = self.end_offset
-        for view, header in staged:
-            stamp(view, base, leader_epoch)
-            base += header.record_count
-        try:
-            active.write([view for view, _ in staged], total)
-        except StorageError as error:
-            for view, _ in staged:
-                stamp(view, 0, -1)  # as they came: those behind the first are given again
-            self._write_failed(error)
-            if active.torn:
-                raise self._intake.not_cut(base - self.end_offset) from error
-            raise
-        base = self.end_offset
-        if base == self.flushed_offset:
-            self._unsynced_since_ns = -1
-        tail = self._tail
-        places: list[Appended] = []
-        for view, header in staged:
-            size, count = header.size, header.record_count
-            active.note(size, base + count - 1, header.max_timestamp)
-            if header.producer_id != -1:
-                self.producers.note(header, base, active)
-            if tail.size_max:
-                tail.append(base, base + count, view, size)
-            places.append(Appended(base, base + count - 1, -1, count, size))
-            base += count
-        self._batches += len(staged)
-        self._records += base - self.end_offset
-        self._bytes += total
-        self.end_offset = base
-        return places
-
-    def _stage(self, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[tuple[memoryview, RecordBatch]], int]:
-        """Of ``batches`` those from the first on that are in order and need no new segment, and their bytes. Changes nothing: what is not
-        in order is found again when it comes first."""
-        staged: list[tuple[memoryview, RecordBatch]] = []
-        latest: dict[int, RecordBatch] = {}  # by producer
-        active = self._active
-        room = self._segment_size_max - active.size if active.size else 0
-        base = self.end_offset
-        total = 0
-        for batch, trusted in batches:
-            view = memoryview(batch)
-            try:
-                header = RecordBatch(view)
-                size, next_offset = header.size, base + header.record_count
-                if (
-                    view.readonly
-                    or size > self._size_limit
-                    or total + size > room
-                    or next_offset > self._roll_offset
-                    or active.entries_left <= len(staged)
-                    or (header.max_timestamp > self._roll_timestamp and self._is_old(header.max_timestamp))
-                ):
-                    break
-                if not trusted:
-                    check_from_client(view, header)
-                if header.producer_id != -1:
-                    before = latest.get(header.producer_id)
-                    if before is None:
-                        if self.producers.table.check(header) is not None:
-                            break
-                    elif header.producer_epoch != before.producer_epoch or header.base_sequence != before.last_sequence + 1:
-                        break
-                    latest[header.producer_id] = header
-            except (ClusterError, CorruptError):
-                break
-            staged.append((view, header))
-            base = next_offset
-            total += size
-        return staged, total
+        return group.append_staged(self, staged, total, leader_epoch)
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.
@@ -478,64 +391,7 @@ class Log:
                 self._append_checked([view], [fetched], [one for one in numbered if one.base_offset == fetched[0]], view.nbytes, gaps)
         return self.end_offset
 
-    def _append_checked(self, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool) -> None:
-        """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``. ``numbered``: those
-        with a producer id."""
-        first = batches[0]
-        last_offset = batches[-1][1]
-        if gaps and not self._mark.adopted:
-            # Before they are there: say that they are none of damage.
-            try:
-                self._mark.write_state(self._state()._replace(adopted=True))
-            except StorageError as error:
-                self._write_failed(error)
-                raise
-            self._sync_mark()
-            self._chain = None
-        for base, _, epoch, _, _ in batches:
-            if epoch != self.epochs.latest:
-                self._assign_epoch(epoch, base)
-        active = self._active
-        if (
-            active.size > self._segment_size_max - total
-            or last_offset >= self._roll_offset
-            or active.entries_left < len(batches)
-            or (first[4] > self._roll_timestamp and self._is_old(first[4]))
-        ):
-            # The new segment begins where the log ends, unless the batches are too far away for its indexes.
-            active = self._roll(self.end_offset if last_offset - self.end_offset <= INT32_MAX else first[0])
-        try:
-            active.write(views, total)
-        except StorageError as error:
-            self._write_failed(error)
-            raise
-        for _, last, _, size, timestamp in batches:
-            active.note(size, last, timestamp)
-        if len(batches) == 1 and self._tail.size_max:
-            self._tail.append(self.end_offset, last_offset + 1, views[0], total)
-        elif self._tail.size_max:
-            start = self.end_offset
-            count = 0
-            for view in views:
-                # Which offsets a part holds: count its batches along.
-                rest = view.nbytes
-                while rest > 0:
-                    rest -= batches[count][3]
-                    count += 1
-                end = batches[count - 1][1] + 1 if count else start
-                self._tail.append(start, end, view, view.nbytes)
-                start = end
-        self.end_offset = last_offset + 1
-        self._batches += len(batches)
-        self._records += self.end_offset - first[0]
-        self._bytes += total
-        if not numbered:
-            return
-        try:
-            self.producers.note_all(numbered, active)
-        except StorageError as error:
-            self._write_failed(error)
-            raise
+    _append_checked = group.append_checked
 
     def _is_old(self, max_timestamp: int) -> bool:
         """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
