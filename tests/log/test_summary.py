@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import Log, LogRoot, Sleeping
 from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, SUMMARIES_NAME
 from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_key, decode_summary, encode_key, encode_summary, sealed
+from pyreplog.testing import SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from tests.log.conftest import Place
@@ -88,6 +90,37 @@ def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> N
     clock.jump_ms = 0
     assert root.apply_retention() == 0
     root.close()
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_log_that_cannot_wake_for_lack_of_means_sleeps_on(code: int) -> None:
+    """Whichever file of it no descriptor is left for: nothing is wrong with it, and the next trial opens it as it was, in the epoch that
+    it was given while it slept."""
+    disk = SimDisk(Random(1))
+    fill(Place(disk, ""))
+    for kind in ("open", "create", "read"):
+        refused, nth = 0, 1
+        while True:
+            at = disk.snapshot()
+            root = LogRoot.open(at, "/root", clock=SimClock(), random=Random(1), lazy=True)
+            log = root.logs.asleep(KEYS[7])
+            log.become_leader(9)
+            at.fail(kind, f"/root/{KEYS[7]}/*", nth=nth, error=code)
+            try:
+                log.append_as_leader(batch(1), 9)
+                break
+            except StorageError as error:
+                assert error.errno == code
+            at.clear_faults()
+            refused += 1
+            assert isinstance(log, Sleeping)
+            assert (log.failure, root.damaged, opened(root)) == (None, {}, 0)
+            assert log.append_as_leader(batch(1), 9).base_offset == 7
+            assert log.epochs.entries[-1] == EpochEntry(9, 7)
+            assert opened(root) == 1
+            root.close()
+            nth += 1
+        assert refused, kind
 
 
 def test_a_clean_start_opens_no_partition(place: Place) -> None:

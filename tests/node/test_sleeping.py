@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from pyreplog.log.sleeping import Sleeping
 from pyreplog.record import split
 from pyreplog.testing import SimDisk, TopicOptions, Totals, World
 from pyreplog.values import TopicPartition
-from pyreplog.wire import ErrorCode, FetchPartition, FetchRequest, FetchTopic
+from pyreplog.wire import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    ErrorCode,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+)
 from tests.node.test_node import OS, SYNC, Caller, node_of, produce
 from tests.sim.cluster import NAME, calm, in_sync, key_of, log_of, partition, until
 
@@ -219,6 +228,93 @@ def test_a_leader_whose_copy_does_not_open_gives_its_place_away() -> None:
     assert any(name.endswith("-stray") for name in world.machines[3].disk.list("node-3"))
     assert {log_of(world, node_id).end_offset for node_id in (1, 2, 3)} == {4}
     assert read(world, caller) == 4
+
+
+def starve(world: World, node_id: int, *, wakes: bool = False) -> None:
+    """A node finds no descriptor for the files of its copies; or does again."""
+    disk: SimDisk = world.machines[node_id].disk
+    if wakes:
+        disk.clear_faults()
+    else:
+        disk.fail("open", f"*{NAME}/*", times=None, error=errno.EMFILE)
+
+
+def unharmed(world: World, node_id: int) -> None:
+    root = world.machines[node_id].root
+    assert root is not None
+    assert not root.damaged
+    assert node_of(world, node_id).offline is None
+    assert not any(name.endswith("-stray") for name in world.machines[node_id].disk.list(f"node-{node_id}"))
+
+
+@pytest.mark.parametrize("topic", [OS, SYNC], ids=["os", "sync"])
+def test_a_leader_without_a_descriptor_to_wake_with(topic: TopicOptions) -> None:
+    """It refuses what it cannot do, goes on leading, and does it as soon as it can."""
+    world, caller = drowsy(topic)
+    append(world, caller)
+    settled(world)
+    for node_id in (1, 2, 3):
+        world.stop(node_id)
+    for node_id in (1, 2, 3):
+        world.start(node_id)
+    settled(world)
+    assert open_everywhere(world) == []
+    leader, epoch = partition(world).leader, partition(world).leader_epoch
+    starve(world, leader)
+    for _ in range(2):
+        refused = caller.ask(leader, produce(key_of(world)[0], 0)).responses[0].partition_responses[0]
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        fetch = FetchRequest(300, 1, [FetchTopic(key_of(world)[0], [FetchPartition(0, -1, 0)])])
+        assert caller.ask(leader, fetch).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        deletion = DeleteRecordsRequest([DeleteRecordsTopic(NAME.topic, [DeleteRecordsPartition(0, 1)])], 100)
+        assert caller.ask(leader, deletion).topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        world.run_for(1000)
+        unharmed(world, leader)
+    starve(world, leader, wakes=True)
+    assert append(world, caller) == 2
+    assert read(world, caller) == 4
+    assert (partition(world).leader, partition(world).leader_epoch) == (leader, epoch)
+    assert log_of(world, leader).epochs.latest == epoch
+
+
+def test_a_follower_without_a_descriptor_to_wake_with() -> None:
+    """It asks again later, and goes on where it was."""
+    world, caller = drowsy()
+    append(world, caller)
+    settled(world)
+    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    world.stop(victim)
+    world.start(victim)
+    settled(world)
+    assert opened(world, victim) == []
+    starve(world, victim)
+    assert caller.ask(partition(world).leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].error_code == 0
+    world.run_for(3000)
+    unharmed(world, victim)
+    assert opened(world, victim) == []
+    starve(world, victim, wakes=True)
+    settled(world)
+    until(world, lambda: log_of(world, victim).end_offset == 4, "has it")
+    unharmed(world, victim)
+
+
+def test_a_new_copy_that_cannot_be_called_complete_yet() -> None:
+    """The controller has it in sync, and its log has no descriptor to write that down with: it does so later."""
+    world, _ = drowsy()
+    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    world.wipe(victim)
+    starve(world, victim)
+    world.start(victim)
+    settled(world)
+    world.run_for(2000)
+    hosted = node_of(world, victim).find(NAME)
+    assert hosted is not None
+    assert hosted.log.incomplete
+    unharmed(world, victim)
+    starve(world, victim, wakes=True)
+    world.run_for(1000)
+    assert not hosted.log.incomplete
+    unharmed(world, victim)
 
 
 def test_no_invariant_breaks_where_everything_sleeps() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from itertools import pairwise
+from random import Random
 
 import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
+from pyreplog.log import LogRoot, Sleeping
 from pyreplog.replica import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -26,11 +29,13 @@ from pyreplog.replica import (
     SyncFailed,
     Tick,
 )
+from pyreplog.testing import SimClock, SimDisk
+from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode, ListOffsetsPartition, OffsetForLeaderPartition, PartitionData
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.batches import batch
 from tests.replica.bench import Bench, request
-from tests.replica.conftest import MakeBench
+from tests.replica.conftest import TOPIC_ID, MakeBench
 
 
 def test_metadata_moves_the_roles(make_bench: MakeBench) -> None:
@@ -148,6 +153,38 @@ def test_a_log_that_fails_anywhere_takes_the_replica_offline(make_bench: MakeBen
     assert bench.offline == [1]
     assert bench.replicas[1].role == "offline"
     assert 1 not in bench.fetches
+
+
+def test_a_leader_whose_log_cannot_wake_to_show_more_tries_again_later() -> None:
+    """Where its high watermark could rise, and there is no descriptor to open the log with, the replica goes on leading."""
+    disk, clock, key = SimDisk(Random(1)), SimClock(), TopicPartition("t", 0)
+
+    class Drowsy(LogRoot):
+        summaries_from = 1
+
+    def opened() -> LogRoot:
+        return Drowsy.open(disk, "n1", clock=clock, random=Random(1), lazy=True)
+
+    root = opened()
+    root.create_log("t", 0, TOPIC_ID, LogConfig(durability="os")).append_as_leader(bytearray(batch([b"a"])), 0)
+    root.close()
+    root = opened()
+    log = root.logs.asleep(key, LogConfig(durability="os"))
+    bench = Bench({1: log})
+    bench.leader_epoch = 3
+    disk.fail("open", "*t-0/*", times=None, error=errno.EMFILE)
+    bench.elect(1)
+    for _ in range(3):
+        bench.now = bench.wakes.pop(1)
+        bench.step(1, Tick())
+    assert (bench.offline, bench.replicas[1].role, log.high_watermark) == ([], "leader", 0)
+    assert isinstance(log, Sleeping)
+    disk.clear_faults()
+    bench.now = bench.wakes.pop(1)
+    bench.step(1, Tick())
+    assert (log.high_watermark, log.epochs.latest) == (1, bench.leader_epoch)
+    assert not isinstance(log, Sleeping)
+    root.close()
 
 
 def everything() -> list[Event]:

@@ -16,6 +16,7 @@ from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
+from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.slice import LogSlice
 from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
 from pyreplog.log.transaction_index import AbortedTransaction
@@ -35,6 +36,7 @@ __all__ = [
     "LogRoot",
     "LogSlice",
     "RecoveryReport",
+    "Sleeping",
     "SyncPlan",
     "check_isolation",
     "check_topic",

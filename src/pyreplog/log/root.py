@@ -44,7 +44,7 @@ from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.opening import Origin, open_parts
 from pyreplog.log.retention import Calendar
-from pyreplog.log.segment import OUT_OF_ROOM
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import read_offsets, write_offsets
 from pyreplog.log.summary import (
@@ -267,7 +267,8 @@ class LogRoot:
         return sleeping(self.log_class, self, key, self._topic_ids.setdefault(topic_id, topic_id), body, config)
 
     def wake(self, log: Log) -> None:
-        """Open ``log``, which sleeps. Where that cannot be, for another reason than lack of room, ``damaged`` has it from then on."""
+        """Open ``log``, which sleeps. Where that cannot be for lack of room, descriptors or memory it sleeps on, and may wake another time;
+        for any other reason ``damaged`` has it from then on."""
         assert isinstance(log, Sleeping), "asleep"
         key = log.topic_partition
         if self._closed:
@@ -283,7 +284,7 @@ class LogRoot:
             if parts is not None:
                 parts.segments.close()
                 parts.mark.close()
-            if isinstance(error, StorageError) and error.errno in OUT_OF_ROOM:
+            if isinstance(error, StorageError) and (error.errno in OUT_OF_ROOM or error.errno in OUT_OF_MEANS):
                 raise
             self._spoiled(log, error)
             if isinstance(error, ConfigError):

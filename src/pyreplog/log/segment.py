@@ -47,6 +47,8 @@ RESERVE_SIZE_MAX: Final = 8 << 20
 UNKNOWN_POSITION: Final = -2
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+# The process or the system had no descriptor or no memory to open a file with: says nothing about what is there.
+OUT_OF_MEANS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 
 
 class SegmentNames:

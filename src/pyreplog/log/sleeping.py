@@ -14,12 +14,13 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, CorruptError, InternalError
-from pyreplog.log.epochs import EpochCache
+from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError
+from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
 from pyreplog.log.opening import Parts
 from pyreplog.log.retention import Calendar
+from pyreplog.log.segment import OUT_OF_MEANS
 from pyreplog.log.summary import Summary, decode_body, is_incomplete
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import TopicPartition
@@ -63,7 +64,8 @@ class Sleeping(_Base):
         return getattr(self, name)
 
     def wake(self) -> None:
-        """Open it. Raises what the disk or its content says; the log is of no use then, and its root has it among the damaged."""
+        """Open it. Raises what the disk or its content says: the log is of no use then, and its root has it among the damaged, unless only
+        room, descriptors or memory were lacking; then it sleeps on."""
         if self._closed:
             raise ClosedError(f"the log of {self.topic_partition} is closed")
         if self._failure is not None:
@@ -80,6 +82,18 @@ class Sleeping(_Base):
         if found != left or parts.epochs != _history(known):
             raise CorruptError(f"{self.topic_partition} is not as its clean end left it: {found} instead of {left}", file=directory)
         keeper, on_roll = self._keeper, self.on_roll
+        # What an open log needs more descriptors for, while it can still sleep on where there are none.
+        parts.segments.last.limit_entries(parts.config.segment_index_bytes)
+        if began.latest > parts.epochs.latest:
+            epochs = EpochCache(parts.epochs.entries)
+            epochs.assign(began.latest, known.end_offset)
+            try:
+                write_epochs(keeper.disk, directory, epochs)
+                parts.mark.write_state(state._replace(epochs_crc=epochs.checksum()))
+                parts.epochs.assign(began.latest, known.end_offset)
+            except StorageError as error:
+                if error.errno in OUT_OF_MEANS:
+                    raise
         Log.__init__(self, keeper.disk, directory, self.topic_partition, parts, keeper.clock)
         self.on_roll = on_roll
         self._calendar = keeper.calendar.copy()  # what the clock did meanwhile counts

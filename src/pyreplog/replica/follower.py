@@ -139,25 +139,30 @@ class Follower(Seat):
         if request.current_leader_epoch != self.machine.leader_epoch or request.fetch_offset != self.log.end_offset:
             self.ask()
             return
-        if data.error_code:
-            self._refused(data, now_ns)
-            return
-        if data.diverging_epoch is not None:
+        try:
+            if data.error_code:
+                self._refused(data, now_ns)
+                return
+            if data.diverging_epoch is not None:
+                self.backoff_ns = 0
+                self._truncate(self.divergence_target(data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
+                self.ask()
+                return
+            if data.records is not None and not self._append(data, now_ns):
+                return
             self.backoff_ns = 0
-            self._truncate(self.divergence_target(data.diverging_epoch.epoch, data.diverging_epoch.end_offset))
+            self.leader_high_watermark = data.high_watermark
+            self._advance(now_ns, streaming=data.records is not None)
+            log = self.log
+            if data.log_start_offset > log.start_offset or self.kept_start > log.start_offset:
+                start = min(max(data.log_start_offset, self.kept_start), log.high_watermark)
+                if start > log.start_offset:
+                    log.delete_records(start)
             self.ask()
-            return
-        if data.records is not None and not self._append(data, now_ns):
-            return
-        self.backoff_ns = 0
-        self.leader_high_watermark = data.high_watermark
-        self._advance(now_ns, streaming=data.records is not None)
-        log = self.log
-        if data.log_start_offset > log.start_offset or self.kept_start > log.start_offset:
-            start = min(max(data.log_start_offset, self.kept_start), log.high_watermark)
-            if start > log.start_offset:
-                log.delete_records(start)
-        self.ask()
+        except StorageError:
+            if not self.machine.sleeps_on():
+                raise
+            self.back_off(now_ns, longest=True)  # the leader is asked again when there may be means to open the log
 
     def _append(self, data: PartitionData, now_ns: int) -> bool:
         """Append the records as they are; False (and a pause) when that cannot be."""

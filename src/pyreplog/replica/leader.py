@@ -135,7 +135,8 @@ class Leader(Seat):
         self.deletions: list[Deletion] = []
         """Deletions that not every live replica has made yet."""
         self.lag_max_ns = machine.config.replica_lag_time_max_ms * 1_000_000
-        # Moments of the next: end of a waiter, push of the high watermark, look for laggards, look for joiners, trial to record the epoch.
+        # Moments of the next: end of a waiter, push of the high watermark, look for laggards, look for joiners, trial to record the epoch
+        # or to wake the log.
         self.expiry_at = FAR
         self.push_at = FAR
         self.shrink_at = FAR
@@ -294,7 +295,7 @@ class Leader(Seat):
             self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
         elif isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            if error.errno not in _DISK_FULL or log.failure is not None:
+            if (error.errno not in _DISK_FULL or log.failure is not None) and not machine.sleeps_on():
                 machine.go_offline(error)
         elif isinstance(error, OutcomeUnknownError):
             # It may be there after the next start, and be led there.
@@ -380,9 +381,16 @@ class Leader(Seat):
         return self.log.flushed_offset if self.machine.sync_only else self.log.end_offset
 
     def advance(self, now_ns: int) -> None:
-        """Move the high watermark if it can move; then write the mark, then answer whom it concerns."""
+        """Move the high watermark if it can move; then write the mark, then answer whom it concerns. Later, where the log does not wake."""
         log = self.log
-        if log.end_offset <= log.high_watermark or not log.advance_high_watermark(self.high_watermark_candidate(now_ns)):
+        try:
+            if log.end_offset <= log.high_watermark or not log.advance_high_watermark(self.high_watermark_candidate(now_ns)):
+                return
+        except StorageError:
+            if not self.machine.sleeps_on():
+                raise
+            self.record_at = now_ns + EPOCH_RETRY_NS
+            self.machine.wake_by(self.record_at)
             return
         log.write_mark()
         if self.waiters:
@@ -702,7 +710,13 @@ class Leader(Seat):
             self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.OFFSET_OUT_OF_RANGE))
             return
         if offset > log.start_offset:
-            log.delete_records(offset)  # durable: what was deleted must not come back with the power
+            try:
+                log.delete_records(offset)  # durable: what was deleted must not come back with the power
+            except StorageError:
+                if not machine.sleeps_on():
+                    raise
+                self.reply(event, DeleteRecordsPartitionResult(machine.partition, -1, ErrorCode.KAFKA_STORAGE_ERROR))
+                return
             for follower in self.remotes:
                 if follower.parked is not None:
                     parked, follower.parked = follower.parked, None
@@ -761,6 +775,7 @@ class Leader(Seat):
         resend_at = FAR if pending is None else pending.resend_ns
         if now_ns >= self.record_at:
             self._record_epoch(now_ns)
+            self.advance(now_ns)
         soonest = min(self.expiry_at, self.readers.expiry_ns, self.push_at, self.shrink_at, self.join_at, self.record_at, resend_at)
         if soonest < FAR:
             self.machine.wake_by(soonest)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
+from pyreplog.log import Sleeping
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from pyreplog.log import Log
 
 __all__ = ["Replica"]
+
+WAKE_RETRY_NS: Final = 500_000_000
 
 # Which method takes an event. The first table is the machine's own, the second one the role's.
 _BY_MACHINE: Final[dict[type, str]] = {
@@ -222,6 +225,11 @@ class Replica:
         self._sit(Offlined(self))
         self.out.append(Offline(error))
 
+    def sleeps_on(self) -> bool:
+        """After a storage error: whether the log sleeps as before, because room, descriptors or memory to open it were lacking. Nothing of
+        what was asked of it has happened then, and it may be another time."""
+        return isinstance(self.log, Sleeping) and self.log.failure is None
+
     def broken_rule(self, rule: str, about: str) -> None:
         """Report that a safety rule did not hold."""
         self.out.append(BrokenRule(rule, f"{self.log.topic_partition} on broker {self.broker_id}: {about}"))
@@ -235,7 +243,7 @@ class Replica:
         if event.leader_epoch < self.leader_epoch or event.partition_epoch < self.partition_epoch:
             return
         if self.log.incomplete and self.broker_id in event.isr:
-            self.log.set_incomplete(False)
+            self._complete(now_ns)
         grew = event.leader_epoch > self.leader_epoch
         newer = grew or event.partition_epoch > self.partition_epoch
         self.leader_id = event.leader
@@ -286,6 +294,8 @@ class Replica:
     def _tick(self, event: Tick, now_ns: int) -> None:
         if now_ns >= self.wake_at:
             self.wake_at = FAR
+        if self.in_sync and self.log.incomplete and not isinstance(self.seat, Offlined):
+            self._complete(now_ns)
         self.seat.tick(event, now_ns)
         if self._flush_at < FAR:
             self.wake_by(self._flush_at)
@@ -293,9 +303,19 @@ class Replica:
     def _stop(self, event: Stop, now_ns: int) -> None:
         self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._sit(Seat(self))
-        self._may_sync = False
+        self.in_sync = self._may_sync = False
 
     # -- help
+
+    def _complete(self, now_ns: int) -> None:
+        """The newest metadata lists this copy as in sync: keep that it lacks nothing. Later, where its log does not wake now; till then its
+        mark says less than could be said."""
+        try:
+            self.log.set_incomplete(False)
+        except StorageError:
+            if not self.sleeps_on():
+                raise
+            self.wake_by(now_ns + WAKE_RETRY_NS)
 
     def _change(self, seat: Seat, now_ns: int) -> None:
         """Leave the old role, then take the new one."""
