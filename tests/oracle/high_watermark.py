@@ -32,18 +32,25 @@ class PlainLeader:
     alive: dict[int, int] = field(default_factory=dict)
     """Eligible brokers and their epochs."""
     history: dict[int, list[Seen]] = field(default_factory=dict)
+    waited: dict[int, int] = field(default_factory=dict)
+    """When an append last answered a follower whose fetch was waiting for it: until then it had everything."""
 
     def fetch(self, follower: int, seen: Seen) -> None:
         """A valid fetch arrived."""
         self.history.setdefault(follower, []).append(seen)
+
+    def append(self, waiting: list[int], at: int) -> None:
+        """Records came, which ``waiting`` had asked for."""
+        self.waited.update(dict.fromkeys(waiting, at))
 
     def end(self, follower: int) -> int:
         """Its end as it last said; -1 when it never did."""
         return self.history[follower][-1].offset if self.history.get(follower) else -1
 
     def last_caught_up(self, follower: int) -> float:
-        """The latest moment at which it had reached the leader's end of that moment or of its previous fetch."""
+        """The latest moment at which it had reached the leader's end of that moment or of its previous fetch, or was waiting there."""
         latest = float(self.began) if follower in self._isr_at_start else float("-inf")
+        latest = max(latest, self.waited.get(follower, latest))
         previous: Seen | None = None
         greatest = -1
         for seen in self.history.get(follower, []):

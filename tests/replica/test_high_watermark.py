@@ -54,7 +54,12 @@ class HighWatermark(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3), acks=st.sampled_from([0, 1, -1]))
     def append(self, count: int, acks: int) -> None:
         """A client appends."""
+        seat: Any = self.bench.replicas[1].seat
+        waiting = [broker_id for broker_id, follower in seat.followers.items() if follower.parked is not None]
+        end = self.bench.logs[1].end_offset
         self.bench.append(1, count, acks=acks)
+        if self.bench.logs[1].end_offset > end:
+            self.plain.append(waiting, self.bench.now)
         self._note()
 
     @rule(follower=FOLLOWERS, back=st.integers(0, 4), stale=st.booleans())
