@@ -247,6 +247,28 @@ def test_a_write_that_failed_and_could_not_be_undone(durability: str) -> None:
         assert everything(disk) == [b"before", b"x"]
 
 
+@pytest.mark.parametrize("way", ["append", "append_many", "append_nowait"])
+def test_what_the_mark_does_not_say_is_not_called_refused(way: str) -> None:
+    """An append whose record is in the log, and whose mark could not be written: unknown, for the next opening finds it."""
+    disk = SimDisk()
+    log = opened(disk, durability="os")
+    log.append(b"before")
+    disk.fail("write", "*/replog.mark", times=None)
+    with pytest.raises(pyreplog.OutcomeUnknownError) as caught:
+        if way == "append":
+            log.append(b"x")
+        elif way == "append_many":
+            log.append_many([b"x"])
+        else:
+            log.append_nowait(b"x").result()
+    assert isinstance(caught.value.__cause__, pyreplog.StorageError)
+    with pytest.raises(pyreplog.ClosedError):
+        log.append(b"y")
+    disk.clear_faults()
+    log.close()
+    assert everything(disk) == [b"before", b"x"]
+
+
 def test_opening_fails_cleanly() -> None:
     """Whichever call of an opening fails, the error is typed and the next opening works, with what was there."""
     disk = SimDisk()

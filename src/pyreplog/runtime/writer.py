@@ -457,6 +457,7 @@ class LogWriter:
     def _write(self, batch: memoryview) -> Appended:
         """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns."""
         log = self.log
+        appended: Appended | None = None
         self._busy = True
         try:
             appended = log.append_as_leader(batch, self.epoch, trusted=True)
@@ -465,9 +466,11 @@ class LogWriter:
                 log.write_mark()
                 if self._followers:
                     self._tell_followers()
-        except PyreplogError:
+        except PyreplogError as error:
             self._busy = False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
             self._tell_followers()  # who may wait for what can no longer come
+            if appended is not None:  # there, and not in the mark: the next opening finds it
+                raise OutcomeUnknownError(f"append of {appended.record_count} records to {log.topic_partition}", str(error)) from error
             raise
         self._busy = False
         if self._sync_each:
