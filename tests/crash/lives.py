@@ -427,7 +427,8 @@ def mended(disk: SimDisk, facts: list[Fact]) -> None:
     try:
         life.sync()
     except StorageError:
-        assert life.log.failure is not None
+        if life.log.failure is None:
+            raise  # another fault: the sync was not even begun
     else:
         raise AssertionError("the sync did not fail")
     life.root.reopen_log("t", 0)
