@@ -166,6 +166,27 @@ def test_rot_below_the_mark_is_reported_and_not_cut(place: Place, same_boot: boo
     reopen(place.disk, place.of(T)).close(clean=True)
 
 
+def test_rot_that_was_found_is_found_again_after_power_loss() -> None:
+    """What a start found by a mark that was only in the page cache is not forgotten with it: a flipped epoch, which no checksum covers,
+    would be taken for a tail."""
+    disk = SimDisk()
+    directory = f"data/{T}"
+    disk.make_directory("data")
+    disk.sync_directory("")
+    log = create(disk, directory, SMALL)
+    disk.sync_directory("data")
+    log.append_as_leader(batch(2), 0)
+    sync(disk, log)
+    log.close(clean=False)
+    name = next(name for name in disk.list(directory) if name.endswith(".log"))
+    disk.flip(f"{directory}/{name}", 14, 0x80)
+    with pytest.raises(CorruptLogError, match="leader epoch"):
+        reopen(disk, directory)
+    for seed in range(40):
+        with pytest.raises(CorruptLogError, match="leader epoch"):
+            reopen(disk.crash(Random(seed)), directory, same_boot=False)
+
+
 def test_missing_data_below_the_mark_is_rot(place: Place) -> None:
     """A log shorter than its mark, or without files, is damaged, not empty."""
     whole = written(place, 6, synced=6, config=LogConfig())

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from pyreplog._core import RecordBatch, SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
-from pyreplog.log.epochs import EpochCache, read_epochs
+from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT64_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState, sync_found_mark
@@ -98,7 +98,7 @@ class Loader:
         self._scanned_size = 0
 
     def load(self) -> Loaded:
-        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was."""
+        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was, mark and history durable."""
         plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
         apply_plan(self.disk, self.directory, plan)
         segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
@@ -108,7 +108,23 @@ class Loader:
             if loaded is not None:
                 return loaded
             self._notes.append("the clean shutdown marker is not to be believed here: the end of the log is not where it says")
-        return self._load_unclean(segments)
+        try:
+            return self._load_unclean(segments)
+        except CorruptLogError as rot:
+            try:
+                self._keep_evidence()
+            except StorageError as failure:
+                raise rot from failure
+            raise
+
+    def _keep_evidence(self) -> None:
+        """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back ones that promise less,
+        and what is damaged would be taken for a tail."""
+        if self.state is not None:
+            sync_found_mark(self.disk, self.directory)
+            epochs = self._trusted_epochs()
+            if epochs is not None:
+                write_epochs(self.disk, self.directory, epochs, durable=True)
 
     def _drop_below_start(self, bases: Sequence[int]) -> Sequence[int]:
         """Without the segments that lie wholly below the log's start, whose removal was not finished: their files go now.
