@@ -142,7 +142,7 @@ _ALL: Final = (
     Variant(
         "AnyBrokerEpoch", ("V13", "32"), _controller(controllers.AnyBrokerEpoch), ("S2", "S1", "S8"), schedules.stale_incarnation, {}, 7000
     ),
-    Variant("NoElr", ("V14", "34"), _controller(controllers.NoElr), ("S2", "S1"), schedules.last_replica_standing, {}, 300),
+    Variant("NoElr", ("V14", "34"), _controller(controllers.NoElr), ("S2", "S1"), schedules.last_replica_standing, {}, 2000),
     Variant("NoMinimum", ("V15", "27"), _replica(leaders.NoMinimum), ("S14", "S2"), schedules.another_node_holds_the_rest, {}, 200),
     Variant(
         "UncleanStartsIgnored",
