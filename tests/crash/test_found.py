@@ -176,6 +176,21 @@ def test_a_reader_skips_nothing_that_a_follower_lost() -> None:
     assert holes
 
 
+def loses_nothing_in_recovery(killed: SimDisk, want: bytes) -> None:
+    """What a kill left opens with all of ``want``; power loss at any call of that opening leaves a log of its beginning, and no damage."""
+    cuts: list[SimDisk] = []
+
+    def during(call: Call) -> None:
+        if call.kind in MUTATING:
+            cuts.extend(killed.crash(Random(seed)) for seed in range(8))
+
+    killed.observer = during
+    assert raw(reopen(killed, PATH)) == want
+    assert len(cuts) > 200
+    for left in cuts:
+        assert want.startswith(raw(reopen(left, PATH, same_boot=False)))
+
+
 def test_a_lowered_mark_is_durable_before_recovery_goes_by_it() -> None:
     """A process is killed while it begins its log anew, after the mark was lowered and before that was synced; power fails while what lies
     above that mark is written again. The mark that then is on the disk is the higher one, and the log below it is whole."""
@@ -194,17 +209,7 @@ def test_a_lowered_mark_is_durable_before_recovery_goes_by_it() -> None:
     disk.observer = before
     log.truncate_fully(0)
     killed = kills[0]
-    cuts: list[SimDisk] = []
-
-    def during(call: Call) -> None:
-        if call.kind in MUTATING:
-            cuts.extend(killed.crash(Random(seed)) for seed in range(8))
-
-    killed.observer = during
-    assert raw(reopen(killed, PATH)) == want
-    assert len(cuts) > 200
-    for left in cuts:
-        assert want.startswith(raw(reopen(left, PATH, same_boot=False)))
+    loses_nothing_in_recovery(killed, want)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -223,17 +228,7 @@ def test_a_mark_whose_sync_failed_is_written_again_before_recovery_goes_by_it(fa
         log.truncate_fully(0)
     assert log.failure is not None
     killed = disk.snapshot()
-    cuts: list[SimDisk] = []
-
-    def during(call: Call) -> None:
-        if call.kind in MUTATING:
-            cuts.extend(killed.crash(Random(seed)) for seed in range(8))
-
-    killed.observer = during
-    assert raw(reopen(killed, PATH)) == want
-    assert len(cuts) > 200
-    for left in cuts:
-        assert want.startswith(raw(reopen(left, PATH, same_boot=False)))
+    loses_nothing_in_recovery(killed, want)
 
 
 # -- what the checksum of a batch does not cover --

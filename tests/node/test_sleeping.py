@@ -94,6 +94,16 @@ def settled(world: World) -> None:
     world.run_for(300)
 
 
+def restart_all(world: World) -> None:
+    """Stop and start every node in order: afterwards all are in sync again, and no log is open."""
+    for node_id in (1, 2, 3):
+        world.stop(node_id)
+    for node_id in (1, 2, 3):
+        world.start(node_id)
+    settled(world)
+    assert open_everywhere(world) == []
+
+
 def test_new_partitions_are_led_and_followed_asleep() -> None:
     """None of them is open until the first record comes; then that one is, on each of its nodes, with the right epoch."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
@@ -118,12 +128,7 @@ def test_a_clean_restart_opens_no_log(topic: TopicOptions) -> None:
     settled(world)
     assert opened(world, 1) == []
     epochs = [one.leader_epoch for one in world.image.topics[key_of(world)[0]].partitions.values()]
-    for node_id in (1, 2, 3):
-        world.stop(node_id)
-    for node_id in (1, 2, 3):
-        world.start(node_id)
-    settled(world)
-    assert open_everywhere(world) == []
+    restart_all(world)
     assert all(one.leader_epoch > epochs[number] for number, one in world.image.topics[key_of(world)[0]].partitions.items())
     assert read(world, caller, 3) == 2
     assert append(world, caller, 4) == 2
@@ -253,12 +258,7 @@ def test_a_leader_without_a_descriptor_to_wake_with(topic: TopicOptions) -> None
     world, caller = drowsy(topic)
     append(world, caller)
     settled(world)
-    for node_id in (1, 2, 3):
-        world.stop(node_id)
-    for node_id in (1, 2, 3):
-        world.start(node_id)
-    settled(world)
-    assert open_everywhere(world) == []
+    restart_all(world)
     leader, epoch = partition(world).leader, partition(world).leader_epoch
     starve(world, leader)
     for _ in range(2):

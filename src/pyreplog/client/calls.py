@@ -67,7 +67,8 @@ class Calls:
                     call = self.open.pop(message.correlation_id, None)
                     if call is not None:
                         happened = True
-                        call[1](message.body)
+                        _, done, _ = call
+                        done(message.body)
             elif kind is Disconnected:
                 happened |= self._give_up([number for number, (peer, _, _) in self.open.items() if peer == event.peer])
         if self.open:
@@ -90,5 +91,6 @@ class Calls:
         for number in numbers:
             call = self.open.pop(number, None)
             if call is not None:
-                call[1](None)
+                _, done, _ = call
+                done(None)
         return bool(numbers)

@@ -94,6 +94,7 @@ class Sleeping(_Base):
             except StorageError as error:
                 if error.errno in OUT_OF_MEANS:
                     raise
+                # Of anything else the open log is to hear: it tries again below.
         Log.__init__(self, keeper.disk, directory, self.topic_partition, parts, keeper.clock)
         self.on_roll = on_roll
         self._calendar = keeper.calendar.copy()  # what the clock did meanwhile counts
