@@ -151,16 +151,19 @@ class PartitionCopy:
         disk, directory = self.disk, self.directory
         before = self._mark
         root, self._root = self._root or RootView(disk, parent_of(directory)), None
-        # The mark first: what it promises is in the files by then, and they only grow.
         self._mark = mark = read_mark(disk, directory)
-        self._load_segments()
-        segments = self._segments
-        first = 0 if segments is None else segments.first.base_offset
         for _ in range(_LOAD_TRIES):
+            # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
+            self._load_segments()
+            segments = self._segments
+            first = 0 if segments is None else segments.first.base_offset
             if mark is None or mark.start_offset >= first:
                 break
             # The writer may have raised the start, and then removed a segment, since the mark was read.
-            self._mark = mark = read_mark(disk, directory)
+            looked_at, mark = mark, read_mark(disk, directory)
+            self._mark = mark
+            if mark is not None and mark.sequence == looked_at.sequence:
+                break
         #: Behind the last offset that is missing at the start: somebody else than the writer removed segments.
         self._lost_end = first if mark is not None and mark.start_offset < first else 0
         if mark is not None:
