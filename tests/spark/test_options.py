@@ -12,7 +12,7 @@ import pytest
 from pyreplog.errors import ConfigError
 from pyreplog.spark.offsets import Bound
 from pyreplog.spark.options import ReadOptions, parse_read_options
-from pyreplog.spark.schema import COLUMNS, Field, default_ddl, project
+from pyreplog.spark.schema import COLUMNS, Field, default_ddl, named, project
 from pyreplog.values import TopicPartition
 
 
@@ -181,11 +181,16 @@ def test_projection() -> None:
     assert project([]) == []
     for field, text in (
         (Field("vaule", "binary", True), "did you mean 'value'"),
+        (Field("OFFSET", "bigint", True), "did you mean 'offset'"),
         (Field("offset", "int", True), "asks for offset as int; it is bigint"),
         (Field("key", "binary", False), "key is NOT NULL"),
     ):
         with pytest.raises(ConfigError, match=text):
             project([field])
+    with pytest.raises(ConfigError, match="names topic twice"):
+        project([Field("topic", "string", True)] * 2)
+    with pytest.raises(ConfigError, match="'topic' is named twice"):
+        named(["topic", "offset", "topic"])
 
 
 def test_no_spark_is_loaded_before_it_is_needed() -> None:

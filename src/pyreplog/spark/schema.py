@@ -48,6 +48,7 @@ COLUMNS: Final = (
 """All of them. ``headers`` comes with the option ``includeHeaders``, ``leaderEpoch`` only by a schema that names it."""
 
 _BY_NAME: Final = {column.name: column for column in COLUMNS}
+_BY_LOWER: Final = {name.lower(): name for name in _BY_NAME}
 
 
 def default_ddl(include_headers: bool) -> str:
@@ -61,7 +62,9 @@ def named(names: Sequence[str]) -> list[Column]:
     """The columns of these names, in their order. :class:`ConfigError` for one that there is not."""
     for name in names:
         if name not in _BY_NAME:
-            raise ConfigError(f"there is no column {name!r}{suggestion(name, tuple(_BY_NAME))}")
+            raise ConfigError(f"there is no column {name!r}{_near(name)}")
+        if names.count(name) > 1:
+            raise ConfigError(f"column {name!r} is named twice")
     return [_BY_NAME[name] for name in names]
 
 
@@ -71,9 +74,9 @@ def project(fields: Sequence[Field]) -> list[Column]:
     for field in fields:
         column = _BY_NAME.get(field.name)
         if column is None:
-            raise ConfigError(
-                f"the schema asks for column {field.name!r}, which replog does not have{suggestion(field.name, tuple(_BY_NAME))}"
-            )
+            raise ConfigError(f"the schema asks for column {field.name!r}, which replog does not have{_near(field.name)}")
+        if column in columns:
+            raise ConfigError(f"the schema names {field.name} twice, which Spark cannot take from a Python source: name it once")
         if field.type != column.type:
             raise ConfigError(
                 f"the schema asks for {field.name} as {field.type}; it is {column.type}: read it as that and cast it, "
@@ -83,3 +86,9 @@ def project(fields: Sequence[Field]) -> list[Column]:
             raise ConfigError(f"the schema says {field.name} is NOT NULL; it is null where a record has none")
         columns.append(column)
     return columns
+
+
+def _near(name: str) -> str:
+    """The column that may have been meant."""
+    same = _BY_LOWER.get(name.lower())
+    return suggestion(name, tuple(_BY_NAME)) if same is None else f"; did you mean {same!r}?"
