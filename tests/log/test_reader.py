@@ -163,6 +163,26 @@ def test_rot_is_reported_with_its_offsets(place: Place) -> None:
     reader.close()
 
 
+def test_a_log_whose_files_are_all_gone_is_not_an_empty_one(place: Place) -> None:
+    """Somebody else removed the segments: what the mark calls synced is reported as missing, not passed over."""
+    root, log = begin(place)
+    for _ in range(10):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(20)
+    log.sync_mark()
+    root.close()
+    for name in place.disk.list(place.of("root/events-0")):
+        if name.endswith(".log"):
+            place.disk.remove(place.of(f"root/events-0/{name}"))
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert (reader.start_offset, reader.end_offset) == (0, 20)
+    with pytest.raises(CorruptLogError, match="segments are missing") as caught:
+        reader.read(3, 1000)
+    assert (caught.value.start, caught.value.end) == (3, 20)
+    reader.close()
+
+
 def test_a_clusters_folder_reads_the_replica_that_is_ahead(place: Place) -> None:
     """Of several replicas the one with the highest epoch is read, up to the highest watermark; refresh looks again."""
     nodes = [begin(place, f"node-{number}", seed=number) for number in (1, 2, 3)]

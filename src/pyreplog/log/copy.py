@@ -156,7 +156,10 @@ class PartitionCopy:
             # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
             self._load_segments()
             segments = self._segments
-            first = 0 if segments is None else segments.first.base_offset
+            if segments is not None:
+                first = segments.first.base_offset
+            else:
+                first = 0 if mark is None else mark.high_watermark
             if mark is None or mark.start_offset >= first:
                 break
             # The writer may have raised the start, and then removed a segment, since the mark was read.
@@ -204,9 +207,11 @@ class PartitionCopy:
         found: list[Segment] = []
         for base in plan.bases:
             names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
-            size = disk.stat(join(directory, names.log))
+            path = join(directory, names.log)
+            size = disk.stat(path)
             if size is None:
-                continue
+                # What was listed with it may be of another time too: the look is made again.
+                raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
             segment = known.pop(base, None)
             if segment is None:
                 segment = Segment(disk, directory, base, size=size.size, index_interval=INDEX_INTERVAL, writable=False, names=names)
