@@ -218,9 +218,10 @@ class Disk(Protocol):
         """Make creations, renames and removals in ``directory`` durable. Blocks."""
         ...
 
-    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
-        """What ``work`` returns for each of ``items``, in their order; side by side where the machine has the processors for it, so each
-        call has to keep to what is its own. The first error is raised, after all calls ended."""
+    def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
+        """What ``work`` returns for each of ``items``, in their order; side by side where the machine has the processors for it (``waits``:
+        the calls only wait for the disk, so more of them), so each call has to keep to what is its own. The first error is raised, after
+        all calls ended."""
         ...
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:

@@ -391,10 +391,11 @@ def crowd(disk: SimDisk, facts: list[Fact]) -> None:
     """``sync``: several partitions, known from the summary of a clean stop and opened when they are asked for; some never are."""
     life = Life(disk, facts, "sync", root_class=Crowd)
     life.lead(0)
-    for number in range(1, 5):
-        other = life.root.create_log("t", number, TOPIC_ID, life.config)
+    others = [TopicPartition("t", number) for number in range(1, 5)]
+    life.root.create_logs([life.root.new_log(key, TOPIC_ID, life.config) for key in others])
+    for other in [life.root.logs[key] for key in others]:
         other.become_leader(0)
-        other.append_as_leader(batch(number, size=50), 0)
+        other.append_as_leader(batch(other.topic_partition.partition, size=50), 0)
     life.append(2, size=100)
     life.close()
     for seed in range(2, 4):

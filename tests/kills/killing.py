@@ -157,7 +157,7 @@ class KillingDisk:
         self.count()
         return self._disk.lock(path, about)
 
-    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+    def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
         """One after another, so that the calls have an order."""
         return [work(item) for item in items]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -335,3 +336,49 @@ def test_a_failing_close_releases_the_lock() -> None:
     assert not root.clean
     assert not root.damaged
     root.close()
+
+
+def test_many_partitions_cost_the_root_few_syncs(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions that come, or go, together share the syncs of their root's folder; each is there with its own settings, and opens."""
+    root = open_root(place)
+    synced: list[str] = []
+    sync_directory = place.disk.sync_directory
+    monkeypatch.setattr(place.disk, "sync_directory", lambda path: (synced.append(path), sync_directory(path)))
+    keys = [TopicPartition("events", number) for number in range(150)]
+    root.create_logs([root.new_log(key, ID, LogConfig(segment_bytes=2000 + key.partition), incomplete=key.partition == 7) for key in keys])
+    assert 1 <= synced.count(root.path) <= 3
+    assert list(root.logs) == keys
+    root.close()
+    root = open_root(place)
+    assert {key: root.logs[key].config.segment_bytes for key in keys} == {key: 2000 + key.partition for key in keys}
+    assert [known.topic_partition for known in root.known() if known.incomplete] == [keys[7]]
+    synced.clear()
+    root.remove_logs(keys[:100])
+    assert 1 <= synced.count(root.path) <= 2
+    root.close()
+    root = open_root(place)
+    assert list(root.logs) == sorted(keys[100:], key=str)
+    root.close()
+
+
+def test_partitions_made_together_are_there_or_not() -> None:
+    """Whichever call fails while several are made, none of them is in the way of the next try."""
+    keys = [TopicPartition("t", number) for number in range(3)]
+    for number in range(1, 1000):
+        disk = SimDisk(Random(number))
+        root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
+        wanted = [root.new_log(key, ID, LogConfig()) for key in keys]
+        fault = disk.fail(nth=number, error=errno.ENOSPC)
+        try:
+            root.create_logs(wanted)
+        except StorageError:
+            assert not root.logs
+            root.create_logs(wanted)
+        assert list(root.logs) == keys
+        root = LogRoot.open(disk.crash(Random(number)), "r", clock=CLOCK, random=Random(2))
+        assert list(root.logs) == keys
+        assert not any(known.incomplete for known in root.known())
+        if not fault.hits:
+            assert number > 60
+            return
+    raise AssertionError("there is an end to the calls")

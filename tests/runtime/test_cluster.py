@@ -130,6 +130,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.create_topic("a/b"), pyreplog.InvalidTopicError, "a/b"),
             (lambda: cluster.admin.create_topic("new", partitions=0), pyreplog.ConfigError, "partitions"),
             (lambda: cluster.admin.create_topic("new", replication_factor=4), pyreplog.ConfigError, "is 4; there are 3 nodes"),
+            (lambda: cluster.admin.create_topic("new", timeout=-1), pyreplog.ConfigError, "timeout"),
             (lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}), pyreplog.ConfigError, "segment.bytes"),
         ):
             with pytest.raises(error, match=words):
@@ -516,3 +517,16 @@ def test_system_disks_are_made_for_each_node(tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path / "data", disk=make):
         pass
     assert names == ["controller", "node-1", "node-2", "node-3"]
+
+
+def test_a_topic_that_takes_too_long_says_how_far_it_is(tmp_path: Path) -> None:
+    """The time that a caller has is his own; what he asked for is made all the same, and he is told how much of it is served."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=2) as cluster:
+        cluster.nodes[1].pause()
+        with pytest.raises(TimeoutError, match=r"topic 'wide' is made, but after 0 s the nodes serve only \d+ % of its 20 partitions"):
+            cluster.admin.create_topic("wide", partitions=20, timeout=0)
+        cluster.nodes[1].resume()
+        with pytest.raises(pyreplog.TopicExistsError):
+            cluster.admin.create_topic("wide")
+        with cluster.producer() as producer:
+            assert producer.send("wide", b"x", partition=19).result(30).offset == 0

@@ -239,10 +239,16 @@ class Admin:
         self._calls = calls
 
     async def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int | None = None, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> TopicDescription:
-        """Make a topic and return when it can be used."""
-        return await self._calls.read(self._admin.create_topic, name, partitions, replication_factor, config)
+        """Make a topic and return when it can be used. See :meth:`pyreplog.Admin.create_topic`."""
+        return await self._calls.read(self._admin.create_topic, name, partitions, replication_factor, config, timeout=timeout)
 
     async def topics(self) -> list[str]:
         """The names of all topics, sorted."""

@@ -14,6 +14,7 @@ from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED,
 from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
+from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.sleeping import Sleeping
@@ -35,6 +36,7 @@ __all__ = [
     "LogReader",
     "LogRoot",
     "LogSlice",
+    "NewLog",
     "RecoveryReport",
     "Sleeping",
     "SyncPlan",

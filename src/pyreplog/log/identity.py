@@ -76,11 +76,15 @@ def read_topic_id(disk: Disk, directory: str) -> str | None:
     return topic_id
 
 
-def write_topic_id(disk: Disk, directory: str, topic_id: str, *, named: bool = True) -> None:
-    """Write ``partition.metadata`` durably, as Kafka does. ValueError where ``topic_id`` is no id. ``named=False``: the caller syncs the
-    folder."""
+def format_topic_id(topic_id: str) -> bytes:
+    """What ``partition.metadata`` holds, as Kafka writes it. ValueError where ``topic_id`` is no id."""
     decode_uuid(topic_id)
-    replace_file(disk, join(directory, PARTITION_METADATA_NAME), f"version: 0\ntopic_id: {topic_id}".encode(), named=named)
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: str) -> None:
+    """Write ``partition.metadata`` durably."""
+    replace_file(disk, join(directory, PARTITION_METADATA_NAME), format_topic_id(topic_id))
 
 
 def read_properties(disk: Disk, root: str) -> dict[str, str] | None:

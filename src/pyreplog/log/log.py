@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from pyreplog._core import RecordBatch, crc32c, stamp
 from pyreplog.config import LogConfig
@@ -34,7 +34,7 @@ from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.intake import Appended, Intake, check_fetched, check_from_client, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
-from pyreplog.log.opening import Origin, Parts, create_parts, durability_text, open_parts
+from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.segment import OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
@@ -158,8 +158,15 @@ class Log:
 
         The caller syncs the folder above. ``incomplete``: this replica is known to miss records (it replaces one that was lost).
         """
-        parts = create_parts(disk, directory, partition, topic_id, config, clock, incomplete, start_offset)
-        return cls(disk, directory, TopicPartition(topic, partition), parts, clock)
+        new = NewLog(directory, TopicPartition(topic, partition), topic_id, config, incomplete, start_offset)
+        return cls.create_all(disk, [new], clock)[0]
+
+    @classmethod
+    def create_all(cls, disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Self]:
+        """As :meth:`create`, for each of ``wanted``: their syncs begin together, so that many cost little more than one. Where it fails,
+        some of the folders may be there."""
+        made = create_parts(disk, wanted, clock)
+        return [cls(disk, new.directory, new.topic_partition, parts, clock) for new, parts in zip(wanted, made, strict=True)]
 
     @classmethod
     def open(

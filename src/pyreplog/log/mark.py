@@ -137,14 +137,19 @@ class MarkFile:
     @classmethod
     def create(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
         """A new mark holding ``state``, twice, synced. A file there before is replaced. The caller syncs the folder."""
+        mark = cls.begin(disk, directory, state)
+        mark.sync()
+        return mark
+
+    @classmethod
+    def begin(cls, disk: Disk, directory: str, state: MarkState) -> MarkFile:
+        """As :meth:`create`, not synced."""
         path = join(directory, MARK_NAME)
         if disk.stat(path) is not None:
             disk.remove(path)
         mark = cls(path, disk.create(path), state, 0)
         mark.write_state(state)
         mark.write_state(state)
-        mark._file.sync()
-        mark._stable = mark._newest
         return mark
 
     @classmethod

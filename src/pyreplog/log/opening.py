@@ -8,16 +8,18 @@ from typing import Final, NamedTuple
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
-from pyreplog.log.identity import id_for_name, read_topic_id, write_topic_id
-from pyreplog.log.layout import join, name_of, parse_base_offset, parse_directory_name
+from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
+from pyreplog.log.layout import CONFIG_NAME, PARTITION_METADATA_NAME, join, name_of, parse_base_offset, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment, scan_segment
 from pyreplog.log.segments import Segments
-from pyreplog.log.settings import read_config, write_config
+from pyreplog.log.settings import format_config, read_config, write_config
+from pyreplog.log.snapshot import put_files
 from pyreplog.ports import Clock, Disk
+from pyreplog.values import TopicPartition
 
 REWRITE_SIZE: Final = 1 << 20
 
@@ -34,6 +36,18 @@ class Parts(NamedTuple):
     recovery: RecoveryReport
 
 
+class NewLog(NamedTuple):
+    """A log that is to be made, in a folder of its own."""
+
+    directory: str
+    topic_partition: TopicPartition
+    topic_id: str
+    config: LogConfig
+    incomplete: bool = False
+    """This replica is known to miss records: it replaces one that was lost, or begins behind the others."""
+    start_offset: int = 0
+
+
 class Origin(NamedTuple):
     """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
 
@@ -48,14 +62,27 @@ class Origin(NamedTuple):
     """False: something else wrote here since, the mark is void."""
 
 
-def create_parts(
-    disk: Disk, directory: str, partition: int, topic_id: str, config: LogConfig, clock: Clock, incomplete: bool, start_offset: int
-) -> Parts:
-    """A new, empty folder. The mark comes last, and is synced with the folder: see :meth:`Log.create`."""
-    disk.make_directory(directory)
-    # The folder is synced with the settings, before there is a mark: a folder with one has both files.
-    write_topic_id(disk, directory, topic_id, named=False)
-    write_config(disk, directory, config)
+def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Parts]:
+    """New, empty folders, whose syncs begin together. The mark comes last, and is synced with the folder: see :meth:`Log.create`."""
+    directories = [new.directory for new in wanted]
+    contents: list[tuple[str, bytes]] = []
+    for new in wanted:
+        disk.make_directory(new.directory)
+        contents.append((join(new.directory, PARTITION_METADATA_NAME), format_topic_id(new.topic_id)))
+        contents.append((join(new.directory, CONFIG_NAME), format_config(new.config)))
+    put_files(disk, contents)
+    # Each folder is synced before there is a mark in it: a folder with one has both files.
+    disk.map(disk.sync_directory, directories, waits=True)
+    made = [_create_unsynced(disk, new, clock) for new in wanted]
+    disk.map(MarkFile.sync, [parts.mark for parts in made], waits=True)
+    disk.map(disk.sync_directory, directories, waits=True)
+    for new, parts in zip(wanted, made, strict=True):
+        write_epochs(disk, new.directory, parts.epochs)
+    return made
+
+
+def _create_unsynced(disk: Disk, new: NewLog, clock: Clock) -> Parts:
+    directory, config, start_offset = new.directory, new.config, new.start_offset
     segment = Segment.create(
         disk,
         directory,
@@ -65,7 +92,7 @@ def create_parts(
         room=config.segment_bytes if config.preallocate else 0,
     )
     epochs = EpochCache()
-    mark = MarkFile.create(
+    mark = MarkFile.begin(
         disk,
         directory,
         MarkState(
@@ -73,19 +100,17 @@ def create_parts(
             high_watermark=start_offset,
             start_offset=start_offset,
             durability=config.durability,
-            incomplete=incomplete,
+            incomplete=new.incomplete,
             adopted=False,
             poisoned=False,
             epochs_crc=epochs.checksum(),
-            topic_id=topic_id,
-            partition=partition,
+            topic_id=new.topic_id,
+            partition=new.topic_partition.partition,
         ),
     )
-    disk.sync_directory(directory)
-    write_epochs(disk, directory, epochs)
     recovery = RecoveryReport(clean=True, mark_found=True, durable_end=start_offset)
     producers = ProducerState(disk, directory, ProducerTable(start_offset))
-    return Parts(topic_id, config, Segments([segment]), epochs, mark, producers, recovery)
+    return Parts(new.topic_id, config, Segments([segment]), epochs, mark, producers, recovery)
 
 
 def open_parts(

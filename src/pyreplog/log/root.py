@@ -7,7 +7,8 @@ checkpoints, marker, lock. Each step is durable before the next, so that a crash
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
@@ -42,7 +43,7 @@ from pyreplog.log.layout import (
 from pyreplog.log.lazy import Logs
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
-from pyreplog.log.opening import Origin, open_parts
+from pyreplog.log.opening import NewLog, Origin, open_parts
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping, sleeping
@@ -62,6 +63,8 @@ from pyreplog.ports import Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
 _DIRECTORY_NAME_SIZE_MAX: Final = 255
+CREATED_TOGETHER: Final = 64
+"""New logs whose files are open at a time."""
 
 
 class Known(NamedTuple):
@@ -316,33 +319,46 @@ class LogRoot:
         """A new, empty log in its own folder, durable when this returns, and where there are very many not open. Raises what is wrong with
         a folder of that name that is there already."""
         key = TopicPartition(topic, partition)
-        if key in self.damaged:
-            raise self.damaged[key]
-        directory = join(self.path, directory_name(topic, partition))
-        if key in self.logs or self._is_directory(directory):
-            if key in self.logs or not self._half_made(directory):
-                raise StorageError(errno.EEXIST, f"the partition {key} is there already", directory)
-            self._remove_folder(directory)
-        log = self.log_class.create(
-            self.disk,
-            directory,
-            topic=topic,
-            partition=partition,
-            topic_id=topic_id,
-            config=config,
-            clock=self.clock,
-            incomplete=incomplete,
-        )
-        self.disk.sync_directory(self.path)
-        if len(self.logs) < self.sleeping_from:
-            self.logs[key] = log
-            return log
-        body = encode_body(summarize(log))
-        log.close(clean=False)  # there is nothing in it that waits for the disk
-        if body != self._new_body:
-            self._new_body = body
-        self.logs.remember(key, self._new_body)
+        self.create_logs([self.new_log(key, topic_id, config, incomplete=incomplete)])
         return self.logs.asleep(key, config)
+
+    def new_log(self, key: TopicPartition, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> NewLog:
+        """What :meth:`create_logs` takes, for the partition ``key`` in this root."""
+        return NewLog(join(self.path, directory_name(*key)), key, topic_id, config, incomplete)
+
+    def create_logs(self, wanted: Sequence[NewLog]) -> None:
+        """As :meth:`create_log`, for all of ``wanted`` (no two of one name): their syncs begin together. Where it fails, those at the
+        beginning are made and the others are not there."""
+        for first in range(0, len(wanted), CREATED_TOGETHER):
+            self._create_together(wanted[first : first + CREATED_TOGETHER])
+
+    def _create_together(self, wanted: Sequence[NewLog]) -> None:
+        for new in wanted:
+            key = new.topic_partition
+            if key in self.damaged:
+                raise self.damaged[key]
+            if key in self.logs or self._is_directory(new.directory):
+                if key in self.logs or not self._half_made(new.directory):
+                    raise StorageError(errno.EEXIST, f"the partition {key} is there already", new.directory)
+                self._remove_folder(new.directory)
+        try:
+            made = self.log_class.create_all(self.disk, wanted, self.clock)
+            self.disk.sync_directory(self.path)
+        except PyreplogError:
+            # What was never acknowledged must not be in the way of the next try.
+            for new in wanted:
+                with suppress(StorageError):
+                    self._remove_folder(new.directory)
+            raise
+        for new, log in zip(wanted, made, strict=True):
+            if len(self.logs) < self.sleeping_from:
+                self.logs[new.topic_partition] = log
+                continue
+            body = encode_body(summarize(log))
+            log.close(clean=False)  # there is nothing in it that waits for the disk
+            if body != self._new_body:
+                self._new_body = body
+            self.logs.remember(new.topic_partition, self._new_body)
 
     def reopen_log(self, topic: str, partition: int) -> Log:
         """Open a partition again whose log was closed or poisoned, as after an unclean end: everything is verified."""
@@ -364,19 +380,26 @@ class LogRoot:
 
     def remove_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition with all its records, durably gone when this returns. One that is not there is no error."""
-        log = self.logs.take(topic_partition)
-        self.damaged.pop(topic_partition, None)
-        if log is not None:
-            log.close(clean=False)
-        directory = join(self.path, directory_name(*topic_partition))
-        if not self._is_directory(directory):
-            return
-        # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
-        unique = f".{self.random.randbytes(16).hex()}-delete"
-        doomed = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
-        self.disk.rename(directory, doomed)
-        self.disk.sync_directory(self.path)
-        self._remove_folder(doomed)
+        self.remove_logs([topic_partition])
+
+    def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """As :meth:`remove_log`, for all of them: their names go with one sync."""
+        doomed: list[str] = []
+        for topic_partition in topic_partitions:
+            log = self.logs.take(topic_partition)
+            self.damaged.pop(topic_partition, None)
+            if log is not None:
+                log.close(clean=False)
+            directory = join(self.path, directory_name(*topic_partition))
+            if not self._is_directory(directory):
+                continue
+            # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
+            unique = f".{self.random.randbytes(16).hex()}-delete"
+            doomed.append(join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique))
+            self.disk.rename(directory, doomed[-1])
+        if doomed:
+            self.disk.sync_directory(self.path)
+            self._remove_folders(doomed)
 
     def set_aside(self, topic_partition: TopicPartition, why: str = "is damaged") -> str:
         """Take a partition out of the way without losing a byte of it, so that it can be made anew: its folder gets Kafka's name for a
@@ -529,9 +552,13 @@ class LogRoot:
         return True
 
     def _remove_folder(self, directory: str) -> None:
-        for name in self.disk.list(directory):
-            self.disk.remove(join(directory, name))
-        self.disk.remove_directory(directory)
+        self._remove_folders([directory])
+
+    def _remove_folders(self, directories: Sequence[str]) -> None:
+        for directory in directories:
+            for name in self.disk.list(directory):
+                self.disk.remove(join(directory, name))
+            self.disk.remove_directory(directory)
         self.disk.sync_directory(self.path)
 
 

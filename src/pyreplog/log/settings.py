@@ -7,7 +7,7 @@ from typing import Final
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError
 from pyreplog.log.layout import CONFIG_NAME, join
-from pyreplog.log.snapshot import read_state, write_state
+from pyreplog.log.snapshot import format_state, read_state, replace_file
 from pyreplog.ports import Disk
 
 _VERSION_NAME: Final = "version"
@@ -29,7 +29,11 @@ def read_config(disk: Disk, directory: str) -> LogConfig | None:
     return LogConfig.from_mapping(values)
 
 
+def format_config(config: LogConfig) -> bytes:
+    """What the file holds."""
+    return format_state({_VERSION_NAME: _VERSION, _DURABILITY: config.durability, **config.to_mapping()})
+
+
 def write_config(disk: Disk, directory: str, config: LogConfig) -> None:
     """Keep ``config`` in ``directory``, durably."""
-    values = {_VERSION_NAME: _VERSION, _DURABILITY: config.durability, **config.to_mapping()}
-    write_state(disk, join(directory, CONFIG_NAME), values)
+    replace_file(disk, join(directory, CONFIG_NAME), format_config(config))

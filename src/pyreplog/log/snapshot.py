@@ -7,13 +7,13 @@ not believed. Formats: docs/internals/format/snapshot.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pyreplog._core import crc32c
 from pyreplog.errors import CorruptError, excerpt
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, STATE_FILE_SIZE_MAX, TEMPORARY_SUFFIX, parent_of
-from pyreplog.ports import Disk
+from pyreplog.ports import Disk, File
 from pyreplog.values import TopicPartition
 
 _VERSION: Final = "0"  # of Kafka's checkpoints. On disk: never change
@@ -35,11 +35,10 @@ def read_whole(disk: Disk, path: str) -> bytes | None:
         file.close()
 
 
-def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
+def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
     """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
 
     ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be had from elsewhere.
-    ``named=False`` leaves it to the caller to sync the folder: until then power loss may bring the old content back.
     """
     temporary = path + TEMPORARY_SUFFIX
     if disk.stat(temporary) is not None:
@@ -52,8 +51,24 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
     finally:
         file.close()
     disk.rename(temporary, path)
-    if durable and named:
+    if durable:
         disk.sync_directory(parent_of(path))
+
+
+def put_files(disk: Disk, contents: Sequence[tuple[str, bytes]]) -> None:
+    """Make each path hold its content, durably as by :func:`replace_file`; all syncs begin together. The caller syncs the folders, in which
+    nobody wrote such a file before."""
+    files: list[File] = []
+    try:
+        for path, content in contents:
+            files.append(disk.create(path + TEMPORARY_SUFFIX))
+            files[-1].write_at(0, [content])
+        disk.map(lambda file: file.sync(), files, waits=True)
+    finally:
+        for file in files:
+            file.close()
+    for path, _ in contents:
+        disk.rename(path + TEMPORARY_SUFFIX, path)
 
 
 def parse_number(text: str, low: int, high: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
-from pyreplog.log import LogRoot
+from pyreplog.log import LogRoot, NewLog
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
 from pyreplog.ports import Address
@@ -141,11 +141,16 @@ class MetadataFollower:
     def _apply(self, records: Sequence[tuple[int, MetadataRecord]]) -> None:
         image = self._standing.image
         brokers_changed = shutdown = False
-        for offset, record in records:
+        made_until = -1
+        for index, (offset, record) in enumerate(records):
             if offset <= image.offset:
                 continue  # fetched twice
             if offset != image.offset + 1:
                 break  # a gap: ask again from where the image ends
+            if self._in_picture and offset > made_until and isinstance(record, PartitionRecord):
+                run = _run_of_partitions(records, index)
+                made_until = offset + len(run) - 1
+                self._create_ahead(run)
             image.apply(offset, record)
             if isinstance(record, _ABOUT_BROKERS):
                 self._refresh_brokers()
@@ -158,8 +163,7 @@ class MetadataFollower:
             elif isinstance(record, _ABOUT_PARTITIONS):
                 self._told((record.topic_id, record.partition_id))
             elif isinstance(record, RemoveTopicRecord):
-                for key in [key for key in self._hosted if key[0] == record.topic_id]:
-                    self._remove(key)
+                self._remove([key for key in self._hosted if key[0] == record.topic_id])
         if brokers_changed and self._in_picture:
             self._tell_brokers()
         if shutdown:
@@ -196,10 +200,15 @@ class MetadataFollower:
         """Every partition of the image that has a replica here. What the image does not have is set aside, not deleted: only a record that
         removes a topic deletes, and a controller that came back with an old state must cost no data."""
         image = self._standing.image
-        for topic in image.topics.values():
-            for number, partition in topic.partitions.items():
-                if self._node_id in partition.replicas:
-                    self._told((topic.topic_id, number))
+        mine = [
+            ((topic.topic_id, number), partition)
+            for topic in image.topics.values()
+            for number, partition in topic.partitions.items()
+            if self._node_id in partition.replicas
+        ]
+        self._create_ahead(mine)
+        for key, _ in mine:
+            self._told(key)
         for key in [key for key in self._hosted if image.partition(key) is None]:
             self._leave(key)
         for topic_partition in [known.topic_partition for known in self._root.known() if known.topic_id not in image.topics]:
@@ -211,7 +220,7 @@ class MetadataFollower:
         hosted = self._hosted.get(key)
         if partition is None or self._node_id not in partition.replicas:
             if partition is not None and hosted is not None:
-                self._remove(key)  # assigned elsewhere, by a committed record
+                self._remove([key])  # assigned elsewhere, by a committed record
             return
         if hosted is not None and self._is_lost(hosted, partition):
             self._leave(key)
@@ -278,13 +287,32 @@ class MetadataFollower:
         self._hosted[key] = hosted
         return hosted
 
+    def _create_ahead(self, partitions: Sequence[tuple[PartitionKey, PartitionRecord | PartitionImage]]) -> None:
+        """Make the new copies among those that are about to be told, as :meth:`_host` would, but together: their syncs are shared. What is
+        not made here is made there."""
+        root, topics = self._root, self._standing.image.topics
+        wanted: dict[TopicPartition, NewLog] = {}
+        for key, partition in partitions:
+            topic = topics.get(key[0])
+            if topic is None or self._node_id not in partition.replicas or partition.leader == NO_LEADER:
+                continue
+            name = TopicPartition(topic.name, key[1])
+            if key not in self._hosted and name not in root.logs and name not in root.damaged:
+                incomplete = self._node_id not in partition.isr
+                wanted.setdefault(name, root.new_log(name, key[0], topic.log_config, incomplete=incomplete))
+        if len(wanted) > 1:
+            try:
+                root.create_logs(list(wanted.values()))
+            except (StorageError, CorruptError) as error:
+                self.on_storage_error(error)
+
     def _told_again(self, key: PartitionKey) -> None:
         if key not in self._hosted and self._in_picture:
             self._told(key)
 
-    def _remove(self, key: PartitionKey) -> None:
-        """The partition is gone, by a committed record that names its topic's id."""
-        self._root.remove_log(self._leave(key).topic_partition)
+    def _remove(self, keys: Sequence[PartitionKey]) -> None:
+        """The partitions are gone, by a committed record that names their topic's id."""
+        self._root.remove_logs([self._leave(key).topic_partition for key in keys])
 
     def _leave(self, key: PartitionKey) -> Hosted:
         hosted = self._hosted.pop(key)
@@ -296,3 +324,13 @@ class MetadataFollower:
     def _set_aside(self, topic_partition: TopicPartition) -> None:
         stray = self._root.set_aside(topic_partition, "is unknown to the controller")
         _log.warning("node %d: the controller does not know %s: its folder is kept as %s", self._node_id, topic_partition, stray)
+
+
+def _run_of_partitions(records: Sequence[tuple[int, MetadataRecord]], first: int) -> list[tuple[PartitionKey, PartitionRecord]]:
+    """The new partitions that follow one another in ``records`` from index ``first`` on."""
+    run: list[tuple[PartitionKey, PartitionRecord]] = []
+    for number, (offset, record) in enumerate(records[first:]):
+        if offset != records[first][0] + number or not isinstance(record, PartitionRecord):
+            break
+        run.append(((record.topic_id, record.partition_id), record))
+    return run

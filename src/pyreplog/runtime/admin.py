@@ -54,8 +54,14 @@ class TopicDescription:
 class Admin:
     """Makes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
-    def __init__(self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], settle: Callable[[str], None], node_count: int) -> None:
-        """Made by the cluster. ``settle`` waits until every node knows a new topic."""
+    def __init__(
+        self,
+        driver: Driver,
+        make: Callable[[], tuple[Machine, Seat]],
+        settle: Callable[[str, int, float | None], None],
+        node_count: int,
+    ) -> None:
+        """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so long."""
         self._driver = driver
         self._make = make
         self._settle = settle
@@ -63,17 +69,27 @@ class Admin:
         self._machine, self._seat = make()
 
     def create_topic(
-        self, name: str, partitions: int = 1, replication_factor: int | None = None, config: Mapping[str, object] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        config: Mapping[str, object] | None = None,
+        *,
+        timeout: float | None = None,
     ) -> TopicDescription:
         """Make a topic and return when it can be used.
 
         ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys; ``min.insync.replicas`` is a majority of
-        the replicas unless given. Raises TopicExistsError, InvalidTopicError, ConfigError.
+        the replicas unless given. ``timeout``: seconds to wait until every node that is up serves all of it; None: as long as it makes
+        progress, which very many partitions take a while for. Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which
+        says how far it is: the topic is made then, and the nodes go on.
         """
         check_topic(name)
         for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
             if number is not None:
                 check_number(what, number, 1)
+        if timeout is not None and not timeout >= 0:
+            raise ConfigError(f"timeout is {timeout!r}; it must be seconds from 0, or None: as long as it makes progress")
         if replication_factor is None:
             replication_factor = min(3, self._node_count)
         if replication_factor > self._node_count:
@@ -82,7 +98,7 @@ class Admin:
         LogConfig.from_mapping(settings)
         texts = {key: str(value) for key, value in settings.items()}
         self._answer(lambda: self._machine.create_topic(name, partitions, replication_factor, texts))
-        self._settle(name)
+        self._settle(name, partitions, timeout)
         return self.describe(name)
 
     def topics(self) -> list[str]:

@@ -200,11 +200,30 @@ class Cluster:
             for node in self._nodes:
                 node._keep_producers(producer_ids)
 
-    def _settle(self, topic: str) -> None:
-        """Until every node that serves knows the topic, with leaders."""
-        self._driver.wait_until(
-            lambda: all(node.knows(topic) for node in self._nodes if node.ready), START_TIMEOUT_S, f"news of topic {topic!r} everywhere"
-        )
+    def _settle(self, topic: str, partition_count: int, timeout: float | None) -> None:
+        """Until every node that serves knows the topic, with leaders. None: as long as it comes closer."""
+        done = wanted = 0
+
+        def everywhere() -> bool:
+            nonlocal done, wanted
+            ready = [node for node in self._nodes if node.ready]
+            done, wanted = sum(node.serves(topic)[0] for node in ready), len(ready) * partition_count
+            return done >= wanted
+
+        patience_s = START_TIMEOUT_S if timeout is None else timeout
+        while True:
+            before = done
+            try:
+                self._driver.wait_until(everywhere, patience_s, "")
+                return
+            except TimeoutError:
+                if timeout is None and done > before:
+                    continue
+                raise TimeoutError(
+                    f"topic {topic!r} is made, but after {patience_s:g} s{' without progress' if timeout is None else ''} the nodes serve "
+                    f"only {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the background: wait, and "
+                    "do not make it again"
+                ) from None
 
     @property
     def admin(self) -> Admin:

@@ -104,17 +104,18 @@ class ClusterNode:
             return False
         return any(entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number))
 
-    def knows(self, topic: str) -> bool:
-        """Whether it has heard of the topic and of a leader for each of its partitions. REQUIRES that no machine moves."""
+    def serves(self, topic: str) -> tuple[int, int]:
+        """Of how many partitions of ``topic``, of those that it has heard of, it has its copy, if any, and knows a leader; and how many
+        those are. REQUIRES that no machine moves."""
         node = self._node
-        if node is None:
-            return False
-        image = node.image
-        found = image.topics.get(image.topic_ids.get(topic, ""))
-        if found is None or any(entry.leader < 0 for entry in found.partitions.values()):
-            return False
-        mine = [number for number, entry in found.partitions.items() if self._node_id in entry.replicas]
-        return all(node.find(TopicPartition(topic, number)) is not None for number in mine)
+        image = None if node is None else node.image
+        found = None if image is None else image.topics.get(image.topic_ids.get(topic, ""))
+        if node is None or found is None:
+            return 0, 0
+        return sum(
+            entry.leader >= 0 and (self._node_id not in entry.replicas or node.find(TopicPartition(topic, number)) is not None)
+            for number, entry in found.partitions.items()
+        ), len(found.partitions)
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "starting" if self.alive else "down"

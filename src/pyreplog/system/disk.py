@@ -33,6 +33,7 @@ FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 CLOSE_S: Final = 60.0
 MAP_THREADS_MAX: Final = 16
+WAITS_OF_THREAD: Final = 4
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
 _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -125,9 +126,10 @@ class SystemDisk:
         with self._doing("syncing the folder", directory):
             _sync_directory(directory)
 
-    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
-        """In as many threads as there are processors, which end with the call."""
-        count = min(len(items), os.cpu_count() or 1, MAP_THREADS_MAX)
+    def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
+        """In as many threads as there are processors, or as a disk can use (of a few waits none is worth a thread), which end with the
+        call."""
+        count = min(len(items) // WAITS_OF_THREAD if waits else min(len(items), os.cpu_count() or 1), MAP_THREADS_MAX)
         if count < 2:
             return [work(item) for item in items]
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (slow to load, and seldom needed)

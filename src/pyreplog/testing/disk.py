@@ -428,7 +428,7 @@ class SimDisk:
                 left.append(change)
         self._changes = left
 
-    def map(self, work: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+    def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
         """One after another."""
         return [work(item) for item in items]
 
