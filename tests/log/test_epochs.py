@@ -72,21 +72,31 @@ def test_a_planted_bug_is_caught(bug: type[EpochCache]) -> None:
 
 @given(STEPS, STEPS)
 def test_histories_agree_up_to_where_they_part(left_steps: list[tuple[object, ...]], right_steps: list[tuple[object, ...]]) -> None:
-    """Below the offset given, both histories give every offset the same epoch, and at it they do not; equal ones agree for ever."""
+    """From where the later one begins up to the offset given, both histories give every offset the same epoch, and at it they do not: a
+    history of which deleted records took the beginning still agrees."""
     left, right = EpochCache(), EpochCache()
     for cache, steps in ((left, left_steps), (right, right_steps)):
         for name, *values in steps:
             getattr(cache, str(name))(*values)
     part = left.agrees_up_to(right)
     assert part == right.agrees_up_to(left)
-    for offset in range(min(part, 30)):
+    begin = max((cache.entries[0].start_offset for cache in (left, right) if cache.entries), default=0)
+    for offset in range(begin, min(part, begin + 60)):
         assert left.epoch_for_offset(offset) == right.epoch_for_offset(offset)
     if part == INT64_MAX:
-        assert left == right
+        assert left.latest == right.latest
     else:
-        assert left.epoch_for_offset(part) != right.epoch_for_offset(part) or left.epoch_for_offset(part + 30) != right.epoch_for_offset(
-            part + 30
-        )
+        assert part >= begin or not (left.entries and right.entries)
+        assert left.epoch_for_offset(part) != right.epoch_for_offset(part)
+
+
+def test_a_history_whose_beginning_was_deleted_agrees() -> None:
+    """Only what both still tell of can differ."""
+    whole = EpochCache([(0, 0), (1, 8)])
+    assert EpochCache([(0, 5), (1, 8)]).agrees_up_to(whole) == INT64_MAX
+    assert EpochCache([(1, 9)]).agrees_up_to(whole) == INT64_MAX
+    assert EpochCache([(0, 5), (1, 10)]).agrees_up_to(whole) == 8
+    assert EpochCache([(2, 9)]).agrees_up_to(whole) == 9
 
 
 @pytest.mark.parametrize(("epoch", "offset"), [(-1, 0), (0, -1)])

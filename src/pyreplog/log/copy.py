@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
 
 from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
 from pyreplog.config import Durability
@@ -34,6 +34,8 @@ from pyreplog.values import TopicPartition
 INDEX_INTERVAL: Final = 4096
 _CHUNK_SIZE: Final = 1 << 20
 _LOAD_TRIES: Final = 10
+
+T = TypeVar("T")
 
 
 def _first_above(offsets: OffsetIndex, offset: int) -> int:
@@ -100,7 +102,7 @@ class PartitionCopy:
     def unreadable_size(self) -> int:
         """Bytes behind the last whole batch where records were looked for up to the end, or up to a watermark that they do not reach."""
         if self._unreadable_size is None:
-            self._valid_end(self.high_watermark)
+            self._again(lambda: self._valid_end(self.high_watermark))
         return self._unreadable_size or 0
 
     @property
@@ -151,7 +153,7 @@ class PartitionCopy:
         disk, directory = self.disk, self.directory
         before = self._mark
         root, self._root = self._root or RootView(disk, parent_of(directory)), None
-        self._mark = mark = read_mark(disk, directory)
+        mark = read_mark(disk, directory)
         for _ in range(_LOAD_TRIES):
             # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
             self._load_segments()
@@ -164,7 +166,6 @@ class PartitionCopy:
                 break
             # The writer may have raised the start, and then removed a segment, since the mark was read.
             looked_at, mark = mark, read_mark(disk, directory)
-            self._mark = mark
             if mark is not None and mark.sequence == looked_at.sequence:
                 break
         #: Behind the last offset that is missing at the start: somebody else than the writer removed segments.
@@ -199,6 +200,8 @@ class PartitionCopy:
                 self.start_offset = first  # a checkpoint behind all data is not believed
         self.start_offset = min(self.start_offset, max(self.high_watermark, 0 if self._lost_end else first))
         self.high_watermark = max(self.high_watermark, self.start_offset)
+        # Not before: a look that a removed segment ended must not pass for one.
+        self._mark = mark
 
     def _load_segments(self) -> None:
         disk, directory = self.disk, self.directory
@@ -264,13 +267,16 @@ class PartitionCopy:
 
     def valid_end(self) -> int:
         """Where this copy's whole and undamaged batches end, beyond the high watermark too."""
-        return max(self._valid_end(INT64_MAX), self.start_offset)
+        return self._again(lambda: max(self._valid_end(INT64_MAX), self.start_offset))
 
     def last_stable_offset(self, end_offset: int) -> int:
         """Where the oldest transaction begins that is open at ``end_offset``, the high watermark; ``end_offset`` where none is.
 
         The first time, the batches behind the newest producer snapshot are looked through, later those that came since.
         """
+        return self._again(lambda: self._last_stable_offset(end_offset))
+
+    def _last_stable_offset(self, end_offset: int) -> int:
         segments = self._open_segments
         if segments is None:
             return end_offset
@@ -291,16 +297,7 @@ class PartitionCopy:
         if offset < self._lost_end:
             end = min(self._lost_end, end_offset)
             raise CorruptLogError("segments are missing", start=offset, end=end, file=self.directory)
-        try:
-            data = self._read(offset, size_max, end_offset)
-        except StorageError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            # The segment went since the last look at the folder.
-            self._load()
-            if offset < self.start_offset:
-                raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition)) from None
-            data = self._read(offset, size_max, end_offset)
+        data = self._again(lambda: self._read(offset, size_max, end_offset))
         if data is None:
             return memoryview(b"")
         scan = SegmentScanner(int.from_bytes(data[:8], "big"))
@@ -311,6 +308,8 @@ class PartitionCopy:
         return data[:taken]
 
     def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
+        if offset < self.start_offset:
+            raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition))
         return None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._chain)
 
     def batches(self, start: int, end: int, visible_end: int) -> Iterator[RecordBatch]:
@@ -328,13 +327,7 @@ class PartitionCopy:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``."""
-        try:
-            return self._find_timestamp(timestamp, start_offset, end_offset)
-        except StorageError as error:
-            if error.errno != errno.ENOENT:
-                raise
-        self._load()
-        return self._find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset)
+        return self._again(lambda: self._find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset))
 
     def _find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
         segments = self._open_segments
@@ -342,6 +335,9 @@ class PartitionCopy:
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""
+        return self._again(lambda: self._split_points(start, end, size_target))
+
+    def _split_points(self, start: int, end: int, size_target: int) -> list[int]:
         points = [start]
         gathered = 0
         segments = list(self._open_segments or ())
@@ -366,6 +362,17 @@ class PartitionCopy:
         if end > start:
             points.append(end)
         return points
+
+    def _again(self, look: Callable[[], T]) -> T:
+        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
+        for _ in range(_LOAD_TRIES):
+            try:
+                return look()
+            except StorageError as error:
+                if error.errno != errno.ENOENT or self._closed:
+                    raise
+            self._load()
+        return look()
 
     @property
     def _open_segments(self) -> Segments | None:

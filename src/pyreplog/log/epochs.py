@@ -132,15 +132,20 @@ class EpochCache:
         return changed
 
     def agrees_up_to(self, other: EpochCache) -> int:
-        """The offset below which this history and ``other`` say the same. Unbounded (2**63 - 1) where they are equal.
+        """The offset below which this history and ``other`` say the same of all that both still tell of; 2**63 - 1 where nothing differs.
 
-        Where one history is the beginning of the other, they part where the longer one goes on.
+        Where one history is the beginning of the other, they part where the longer one goes on; what deleted records took from the
+        beginning of one makes no difference. Logs with the same epoch at an offset have the same records up to it (Kafka's KIP-101).
         """
-        for mine, theirs in zip(self.entries, other.entries, strict=False):
+        if not self._starts or not other._starts:
+            return min([*self._starts, *other._starts], default=INT64_MAX)
+        offset = max(self._starts[0], other._starts[0])
+        while offset < INT64_MAX:
+            (mine, end), (theirs, other_end) = self.span_of(offset), other.span_of(offset)
             if mine != theirs:
-                return min(mine.start_offset, theirs.start_offset)
-        shorter, longer = sorted((self._starts, other._starts), key=len)
-        return longer[len(shorter)] if len(longer) > len(shorter) else INT64_MAX
+                break
+            offset = min(end, other_end)
+        return offset
 
     def format(self) -> bytes:
         """The content of ``leader-epoch-checkpoint``."""
