@@ -7,7 +7,11 @@ enum {
     RECORD_SIZE_MIN = 7,      /* length, attributes, two deltas, two lengths, header count: a byte each */
     RECORD_HEADER_SIZE_MIN = 2,
     COPY_BLOCK = 32,
-    COPY_BLOCKS_MAX = 8
+    COPY_BLOCKS_MAX = 8,
+    QUICK_SIZE_MAX = 4,       /* bytes of a varint that is read without looking for the end */
+    SLOW_RUN = 16,            /* records taken carefully before the quick way is tried again */
+    WANTED_MOST = COLUMN_OFFSET | COLUMN_TIMESTAMP | COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS,
+    QUICK_MARGIN = 32         /* bytes there must be behind a record for that: more than all that may be read past its end */
 };
 
 typedef struct {
@@ -27,6 +31,19 @@ static inline void copy(uint8_t *to, const uint8_t *to_end, const uint8_t *from,
 }
 
 static inline void clear_bit(uint8_t *bits, int64_t index) { bits[index >> 3] &= (uint8_t)~(1U << (index & 7)); }
+
+/* Clear the bits [from, to). */
+static void clear_bits(uint8_t *bits, int64_t from, int64_t to) {
+    for (; from < to && (from & 7) != 0; from++) {
+        clear_bit(bits, from);
+    }
+    if (from < to) {
+        memset(bits + (from >> 3), 0, (size_t)((to - from) >> 3));
+        for (from += (to - from) & ~(int64_t)7; from < to; from++) {
+            clear_bit(bits, from);
+        }
+    }
+}
 
 /* Set the bits [from, to): those of rows that were begun and are given up. */
 static void set_bits(uint8_t *bits, int64_t from, int64_t to) {
@@ -52,14 +69,61 @@ static inline int field_read(cursor *c, field *out) {
     return out->data == NULL ? STATUS_CUT : STATUS_OK;
 }
 
-/* REQUIRES room for the row and its bytes. `from_end`: how far the bytes around the field may be read. */
-static inline void put(binary_column *column, int64_t row, const field *from, const uint8_t *from_end) {
+/* The rows [from, to) are null. */
+static void put_nulls(binary_column *column, int64_t from, int64_t to) {
+    clear_bits(column->validity, from, to);
+    column->null_count += to - from;
+}
+
+/* A non-negative integer of up to QUICK_SIZE_MAX bytes at p, without the zig-zag: the byte behind, or NULL where it is longer. REQUIRES that many bytes. */
+static inline const uint8_t *quick_read(const uint8_t *p, uint32_t *out) {
+    uint32_t u = p[0];
+    if (u < 0x80U) {
+        *out = u;
+        return p + 1;
+    }
+    u = (u & 0x7FU) | (uint32_t)p[1] << 7;
+    if (u < 0x80U << 7) {
+        *out = u;
+        return p + 2;
+    }
+    u = (u & 0x3FFFU) | (uint32_t)p[2] << 14;
+    if (u < 0x80U << 14) {
+        *out = u;
+        return p + 3;
+    }
+    u = (u & 0x1FFFFFU) | (uint32_t)p[3] << 21;
+    *out = u;
+    return u < 0x80U << 21 ? p + 4 : NULL;
+}
+
+/* A field of a quick record, as field_read: the byte behind, or NULL where it is not inside [p, end). REQUIRES QUICK_SIZE_MAX bytes. */
+static inline const uint8_t *quick_field(const uint8_t *p, const uint8_t *end, field *out) {
+    uint32_t u;
+    p = quick_read(p, &u);
+    if (p == NULL || p > end) {
+        return NULL;
+    }
+    if (u & 1U) {
+        out->data = NULL;
+        out->size = 0;
+        return p;
+    }
+    out->data = p;
+    out->size = u >> 1;
+    return out->size <= end - p ? p + out->size : NULL;
+}
+
+/* REQUIRES room for the row and its bytes. `from_end`: how far the bytes around the field may be read. The bits of the rows from
+ * `*pending` on, all of them null, are still to be cleared: of a run at once. */
+static inline void put(binary_column *column, int64_t row, int64_t *pending, const field *from, const uint8_t *from_end) {
     if (from->data != NULL) {
         copy(column->data + column->size, column->data + column->capacity, from->data, from_end, from->size);
         column->size += from->size;
-    } else {
-        clear_bit(column->validity, row);
-        column->null_count++;
+        if (*pending != row) {
+            put_nulls(column, *pending, row);
+        }
+        *pending = row + 1;
     }
     column->offsets[row + 1] = (int32_t)column->size;
 }
@@ -89,8 +153,13 @@ static int put_headers(columns *c, cursor *body, const uint8_t *from_end) {
         if (!utf8_is_valid(key.data, key.data + key.size)) {
             return STATUS_UTF8;
         }
-        put(&c->header_key, c->header_count, &key, from_end);
-        put(&c->header_value, c->header_count, &value, from_end);
+        int64_t pending = c->header_count;
+        put(&c->header_key, c->header_count, &pending, &key, from_end);
+        pending = c->header_count;
+        put(&c->header_value, c->header_count, &pending, &value, from_end);
+        if (value.data == NULL) {
+            put_nulls(&c->header_value, c->header_count, c->header_count + 1);
+        }
         c->header_count++;
     }
     return body->p == body->end ? STATUS_OK : STATUS_LENGTH;
@@ -104,116 +173,233 @@ static bool has_space(const columns *c, int64_t rows, int64_t bytes) {
             || (c->header_key.capacity - c->header_key.size >= bytes && c->header_value.capacity - c->header_value.size >= bytes));
 }
 
-/* The loop over records: from the first field that nobody wants, the rest of a record is skipped by its length.
- * REQUIRES has_space. On a status `rest` is at the bad record, and what belongs to the rows of this batch is in between. */
-static int fill(columns *c, const columns_selection *selection, const batch_header *h, cursor *rest) {
-    const uint32_t wanted = c->wanted;
+/* Where a walk over the records of a batch is. */
+typedef struct {
+    cursor rest;          /* from the next record on */
+    int32_t left;         /* records, that one included */
+    int32_t previous;     /* offset delta of the one before; -1 before the first */
+    int64_t row;          /* the next one to be filled */
+    int64_t keys_pending; /* as put wants it */
+    int64_t values_pending;
+} walk;
+
+/* Take records as long as they are what nearly all are: taken by the selection, all integers short, no headers, more bytes behind them.
+ * The walk then stands at the first that is not, or that is wrong, which take() finds out. `wanted` is c->wanted, a constant where that pays. */
+static inline __attribute__((always_inline)) void take_quickly(columns *c, const batch_header *h, walk *w, uint32_t wanted) {
     const bool wants_body = (wanted & (COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS)) != 0;
-    const uint8_t *const from_end = rest->end;
+    const bool append_time = (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const uint8_t *const end = w->rest.end;
     /* Copies, so that the compiler knows that storing bytes does not change them. */
-    binary_column keys = c->key;
-    binary_column values = c->value;
+    const int64_t base_offset = h->base_offset;
+    const int64_t base_timestamp = append_time ? h->max_timestamp : h->base_timestamp;
+    const int32_t last_offset_delta = h->last_offset_delta;
+    const int32_t header_count = (int32_t)c->header_count;
+    int32_t *const header_offsets = c->header_offsets;
     int64_t *const offsets = c->offset;
     int64_t *const timestamps = c->timestamp;
-    int64_t row = c->row_count;
-    int32_t previous = -1;
-    int status = STATUS_OK;
-    for (int32_t i = 0; i < h->record_count; i++) {
-        cursor body = *rest;
-        int32_t length;
-        int32_t offset_delta;
-        int64_t timestamp_delta;
-        if (body.p == body.end) {
-            status = STATUS_COUNT;
+    binary_column keys = c->key;
+    binary_column values = c->value;
+    const uint8_t *at = w->rest.p;
+    int64_t row = w->row;
+    int64_t keys_pending = w->keys_pending;
+    int64_t values_pending = w->values_pending;
+    int32_t previous = w->previous;
+    int32_t left = w->left;
+    for (; left > 0; left--) {
+        const uint8_t *p = at;
+        uint32_t u;
+        field key;
+        field value;
+        if (end - p <= QUICK_MARGIN) {
             break;
         }
-        if ((status = varint_read(&body, &length)) < 0) {
+        p = quick_read(p, &u);
+        if (p == NULL || (u & 1U) || (int64_t)(u >> 1) >= end - p - QUICK_MARGIN) {
             break;
         }
-        if (length < 1 || (size_t)length > cursor_left(&body)) {
-            status = length < 1 ? STATUS_LENGTH : STATUS_CUT;
+        const uint8_t *const next = p + (u >> 1);
+        p = quick_read(p + 1, &u); /* behind the attributes: unused */
+        if (p == NULL) {
             break;
         }
-        body.end = body.p + length;
-        body.p++; /* attributes: unused */
-        if ((status = varlong_read(&body, &timestamp_delta)) < 0 || (status = varint_read(&body, &offset_delta)) < 0) {
+        const int64_t timestamp = append_time ? base_timestamp : add_wrapping(base_timestamp, unzigzag32(u));
+        p = quick_read(p, &u);
+        if (p == NULL || (u & 1U) || p > next) {
             break;
         }
-        if (offset_delta <= previous || offset_delta > h->last_offset_delta) {
-            status = STATUS_ORDER;
+        const int32_t offset_delta = (int32_t)(u >> 1);
+        if (offset_delta <= previous || offset_delta > last_offset_delta || timestamp == -1) {
             break;
-        }
-        previous = offset_delta;
-        const int64_t offset = h->base_offset + offset_delta;
-        const int64_t timestamp = batch_record_timestamp(h, timestamp_delta);
-        if (offset < selection->start_offset || offset >= selection->end_offset
-            || (selection->timed
-                && (timestamp == -1 || timestamp < selection->first_timestamp || timestamp > selection->last_timestamp))) {
-            rest->p = body.end;
-            continue;
         }
         if (wants_body) {
-            field key;
-            field value;
-            if ((status = field_read(&body, &key)) < 0 || (status = field_read(&body, &value)) < 0) {
+            if ((p = quick_field(p, next, &key)) == NULL || (p = quick_field(p, next, &value)) == NULL) {
                 break;
             }
             if (wanted & COLUMN_HEADERS) {
-                if (cursor_left(&body) == 1 && *body.p == 0) {
-                    /* No headers: nearly always. */
-                } else if ((status = put_headers(c, &body, from_end)) < 0) {
+                if (next - p != 1 || *p != 0) {
                     break;
                 }
-                c->header_offsets[row + 1] = (int32_t)c->header_count;
+                header_offsets[row + 1] = header_count;
             }
             if (wanted & COLUMN_KEY) {
-                put(&keys, row, &key, from_end);
+                put(&keys, row, &keys_pending, &key, end);
             }
             if (wanted & COLUMN_VALUE) {
-                put(&values, row, &value, from_end);
+                put(&values, row, &values_pending, &value, end);
             }
         }
         if (wanted & COLUMN_OFFSET) {
-            offsets[row] = offset;
+            offsets[row] = base_offset + offset_delta;
         }
         if (wanted & COLUMN_TIMESTAMP) {
             timestamps[row] = timestamp;
-            if (timestamp == -1) {
-                timestamps[row] = 0;
-                clear_bit(c->timestamp_validity, row);
-                c->timestamp_null_count++;
-            }
         }
-        rest->p = body.end;
+        previous = offset_delta;
+        at = next;
         row++;
     }
     c->key = keys;
     c->value = values;
-    c->row_count = row;
+    w->rest.p = at;
+    w->row = row;
+    w->keys_pending = keys_pending;
+    w->values_pending = values_pending;
+    w->previous = previous;
+    w->left = left;
+}
+
+/* Take the next record, whatever it is like: from the first field that nobody wants, the rest of it is skipped by its length. On a status
+ * the walk stands at it. */
+static int take(columns *c, const columns_selection *selection, const batch_header *h, walk *w) {
+    const uint32_t wanted = c->wanted;
+    const int64_t row = w->row;
+    cursor body = w->rest;
+    int32_t length;
+    int32_t offset_delta;
+    int64_t timestamp_delta;
+    int status;
+    if (body.p == body.end) {
+        return STATUS_COUNT;
+    }
+    if ((status = varint_read(&body, &length)) < 0) {
+        return status;
+    }
+    if (length < 1 || (size_t)length > cursor_left(&body)) {
+        return length < 1 ? STATUS_LENGTH : STATUS_CUT;
+    }
+    body.end = body.p + length;
+    body.p++; /* attributes: unused */
+    if ((status = varlong_read(&body, &timestamp_delta)) < 0 || (status = varint_read(&body, &offset_delta)) < 0) {
+        return status;
+    }
+    if (offset_delta <= w->previous || offset_delta > h->last_offset_delta) {
+        return STATUS_ORDER;
+    }
+    const int64_t offset = h->base_offset + offset_delta;
+    const int64_t timestamp = batch_record_timestamp(h, timestamp_delta);
+    const bool taken = offset >= selection->start_offset && offset < selection->end_offset
+        && (!selection->timed
+            || (timestamp != -1 && timestamp >= selection->first_timestamp && timestamp <= selection->last_timestamp));
+    if (taken && (wanted & (COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS))) {
+        field key;
+        field value;
+        if ((status = field_read(&body, &key)) < 0 || (status = field_read(&body, &value)) < 0) {
+            return status;
+        }
+        if (wanted & COLUMN_HEADERS) {
+            if (cursor_left(&body) == 1 && *body.p == 0) {
+                /* No headers: nearly always. */
+            } else if ((status = put_headers(c, &body, w->rest.end)) < 0) {
+                return status;
+            }
+            c->header_offsets[row + 1] = (int32_t)c->header_count;
+        }
+        if (wanted & COLUMN_KEY) {
+            put(&c->key, row, &w->keys_pending, &key, w->rest.end);
+        }
+        if (wanted & COLUMN_VALUE) {
+            put(&c->value, row, &w->values_pending, &value, w->rest.end);
+        }
+    }
+    if (taken && (wanted & COLUMN_OFFSET)) {
+        c->offset[row] = offset;
+    }
+    if (taken && (wanted & COLUMN_TIMESTAMP)) {
+        c->timestamp[row] = timestamp;
+        if (timestamp == -1) {
+            c->timestamp[row] = 0;
+            clear_bit(c->timestamp_validity, row);
+            c->timestamp_null_count++;
+        }
+    }
+    w->rest.p = body.end;
+    w->previous = offset_delta;
+    w->row += taken;
+    w->left--;
+    return STATUS_OK;
+}
+
+/* All records. REQUIRES has_space. On a status `rest` is at the bad record, and what belongs to the rows of this batch is in between. */
+static int fill(columns *c, const columns_selection *selection, const batch_header *h, cursor *rest) {
+    const int64_t start = c->row_count;
+    const bool whole = h->base_offset >= selection->start_offset && batch_last_offset(h) < selection->end_offset && !selection->timed;
+    walk w = {.rest = *rest, .left = h->record_count, .previous = -1, .row = start, .keys_pending = start, .values_pending = start};
+    int status = STATUS_OK;
+    while (w.left > 0 && status == STATUS_OK) {
+        const int32_t left = w.left;
+        if (whole && (c->wanted & WANTED_MOST) == WANTED_MOST) {
+            take_quickly(c, h, &w, WANTED_MOST);
+        } else if (whole && c->wanted == (COLUMN_OFFSET | COLUMN_TIMESTAMP)) {
+            take_quickly(c, h, &w, COLUMN_OFFSET | COLUMN_TIMESTAMP);
+        } else if (whole) {
+            take_quickly(c, h, &w, c->wanted);
+        }
+        /* Where one was not to be had quickly, the next ones may well be like it. */
+        for (int32_t i = left == w.left ? SLOW_RUN : 1; i > 0 && w.left > 0 && status == STATUS_OK; i--) {
+            status = take(c, selection, h, &w);
+        }
+    }
+    if ((c->wanted & COLUMN_KEY) && w.keys_pending != w.row) {
+        put_nulls(&c->key, w.keys_pending, w.row);
+    }
+    if ((c->wanted & COLUMN_VALUE) && w.values_pending != w.row) {
+        put_nulls(&c->value, w.values_pending, w.row);
+    }
+    *rest = w.rest;
+    c->row_count = w.row;
     if (status == STATUS_OK && rest->p != rest->end) {
         status = STATUS_TRAILING;
     }
     return status;
 }
 
+/* Sixteen at a time, which is one or two stores. */
+static void repeat(int32_t *to, int32_t value, int64_t count) {
+    int32_t block[16];
+    for (int i = 0; i < 16; i++) {
+        block[i] = value;
+    }
+    int64_t done = 0;
+    for (; done + 16 <= count; done += 16) {
+        memcpy(to + done, block, sizeof block);
+    }
+    memcpy(to + done, block, (size_t)(count - done) * sizeof *to);
+}
+
 /* Columns with one value for the whole batch. */
 static void fill_constant(columns *c, const columns_selection *selection, const batch_header *h, int64_t from) {
-    const int64_t to = c->row_count;
-    if (from == to) {
+    const int64_t count = c->row_count - from;
+    if (count == 0) {
         return; /* before the first row the arrays may be NULL */
     }
     if (c->wanted & COLUMN_PARTITION) {
-        for (int64_t row = from; row < to; row++) {
-            c->partition[row] = selection->partition;
-        }
+        repeat(c->partition + from, selection->partition, count);
     }
     if (c->wanted & COLUMN_TIMESTAMP_TYPE) {
-        memset(c->timestamp_type + from, (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? 1 : batch_is_timeless(h) ? -1 : 0, (size_t)(to - from));
+        memset(c->timestamp_type + from, (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) ? 1 : batch_is_timeless(h) ? -1 : 0, (size_t)count);
     }
     if (c->wanted & COLUMN_LEADER_EPOCH) {
-        for (int64_t row = from; row < to; row++) {
-            c->leader_epoch[row] = h->leader_epoch;
-        }
+        repeat(c->leader_epoch + from, h->leader_epoch, count);
     }
 }
 
