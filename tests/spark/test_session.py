@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from pyreplog.errors import ConfigError
 from pyreplog.log import open_readers
 from pyreplog.record import records_of
 from pyreplog.spark import map_arrow, register
+from pyreplog.spark.arrow_map import read_ahead
 from pyreplog.spark.arrow_types import spark_schema
 from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
@@ -369,6 +370,28 @@ def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, li
         map_arrow(spark, sizes, "size long", columns=["vaule"], path=root)
     with pytest.raises(ConfigError, match="unknown option 'pth'"):
         map_arrow(spark, sizes, "size long", pth=root, path=root)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 5, 6])
+def test_batches_are_read_ahead(taken: int) -> None:
+    """In their order; who stops early lets go of the files, and an error comes where it happened."""
+    ended = []
+
+    def numbers() -> Generator[pa.RecordBatch]:
+        try:
+            for number in range(5):
+                yield pa.RecordBatch.from_pydict({"number": [number]})
+            raise ConfigError("behind the last")
+        finally:
+            ended.append(True)
+
+    batches = read_ahead(numbers())
+    assert [next(batches)["number"][0].as_py() for _ in range(min(taken, 5))] == list(range(min(taken, 5)))
+    if taken > 5:
+        with pytest.raises(ConfigError, match="behind the last"):
+            next(batches)
+    batches.close()
+    assert ended == [True] * bool(taken)  # before the first there is nothing to let go of
 
 
 def test_filters_are_pushed_only_where_that_is_safe(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:

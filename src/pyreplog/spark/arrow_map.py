@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -16,7 +20,10 @@ from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field, named
 from pyreplog.spark.tasks import read_ranges
 
-__all__ = ["BatchFunction", "map_arrow"]
+__all__ = ["BatchFunction", "map_arrow", "read_ahead"]
+
+AHEAD_COUNT: Final = 2
+"""So many batches are read while the function is at work on the one before."""
 
 BatchFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -34,12 +41,24 @@ def map_arrow(
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from fn(read_ranges(read, fields, tasks[number]))
+                yield from fn(read_ahead(read_ranges(read, fields, tasks[number])))
 
     with warnings.catch_warnings():
         # Spark asks for pandas here, says that it does not know pandas 3 yet, and uses nothing of it.
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
         return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
+
+
+def read_ahead(batches: Generator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    """The same ``batches``, read by a thread of their own: reading and what a function does in Arrow both leave Python's lock alone."""
+    with closing(batches), ThreadPoolExecutor(1, "pyreplog read") as reader:
+        pending: deque[Future[pa.RecordBatch | None]] = deque(reader.submit(next, batches, None) for _ in range(AHEAD_COUNT))
+        try:
+            while (batch := pending.popleft().result()) is not None:
+                pending.append(reader.submit(next, batches, None))
+                yield batch
+        finally:
+            reader.shutdown(cancel_futures=True)
 
 
 def _cores(spark: SparkSession) -> int:

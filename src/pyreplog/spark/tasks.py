@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from typing import Final
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from pyreplog.arrow import Scan
@@ -21,6 +25,10 @@ __all__ = ["Task", "read_ranges"]
 
 logger = logging.getLogger("pyreplog")
 
+SETTLING_TASKS: Final = 2
+"""So many tasks have loaded all that a worker loads: Spark loads some of it behind the first one."""
+_tasks = itertools.count()
+
 
 class Task(InputPartition):
     """What one Spark task reads, one range after the other. Plain data."""
@@ -30,7 +38,7 @@ class Task(InputPartition):
         self.ranges = ranges
 
 
-def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch]:
     """The rows of ``ranges`` as Arrow batches, in exactly the types Spark expects for ``fields``.
 
     :class:`DataLossError` where a part of them is gone by now, or a warning in the log with ``failOnDataLoss=false``.
@@ -44,3 +52,6 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
             scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
             for batch in scan.batches():
                 yield converter.convert(pa.record_batch(batch), wanted)
+    if TaskContext.get() is not None and next(_tasks) < SETTLING_TASKS:
+        # What all tasks use, a thousand modules, is not looked at any more by the collection of garbage that a worker has after each task.
+        gc.freeze()
