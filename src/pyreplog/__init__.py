@@ -44,6 +44,7 @@ from pyreplog.errors import (
     UnknownLeaderEpochError,
     UnknownProducerIdError,
     UnknownTopicError,
+    UnsyncedError,
 )
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
@@ -105,6 +106,7 @@ __all__ = [
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownTopicError",
+    "UnsyncedError",
     "__version__",
     "open_log",
 ]

@@ -54,6 +54,7 @@ __all__ = [
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownTopicError",
+    "UnsyncedError",
     "cluster_error",
     "excerpt",
     "raise_for_status",
@@ -204,6 +205,22 @@ class OutcomeUnknownError(PyreplogError):
             f"outcome unknown: {tried}{': ' + reason if reason else ''}. "
             "The records may or may not appear; read the log to find out before sending them again"
         )
+
+
+class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
+    """The records were written, and the sync that was to make them durable failed, here or for somebody else: they may be there when the
+    log is opened again, or not. ``errno`` and ``filename`` are the disk's. The log is poisoned, unless the sync could not even begin."""
+
+    def __init__(self, tried: str, error: Exception) -> None:
+        code, why, name = (error.errno, error.strerror, error.filename) if isinstance(error, OSError) else (None, error, None)
+        OSError.__init__(
+            self,
+            code,
+            f"outcome unknown: {tried}: written, but not known to be on stable storage ({why}). The records may or may not be there when "
+            "the log is opened again; read it to find out before sending them again",
+            name,
+        )
+        self.tried = tried
 
 
 class SpoolRefusedError(PyreplogError):

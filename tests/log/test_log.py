@@ -837,3 +837,50 @@ def test_batches_of_a_slice_are_shared_not_copied(place: Place) -> None:
     sent[-1] ^= 1
     assert part[-1] == sent[-1]
     log.close(clean=True)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_lack_of_means_refuses_one_append_or_read(code: int, follows: bool) -> None:
+    """Whichever file no descriptor or memory is left for: an append that must roll appends nothing, a read is refused, and the next ones
+    succeed. A sync that fails poisons all the same."""
+
+    def append(log: Log, tag: bytes) -> None:
+        if follows:
+            log.append_as_follower([bytes(batch(1, size=500, base_offset=log.end_offset, leader_epoch=1, tag=tag))])
+        else:
+            log.append_as_leader(batch(1, size=500, tag=tag), 1)
+
+    for kind in ("create", "open", "write", "read", "sync", "sync_directory"):
+        for nth in range(1, 100):
+            disk = SimDisk(Random(nth))
+            log = create(disk, "t-0", LogConfig(durability="os", segment_bytes=1200, index_interval_bytes=100))
+            for number in range(4):
+                append(log, b"%d" % number)
+            log.advance_high_watermark(3)
+            log.write_mark()
+            log.keep_tail(0)
+            log._segments.close()
+            fault = disk.fail(kind, "t-0*", nth=nth, error=code)
+            refused = None
+            try:
+                for number in range(4, 6):
+                    append(log, b"%d" % number)
+                contents(log)
+            except StorageError as error:
+                refused = error.errno
+            disk.clear_faults()
+            if not fault.hits:
+                assert nth > 1, kind
+                break
+            assert refused in (code, None), (kind, nth)
+            if kind in ("sync", "sync_directory"):
+                assert log.poisoned
+                continue
+            assert log.failure is None, (kind, nth)
+            while log.end_offset < 6:
+                append(log, b"%d" % log.end_offset)
+            assert [bytes(record.value or b"")[:1] for record in contents(log)] == [b"%d" % number for number in range(6)]
+            log.close(clean=True)
+        else:
+            raise AssertionError("there is an end to the calls")

@@ -145,19 +145,25 @@ def test_a_mark_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait"])
 def test_a_failed_sync_poisons(way: str) -> None:
-    """The append that needed it raises StorageError, nothing is acknowledged any more, reads end at what was durable, reopening heals."""
+    """The append that needed it is of unknown outcome (and a StorageError, and a ClosedError), nothing is acknowledged any more, reads end
+    at what was durable, reopening heals."""
     disk = SimDisk()
     log = opened(disk)
     log.append(b"durable")
     fault = disk.fail("sync", "*.log", times=None)
-    with pytest.raises(pyreplog.StorageError) as caught:
+    with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written, but not known to be") as caught:
         if way == "append":
             log.append(b"lost?")
         elif way == "append_many":
             log.append_many([b"lost?"])
         else:
             log.append_nowait(b"lost?").result()
-    assert caught.value.errno == errno.EIO
+    error = caught.value
+    assert isinstance(error, pyreplog.StorageError)
+    assert isinstance(error, pyreplog.ClosedError)
+    assert error.errno == errno.EIO
+    assert str(error.filename).endswith(".log")
+    assert isinstance(error.__cause__ if way != "append_nowait" else error, pyreplog.StorageError)
     assert fault.hits == 1
     disk.clear_faults()
     for use in (lambda: log.append(b"x"), lambda: log.append_many([b"x"]), lambda: log.append_nowait(b"x").result(), log.flush):
@@ -180,7 +186,9 @@ def test_waiting_threads_hear_of_a_failed_sync() -> None:
     acks = [log.append_nowait(b"x") for _ in range(5)]
     disk.fail("sync", "*.log", times=None)
     for ack in acks:
-        assert isinstance(ack.exception(timeout=10), pyreplog.StorageError)
+        error = ack.exception(timeout=10)
+        assert isinstance(error, pyreplog.StorageError)
+        assert isinstance(error, pyreplog.OutcomeUnknownError)
     log.close()
 
 
@@ -586,4 +594,4 @@ def test_interrupts_at_any_moment(durability: str, way: str) -> None:
 def test_a_failed_sync_is_told_where_logging_cannot_be_loaded(tmp_path: Path) -> None:
     """No descriptor is left for the module that would write it down: the caller hears of the failure all the same, and who follows."""
     ended = subprocess.run([sys.executable, "-c", MUTE, tmp_path / "events"], capture_output=True, text=True, timeout=60)
-    assert ended.stdout.split() == ["ClosedError", "StorageError"], ended.stderr
+    assert ended.stdout.split() == ["ClosedError", "UnsyncedError"], ended.stderr

@@ -17,6 +17,7 @@ from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.slice import LogSlice
 from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
@@ -25,6 +26,8 @@ from pyreplog.log.transaction_index import AbortedTransaction
 __all__ = [
     "ISOLATIONS",
     "METADATA_TOPIC",
+    "OUT_OF_MEANS",
+    "OUT_OF_ROOM",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "AbortedTransaction",

@@ -74,7 +74,7 @@ def append_staged(log: Log, staged: Sequence[Staged], total: int, leader_epoch: 
     except StorageError as error:
         for view, _ in staged:
             stamp(view, 0, -1)  # as they came: those behind the first are given again
-        log._write_failed(error)
+        log._append_refused(error)
         if active.torn:
             raise log._intake.not_cut(base - log.end_offset) from error
         raise
@@ -128,7 +128,7 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
     try:
         active.write(views, total)
     except StorageError as error:
-        log._write_failed(error)
+        log._append_refused(error)
         raise
     for _, last, _, size, timestamp in batches:
         active.note(size, last, timestamp)

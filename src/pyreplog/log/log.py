@@ -36,7 +36,7 @@ from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import OUT_OF_ROOM, Segment
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
 from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
 from pyreplog.log.transaction_index import AbortedTransaction
@@ -343,7 +343,7 @@ class Log:
         try:
             active.write((view,), size)
         except StorageError as error:
-            self._write_failed(error)
+            self._append_refused(error)
             if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
                 raise self._intake.not_cut(header_count) from error
             raise
@@ -444,7 +444,7 @@ class Log:
                 room=self._config.segment_bytes if self._config.preallocate else 0,
             )
         except StorageError as error:
-            self._write_failed(error)
+            self._append_refused(error)
             raise
         try:
             self.producers.roll(base, self.clock.wall_ms())
@@ -476,7 +476,7 @@ class Log:
             write_epochs(self.disk, self.directory, self.epochs)
             self._mark.write_state(self._state()._replace(epochs_crc=self.epochs.checksum()))
         except StorageError as error:
-            self._write_failed(error)
+            self._append_refused(error)
             raise
 
     # -- reading --
@@ -749,6 +749,11 @@ class Log:
         """A disk that is full may have room again; after any other refusal nobody knows what is on it."""
         if error.errno not in OUT_OF_ROOM:
             self.poison(error)
+
+    def _append_refused(self, error: StorageError) -> None:
+        """Nothing was appended, by a step that can be made again: for lack of descriptors or memory, too, nothing is in doubt."""
+        if error.errno not in OUT_OF_MEANS:
+            self._write_failed(error)
 
     def _check_open(self) -> None:
         if self._closed:

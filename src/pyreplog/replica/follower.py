@@ -7,10 +7,10 @@ flushed end, so that the fetch itself says what is durable.
 
 from __future__ import annotations
 
-import errno
 from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
+from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.record import RecordBatch
 from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, StopFetching, Synced, Tick
 from pyreplog.replica.readers import Readers
@@ -28,7 +28,7 @@ FIRST_PAUSES: Final = 16
 MARK_INTERVAL_NS: Final = 1_000_000
 """While records stream in, the mark follows the high watermark this often: nothing is acknowledged on the strength of a follower's mark."""
 
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
 
 
 class Follower(Seat):
@@ -185,7 +185,7 @@ class Follower(Seat):
             self.back_off(now_ns)
             return False
         except StorageError as error:
-            if error.errno not in _DISK_FULL or log.failure is not None:
+            if error.errno not in _PASSING or log.failure is not None:
                 raise
             self.back_off(now_ns, longest=True)
             return False
@@ -219,11 +219,14 @@ class Follower(Seat):
     def _truncate(self, target: int) -> None:
         """Cut the log and its epochs at ``target``, also where only epochs go; the high watermark comes down with it."""
         log = self.log
-        target = max(target, log.start_offset)
         if target < log.high_watermark and log.epochs.latest < self.machine.unclean_epoch:
             self.machine.out.append(Lost(target, log.high_watermark, self.machine.unclean_epoch))
         elif target < log.high_watermark:
             self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
+        if target < log.start_offset:
+            # A leader that was elected uncleanly ends below what was deleted here: nothing of this log is in its.
+            log.truncate_fully(target)
+            return
         log.truncate_to(target)
         if log.high_watermark > log.end_offset:
             log.set_high_watermark(log.end_offset)

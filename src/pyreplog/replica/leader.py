@@ -12,7 +12,6 @@ A known-bad variant overrides one of them.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +25,7 @@ from pyreplog.errors import (
     OutcomeUnknownError,
     StorageError,
 )
+from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.replica.events import (
     AlterPartition,
     AlterPartitionAnswered,
@@ -74,7 +74,8 @@ EPOCH_RETRY_NS: Final = 500_000_000
 INELIGIBLE_RETRY_NS: Final = 500_000_000
 """A replica that the controller refused is not proposed again before this, unless the brokers change."""
 
-_DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
+"""Refusals of the disk after which the same may succeed."""
 _BACK_TO_COMMITTED: Final = (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED)
 _UNTIL_METADATA: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -167,7 +168,7 @@ class Leader(Seat):
         try:
             log.become_leader(epoch)
         except StorageError as error:
-            if error.errno not in _DISK_FULL or log.failure is not None:
+            if error.errno not in _PASSING or log.failure is not None:
                 raise
             self.record_at = now_ns + EPOCH_RETRY_NS
             self.machine.wake_by(self.record_at)
@@ -295,7 +296,7 @@ class Leader(Seat):
             self._repeated(event, Waiter(log.end_offset, event.source, event.correlation_id, 0, -1, -1, error.code), now_ns)
         elif isinstance(error, StorageError):
             self.refuse_produce(event, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-            if (error.errno not in _DISK_FULL or log.failure is not None) and not machine.sleeps_on():
+            if (error.errno not in _PASSING or log.failure is not None) and not machine.sleeps_on():
                 machine.go_offline(error)
         elif isinstance(error, OutcomeUnknownError):
             # It may be there after the next start, and be led there.

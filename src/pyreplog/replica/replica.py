@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
-from pyreplog.log import Sleeping
+from pyreplog.log import OUT_OF_MEANS, Sleeping
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -341,7 +341,14 @@ class Replica:
             return
         if isinstance(self.seat, Offlined):
             return
-        plan = log.sync_plan()
+        try:
+            plan = log.sync_plan()
+        except StorageError as error:
+            if error.errno not in OUT_OF_MEANS or log.failure is not None:
+                raise
+            self._flush_at = now_ns + WAKE_RETRY_NS  # not begun, for lack of descriptors to do it with
+            self.wake_by(self._flush_at)
+            return
         if plan is not None:
             self._flush_at = FAR
             self.syncing = True

@@ -148,8 +148,9 @@ class Log:
 
         ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970 (default: now). Threads that wait share one sync.
         ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, MessageTooLargeError above max.message.bytes, StorageError
-        where the disk refuses: nothing was appended then, unless what failed was the sync, here or (ClosedError) another thread's: what
-        of it is there shows when the log is opened again. OutcomeUnknownError where a refused write could not be undone.
+        where the disk refuses: nothing was appended then. OutcomeUnknownError where a refused write could not be undone; its kind
+        UnsyncedError (a StorageError and a ClosedError, too) where the sync failed, here or in another thread: what of it is there shows
+        when the log is opened again.
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)

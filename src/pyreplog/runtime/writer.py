@@ -29,6 +29,7 @@ from pyreplog.errors import (
     OutcomeUnknownError,
     PyreplogError,
     StorageError,
+    UnsyncedError,
 )
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock
@@ -46,6 +47,7 @@ GATHER_SIZE_MAX: Final = 256 << 10
 """``append_nowait`` calls a batch of this many bytes full: more gains nothing and leaves the processor's cache."""
 BUFFER_MEMORY: Final = 64 << 20
 """Bytes that may wait for a sync unless ``open_log`` was told another number."""
+RETRY_NS: Final = 500_000_000
 MAX_BLOCK_MS: Final = 60_000
 """How long who does not want to wait waits for room among them, unless ``open_log`` was told otherwise."""
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
@@ -157,7 +159,10 @@ class LogWriter:
                 raise self._too_large(0)
             offset = self._write(builder.finish()).base_offset
         if self._sync_each:
-            self._syncer.wait(offset + 1)
+            try:
+                self._syncer.wait(offset + 1)
+            except (StorageError, ClosedError) as error:
+                raise self._unsynced_error(1, error) from error
         elif self._flushes:
             self._flush_if_due()
         return offset
@@ -275,10 +280,18 @@ class LogWriter:
     def _counted(self, start: int, count: int) -> range:
         """The range, once it counts."""
         if self._sync_each:
-            self._syncer.wait(start + count)
+            try:
+                self._syncer.wait(start + count)
+            except (StorageError, ClosedError) as error:
+                raise self._unsynced_error(count, error) from error
         elif self._flushes:
             self._flush_if_due()
         return range(start, start + count)
+
+    def _unsynced_error(self, count: int, error: StorageError | ClosedError) -> UnsyncedError:
+        """What to tell of records that are in the log, and whose sync failed with ``error``."""
+        cause = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
+        return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}", cause)
 
     def _write_later(self, batch: memoryview, count: int, stamps: Sequence[int] | int, runs: list[tuple[Outcome, int, int]]) -> None:
         """Write a batch whose records nobody waits for; what the disk refuses, its handles tell."""
@@ -536,9 +549,9 @@ class LogWriter:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
         LOGGER.error("%s: poisoned by a failed sync: %s", self.log.topic_partition, error)
         while self._unsettled:
-            _, outcome = self._unsettled.popleft()
+            appended, outcome = self._unsettled.popleft()
             if not outcome.settled:
-                outcome.fail(error)
+                outcome.fail(self._unsynced_error(appended.record_count, error))
         self._tell_followers()
         self._tell_of_room()
 
@@ -675,6 +688,8 @@ class LogWriter:
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
             due = min(due, now + self._flush_ns)
+        if self._unsettled and self.failure is None:
+            due = min(due, now + RETRY_NS)  # a sync that could not begin, for lack of descriptors
         return max(due - now, 0) / 1e9
 
     def delete_records(self, before: int) -> int:
