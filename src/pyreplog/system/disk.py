@@ -205,7 +205,7 @@ class SystemDisk:
 
 
 def _sync_directory(directory: str) -> None:
-    fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fd = make_room(lambda: os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
         while (code := _platform.lib.rl_sync_all(fd)) == errno.EINTR:
             pass
