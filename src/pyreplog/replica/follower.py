@@ -223,10 +223,7 @@ class Follower(Seat):
             self.machine.out.append(Lost(target, log.high_watermark, self.machine.unclean_epoch))
         elif target < log.high_watermark:
             self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
-        if target < log.start_offset:
-            # A leader that was elected uncleanly ends below what was deleted here: nothing of this log is in its.
-            log.truncate_fully(target)
-            return
+        # Below our start, too: a leader that was elected uncleanly may end below what was deleted here.
         log.truncate_to(target)
         if log.high_watermark > log.end_offset:
             log.set_high_watermark(log.end_offset)
