@@ -32,9 +32,29 @@ from kernels cimport (
 )
 
 
+# What people call the types of the C data interface, by their codes, or how these begin.
+_TYPES = {
+    "n": "null", "b": "bool", "c": "int8", "C": "uint8", "s": "int16", "S": "uint16", "i": "int32", "I": "uint32", "l": "int64", "L": "uint64",
+    "e": "float16", "f": "float32", "g": "float64", "z": "binary", "Z": "large_binary", "vz": "binary_view", "u": "string",
+    "U": "large_string", "vu": "string_view", "+l": "list", "+L": "large_list", "+vl": "list_view", "+s": "struct", "+m": "map",
+}
+_FAMILIES = {
+    "d": "decimal", "w": "fixed-size binary", "td": "date", "tt": "time", "ts": "timestamp", "tD": "duration", "ti": "interval",
+    "+w": "fixed-size list", "+u": "union", "+r": "run-end encoded",
+}
+
+
+cdef str _type_of(arrow_schema *schema):
+    """The type of a column by its name, for people."""
+    if schema.dictionary != NULL:
+        return f"dictionary of {_type_of(<arrow_schema *>schema.dictionary)}"
+    code = schema.format.decode("utf-8", "replace")
+    return _TYPES.get(code) or _FAMILIES.get(code[:2]) or _FAMILIES.get(code[:1]) or repr(code)
+
+
 cdef object _wrong(arrow_schema *schema, str wanted):
     name = (schema.name if schema.name != NULL else b"").decode("utf-8", "replace")
-    return TypeError(f"column {name} is of Arrow's type {schema.format.decode('utf-8', 'replace')!r}; it must be {wanted}")
+    return TypeError(f"column {name} is of type {_type_of(schema)}; it must be {wanted}")
 
 
 cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
@@ -185,7 +205,7 @@ cdef class ArrowRows:
     cdef int _begin(self, arrow_schema *schema) except -1:
         cdef int64_t i
         if strcmp(schema.format, b"+s") != 0:
-            raise TypeError(f"a table has named columns, and this is of Arrow's type {schema.format.decode('utf-8', 'replace')!r}")
+            raise TypeError(f"a table has named columns, and this is of type {_type_of(schema)}")
         self.names = tuple([schema.children[i].name.decode("utf-8", "replace") for i in range(schema.n_children)])
         return 0
 

@@ -14,7 +14,17 @@ from pyreplog.errors import ConfigError
 if TYPE_CHECKING:
     from dataclasses import Field
 
-__all__ = ["DURABILITIES", "INT64_MAX", "LogConfig", "NodeConfig", "check_number", "default_min_insync_replicas", "suggestion"]
+__all__ = [
+    "DURABILITIES",
+    "INT64_MAX",
+    "LogConfig",
+    "NodeConfig",
+    "check_number",
+    "check_seconds",
+    "check_whole",
+    "default_min_insync_replicas",
+    "suggestion",
+]
 
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
@@ -42,6 +52,18 @@ def check_number(name: str, value: object, low: int, high: int | None = None) ->
     """Raises :class:`ConfigError` unless ``value`` is a whole number from ``low`` (to ``high``)."""
     if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
         raise ConfigError(f"{name} is {value!r}; it must be a whole number from {low}{'' if high is None else f' to {high}'}")
+
+
+def check_whole(name: str, value: object) -> None:
+    """Raises :class:`ConfigError` unless ``value`` is a whole number, of whatever sign."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ConfigError(f"{name} is {value!r}; it must be a whole number")
+
+
+def check_seconds(name: str, value: object, without: str = "for ever") -> None:
+    """Raises :class:`ConfigError` unless ``value`` is seconds from 0, or None. ``without``: what None means."""
+    if value is not None and not (hasattr(value, "__float__") and float(value) >= 0):
+        raise ConfigError(f"{name} is {value!r}; it must be seconds from 0, or None {without}")
 
 
 class _Fields:
@@ -163,6 +185,8 @@ class LogConfig(_Settings):
     @classmethod
     def from_mapping(cls, config: Mapping[str, object]) -> LogConfig:
         """From Kafka's keys. Numbers may be given as text, as Kafka stores them."""
+        if not hasattr(config, "items"):
+            raise ConfigError(f"config is {config!r}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}")
         values: dict[str, object] = {}
         for key, value in config.items():
             name = _NAMES.get(key)

@@ -174,6 +174,20 @@ def test_closed_streams(tmp_path: Path, closed: str) -> None:
         assert done.stdout.startswith("appended 1 record" if closed == "2>&-" else "appended 0 records")
 
 
+def test_append_says_that_it_makes_a_topic_in_a_log_that_has_others(replog: Replog, tmp_path: Path) -> None:
+    """A topic's name that was mistyped shows; a file's makes nothing."""
+    rows = tmp_path / "rows.ndjson"
+    rows.write_text('{"value":"a"}\n')
+    first = replog("append", tmp_path / "log", rows)
+    assert (first.code, first.err) == (0, "")
+    other = replog("append", tmp_path / "log", rows, "--topic", "lgo")
+    assert other.code == 0
+    assert "had no topic lgo (but log): it is made now" in other.err
+    assert replog("append", tmp_path / "log", rows, "--topic", "lgo").err == ""
+    assert replog("append", tmp_path / "new", tmp_path / "rwos.ndjson").code == 1
+    assert not (tmp_path / "new").exists()
+
+
 def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:
     """A log in one folder has partition 0 only: a row that asks for another is an error, not a guess; those before it are appended."""
     done = replog("append", tmp_path / "log", stdin=b'{"value": "a", "partition": 0}\n{"value": "b", "partition": 3}')

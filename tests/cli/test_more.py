@@ -216,8 +216,12 @@ def test_odd_records_survive_export_and_import(replog: Replog, tmp_path: Path, f
 
 
 def test_export_says_what_it_cannot_make(replog: Replog, events: Path, tmp_path: Path) -> None:
-    """CSV is not written under another format's name, and a folder that is missing is named."""
-    for file, said in ((tmp_path / "out.csv", "name the file .ndjson or .parquet"), (tmp_path / "no" / "x.ndjson", "there is no folder")):
+    """Nothing is written under another format's name, and a folder that is missing is named."""
+    for file, said in (
+        (tmp_path / "out.csv", "name the file .ndjson or .parquet"),
+        (tmp_path / "out.xlsx", "name the file .ndjson, .jsonl, .json, .parquet, .pq, or say --format"),
+        (tmp_path / "no" / "x.ndjson", "there is no folder"),
+    ):
         done = replog("export", events, file)
         assert (done.code, done.out) == (1, "")
         assert said in done.err

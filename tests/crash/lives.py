@@ -21,7 +21,7 @@ from pyreplog.log.mark import read_mark
 from pyreplog.record import split, stamp
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
-from tests.log.support import CLOCK, batch, raw, sync
+from tests.log.support import CLOCK, batch, raw, reopen_in, sync
 
 ROOT: Final = "data/root"
 KEY: Final = TopicPartition("t", 0)
@@ -266,7 +266,7 @@ def cycles(disk: SimDisk, facts: list[Fact]) -> None:
     life.content = ()
     life.follow(11, 2, tag=b"n")
     life.sync()
-    life.root.reopen_log("t", 0)
+    reopen_in(life.root, "t", 0)
     life.log = life.root.logs[KEY]
     life.follow(11, tag=b"o")
     life.close()
@@ -432,7 +432,7 @@ def mended(disk: SimDisk, facts: list[Fact]) -> None:
             raise  # another fault: the sync was not even begun
     else:
         raise AssertionError("the sync did not fail")
-    life.root.reopen_log("t", 0)
+    reopen_in(life.root, "t", 0)
     life.log = life.root.logs[KEY]
     life.lead(1)
     life.append(2, size=100, tag=b"c")

@@ -16,7 +16,7 @@ from pyreplog.log.snapshot import read_offsets
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
-from tests.log.support import CLOCK, batch, contents, raw, sync
+from tests.log.support import CLOCK, batch, contents, raw, reopen_in, sync
 
 KEY = TopicPartition("events", 0)
 ID = "AbCdEfGhIjKlMnOpQrStUw"
@@ -289,7 +289,7 @@ def test_a_poisoned_log_reopens_verified() -> None:
     with pytest.raises(StorageError):
         sync(disk, log)
     disk.clear_faults()
-    again = root.reopen_log("events", 0)
+    again = reopen_in(root, "events", 0)
     assert again.end_offset >= 3
     assert [record.offset for record in contents(again)][:3] == [0, 1, 2]
     assert again.recovery.poisoned

@@ -19,7 +19,7 @@ from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log import Log, LogRoot, Sleeping
 from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, SUMMARIES_NAME
-from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_key, decode_summary, encode_key, encode_summary, sealed
+from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_body, decode_key, encode_body, encode_key, sealed
 from pyreplog.testing import SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
@@ -401,9 +401,9 @@ def test_an_entry_says_what_was_put_in(
     where = TopicPartition(topic, partition)
     key = encode_key(where)
     assert decode_key(key) == where
-    value = encode_summary(key, "life", summary)
+    value = sealed(key, "life", encode_body(summary))
     assert checked(key, "life", value)
-    assert decode_summary(value) == summary
+    assert decode_body(value[4:]) == summary
     assert not checked(key, "another", value)
     assert not checked(key + b"x", "life", value)
     assert checked(key, "next", sealed(key, "next", value[4:]))
@@ -449,7 +449,7 @@ def test_the_documented_entry_is_what_is_written() -> None:
     assert key.hex() == "".join(example[0].split())
     segments = ((100, 2000), (130, 500))
     summary = Summary(ID, "sync", False, 100, 104, 140, 140, 140, (EpochEntry(0, 104), EpochEntry(3, 120)), segments, NEVER_MS)
-    value = encode_summary(key, "Vkeo9ZaN7jZN1l8YEOqZQA", summary)
+    value = sealed(key, "Vkeo9ZaN7jZN1l8YEOqZQA", encode_body(summary))
     assert value.hex() == "".join(example[2].replace("```", "").split())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import struct
 import tracemalloc
@@ -13,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.errors import CorruptError
-from pyreplog.record import CODEC_NAMES, CODEC_NUMBERS, RecordBatch, compress, decompress
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.record import CODEC_NAMES, CODEC_NUMBERS, RecordBatch, compress, compression, decompress
 from pyreplog.record.compression import SIZE_MAX, decompress_payload
 
 CODECS = [CODEC_NUMBERS[name] for name in ("gzip", "snappy", "lz4", "zstd")]
@@ -149,3 +150,19 @@ def test_unknown_codecs_are_refused(codec: int) -> None:
         compress(codec, b"x")
     with pytest.raises(CorruptError, match="unknown"):
         decompress_payload(codec, memoryview(b"x"))
+
+
+def test_codecs_that_cannot_be_loaded_are_a_refusal_of_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor is left to load them with: a StorageError like any other, and the next trial may succeed."""
+    for error in (OSError(errno.EMFILE, "Too many open files"), ImportError("x.so: cannot open shared object file: Too many open files")):
+
+        def refuse(name: str, *rest: object, error: Exception = error) -> object:
+            raise error
+
+        with monkeypatch.context() as few:
+            few.setattr(compression, "cramjam", compression._Later())  # type: ignore[attr-defined]
+            few.setattr("builtins.__import__", refuse)
+            with pytest.raises(StorageError) as caught:
+                compression.compress(compression.GZIP, b"x")
+        assert caught.value.errno == errno.EMFILE
+    assert compression.compress(compression.GZIP, b"x")

@@ -131,6 +131,14 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.create_topic("new", partitions=0), pyreplog.ConfigError, "partitions"),
             (lambda: cluster.admin.create_topic("new", replication_factor=4), pyreplog.ConfigError, "is 4; there are 3 nodes"),
             (lambda: cluster.admin.create_topic("new", timeout=-1), pyreplog.ConfigError, "timeout"),
+            (lambda: cluster.admin.create_topic("new", timeout="x"), pyreplog.ConfigError, "timeout"),  # type: ignore[arg-type]
+            (lambda: cluster.admin.create_topic("new", config=5), pyreplog.ConfigError, "config is 5"),  # type: ignore[arg-type]
+            (lambda: cluster.admin.delete_records(topic, 5), pyreplog.ConfigError, "offsets is 5"),  # type: ignore[arg-type]
+            (lambda: cluster.admin.delete_records(topic, {0: "x"}), pyreplog.ConfigError, "'x'"),  # type: ignore[dict-item]
+            (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer([(topic, "x")]), pyreplog.ConfigError, "'x'"),  # type: ignore[list-item]
+            (lambda: cluster.consumer(topic).seek(topic, 0, "x"), pyreplog.ConfigError, "offset is 'x'"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer(topic).poll("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]
             (lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}), pyreplog.ConfigError, "segment.bytes"),
         ):
             with pytest.raises(error, match=words):

@@ -267,6 +267,22 @@ def test_readers_need_no_lock_and_see_what_counts(tmp_path: Path) -> None:
                 pyreplog.open_log(tmp_path / "log", mode="r", durability="os")
 
 
+def test_wrong_offsets(tmp_path: Path) -> None:
+    """What is no offset, or no time to wait, is a typed error that says so, and nothing moves."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+        wrong: list[Any] = ["1", 1.0, b"1", True]
+        for value in wrong:
+            for use in (log.read, log.seek, log.follow, log.delete_records, lambda value: log.read(0, value)):
+                with pytest.raises(pyreplog.ConfigError, match="must be a whole number"):
+                    use(value)
+        with pytest.raises(pyreplog.ConfigError, match="timeout is 'x'; it must be seconds from 0"):
+            log.follow(timeout="x")  # type: ignore[arg-type]
+        assert (log.start_offset, log.position) == (0, 0)
+    with pytest.raises(pyreplog.ConfigError, match="config is 5"):
+        pyreplog.open_log(tmp_path / "log", config=5)  # type: ignore[arg-type]
+
+
 def test_wrong_paths(tmp_path: Path) -> None:
     """Nothing there, a file, an empty folder, nonsense: an error that says what, where and what to do."""
     (tmp_path / "file").write_bytes(b"x")

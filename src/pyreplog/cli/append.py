@@ -7,6 +7,7 @@ is an event. With --format lines each line is a value. What is printed at the en
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -41,6 +42,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append every row; say how many, and where. On failure what was appended before is kept and told."""
+    for name in arguments.files:
+        if name != "-":
+            os.stat(name)  # a name that was mistyped must not make a log
     failure: BaseException | None = None
     progress = Progress("appended", forced=arguments.progress)
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:

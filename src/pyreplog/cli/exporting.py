@@ -23,6 +23,7 @@ NAME: Final = "export"
 HELP: Final = "write records to NDJSON or Parquet"
 
 _FORMATS: Final = ("ndjson", "parquet")
+_SUFFIXES: Final = {".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet", ".pq": "parquet"}
 
 
 def add_arguments(parser: Parser) -> None:
@@ -39,10 +40,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the chosen records under another name, then give the file its own."""
-    form = arguments.format or ("parquet" if arguments.file.endswith((".parquet", ".pq")) else "ndjson")
     target: str = arguments.file
-    if arguments.format is None and target.endswith(".csv"):
-        raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")
+    form = arguments.format or _form_of(target)
     if target == "-" and form == "parquet":
         raise ConfigError("Parquet cannot be written to standard output: name a file")
     if target != "-" and os.path.exists(target) and not arguments.force:
@@ -79,6 +78,16 @@ def run(arguments: argparse.Namespace) -> int:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
     print(text, file=sys.stderr if target == "-" else sys.stdout)
     return EXIT_OK
+
+
+def _form_of(name: str) -> str:
+    """The format that the suffix of ``name`` says: ndjson where there is none."""
+    suffix = os.path.splitext(name)[1].lower()
+    if suffix == ".csv":
+        raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")
+    if suffix and suffix not in _SUFFIXES:
+        raise ConfigError(f"{suffix} says no format that replog writes: name the file {', '.join(_SUFFIXES)}, or say --format")
+    return _SUFFIXES.get(suffix, "ndjson")
 
 
 def _ndjson(file: Any, found: Any, arguments: argparse.Namespace, progress: Progress) -> None:

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Protocol
 
+from pyreplog.cli.output import printable, say
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
+from pyreplog.log import parse_directory_name
 from pyreplog.record import Ack
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 
@@ -121,11 +123,21 @@ def _too_large(row: Row, before: int) -> RowError:
     )
 
 
+def _topics_of(path: str) -> list[str]:
+    """The topics of the log root at ``path``, sorted; none where there is no folder."""
+    folder = Path(path)
+    parsed = [parse_directory_name(one.name) for one in folder.iterdir()] if folder.is_dir() else []
+    return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
+
+
 @contextmanager
 def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os"] | None) -> Iterator[Target]:
     """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none)."""
     if not any(Path(path).glob("node-*/meta.properties")):
+        before = _topics_of(path)
         with open_log(path, topic=topic, durability=durability) as log:
+            if before and log.topic not in before:
+                say(f"replog: {printable(path)} had no topic {log.topic} (but {', '.join(before)}): it is made now")
             yield LogTarget(log)
         return
     if durability is not None:

@@ -308,7 +308,7 @@ class Producer:
         return state
 
     def _queue(self, state: _TopicState, topic: str, partition: int) -> PartitionQueue:
-        if not 0 <= partition < len(state.queues):
+        if not hasattr(partition, "__index__") or not 0 <= partition < len(state.queues):
             raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {partition!r}")
         return state.queues[partition]
 

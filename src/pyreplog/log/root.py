@@ -360,24 +360,6 @@ class LogRoot:
                 self._new_body = body
             self.logs.remember(new.topic_partition, self._new_body)
 
-    def reopen_log(self, topic: str, partition: int) -> Log:
-        """Open a partition again whose log was closed or poisoned, as after an unclean end: everything is verified."""
-        key = TopicPartition(topic, partition)
-        old = self.logs[key]
-        old.close(clean=False)
-        log = self.log_class.open(
-            self.disk,
-            old.directory,
-            topic=topic,
-            partition=partition,
-            config=None,
-            clock=self.clock,
-            clean=False,
-            same_boot=not old.poisoned,
-        )
-        self.logs[key] = log
-        return log
-
     def remove_log(self, topic_partition: TopicPartition) -> None:
         """Delete a partition with all its records, durably gone when this returns. One that is not there is no error."""
         self.remove_logs([topic_partition])

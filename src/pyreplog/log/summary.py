@@ -115,11 +115,6 @@ def decode_key(key: bytes) -> TopicPartition:
     return TopicPartition(check_topic(topic.decode("ascii", "replace")), _PARTITION.unpack(number)[0])
 
 
-def encode_summary(key: bytes, generation: str, summary: Summary) -> bytes:
-    """The entry for ``key``, written in the life ``generation``."""
-    return sealed(key, generation, encode_body(summary))
-
-
 def sealed(key: bytes, generation: str, body: bytes) -> bytes:
     """The entry for ``key`` that says ``body``, bound to the life ``generation``."""
     return _CRC.pack(crc32c(generation.encode() + key + body)) + body
@@ -153,11 +148,6 @@ def encode_body(summary: Summary) -> bytes:
 def checked(key: bytes, generation: str, value: bytes) -> bool:
     """Whether ``value`` was written for ``key`` in the life ``generation``, to the last bit."""
     return len(value) >= _CRC.size + _HEAD.size and _CRC.unpack_from(value)[0] == crc32c(generation.encode() + key + value[_CRC.size :])
-
-
-def decode_summary(value: bytes) -> Summary:
-    """The summary in an entry that was :func:`checked`."""
-    return decode_body(value[_CRC.size :])
 
 
 @lru_cache(maxsize=ALIKE_MAX)

@@ -6,12 +6,13 @@ whatever the input claims. cramjam does the arithmetic; only the framings are he
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from pyreplog._core import RecordBatch
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Buffer
 
 if TYPE_CHECKING:
@@ -24,8 +25,13 @@ else:
         """Takes its place until somebody compresses: the first record of a new process need not wait until it is loaded."""
 
         def __getattr__(self, name):
-            import cramjam as loaded  # noqa: PLC0415  (see above)
-
+            try:
+                import cramjam as loaded  # noqa: PLC0415  (see above)
+            except ModuleNotFoundError:
+                raise
+            except (OSError, ImportError) as error:  # no descriptor to load it with, for example
+                code = getattr(error, "errno", None) or (errno.EMFILE if "open files" in str(error) else errno.EIO)
+                raise StorageError(code, f"{error} while loading the codecs", "cramjam") from error
             globals()["cramjam"] = loaded
             return getattr(loaded, name)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import LogConfig, check_number
+from pyreplog.config import LogConfig, check_number, check_seconds, check_whole
 from pyreplog.errors import ConfigError, cluster_error
 from pyreplog.log import check_topic
 from pyreplog.runtime.driver import Driver, Seat
@@ -88,13 +88,12 @@ class Admin:
         for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
             if number is not None:
                 check_number(what, number, 1)
-        if timeout is not None and not timeout >= 0:
-            raise ConfigError(f"timeout is {timeout!r}; it must be seconds from 0, or None: as long as it makes progress")
+        check_seconds("timeout", timeout, "as long as it makes progress")
         if replication_factor is None:
             replication_factor = min(3, self._node_count)
         if replication_factor > self._node_count:
             raise ConfigError(f"replication_factor is {replication_factor}; there are {self._node_count} nodes")
-        settings = dict(config or {})
+        settings = {} if config is None else config
         LogConfig.from_mapping(settings)
         texts = {key: str(value) for key, value in settings.items()}
         self._answer(lambda: self._machine.create_topic(name, partitions, replication_factor, texts))
@@ -120,6 +119,11 @@ class Admin:
 
         Raises ClusterError (Kafka's 1) for an offset above the high watermark, RequestTimedOutError where a node is slow: it goes on then.
         """
+        if not hasattr(offsets, "items"):
+            raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
+        for number, offset in offsets.items():
+            check_whole("a partition of offsets", number)
+            check_whole(f"the offset of partition {number}", offset)
         found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, offsets))
         return found
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.errors import ClosedError
+from pyreplog.config import check_number, check_seconds, check_whole
+from pyreplog.errors import ClosedError, ConfigError
 from pyreplog.record import Record
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
@@ -49,13 +50,17 @@ class Consumer:
     def assign(self, subject: Subject) -> None:
         """Read these from now on: a topic (all its partitions), several, or (topic, partition) pairs. Positions kept before stay."""
         self._check()
-        entries = [subject] if isinstance(subject, str) else list(subject)
+        try:
+            entries = [subject] if isinstance(subject, str) else [one if isinstance(one, str) else TopicPartition(*one) for one in subject]
+        except TypeError:
+            raise ConfigError(f"{subject!r} is none of a topic, several, or (topic, partition) pairs") from None
         partitions: list[TopicPartition] = []
         for entry in entries:
             if isinstance(entry, str):
                 partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry))]
             else:
-                partitions.append(TopicPartition(*entry))
+                check_number(f"the partition of {entry.topic!r}", entry.partition, 0)
+                partitions.append(entry)
         with self._seat.lock:
             self._machine.assign(partitions)
         self._driver.enter(self._seat)
@@ -79,6 +84,8 @@ class Consumer:
 
         At most ``count_max`` (default 500). Moves the positions behind what it returns.
         """
+        if timeout is not None and not hasattr(timeout, "__float__"):
+            check_seconds("timeout", timeout)
         while True:
             self._check()
             seat = self._seat
@@ -144,6 +151,7 @@ class Consumer:
             offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"))
             if offset < 0:
                 offset = self.end_offset(topic, partition)
+        check_whole("offset", offset)
         with self._seat.lock:
             self._machine.seek(topic, partition, offset)
         self._driver.enter(self._seat)

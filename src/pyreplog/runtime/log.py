@@ -18,7 +18,7 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, rows_of, timestamp_ms
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig
+from pyreplog.config import LogConfig, check_seconds, check_whole
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk
@@ -233,6 +233,8 @@ class Log:
         They are gone for good when this returns, and ``position`` is not below that; the disk gets room back for whole segments, after
         ``file.delete.delay.ms``. Raises OffsetOutOfRangeError where ``before`` lies above the high watermark.
         """
+        if before is not None:
+            check_whole("before", before)
         if before is not None and before < 0:
             raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=str(self))
         start = self._writing().delete_records(-1 if before is None else before)
@@ -281,6 +283,10 @@ class Log:
         Raises OffsetOutOfRangeError at once where ``start`` is not in the log; the end itself is fine and reads nothing.
         """
         self._check()
+        if start is not None:
+            check_whole("start", start)
+        if end is not None:
+            check_whole("end", end)
         self._view.refresh()
         first, last = self._view.start_offset, self._view.end_offset
         start = first if start is None else start
@@ -317,8 +323,9 @@ class Log:
     def _follow_from(self, start: int | None, timeout: float | None) -> int:
         """Where to begin; the errors of :meth:`follow`."""
         self._check()
-        if timeout is not None and not timeout >= 0:
-            raise ConfigError(f"timeout is {timeout!r}; it must be seconds from 0, or None for ever")
+        check_seconds("timeout", timeout)
+        if start is not None:
+            check_whole("start", start)
         self._view.refresh()
         start = self._view.start_offset if start is None else start
         self._check_start(start)
@@ -366,9 +373,11 @@ class Log:
                 view.refresh()
                 found = view.find_timestamp(at)
             offset = view.end_offset if found is None else max(found[0], view.start_offset)
-        elif not view.start_offset <= offset <= view.end_offset:
-            view.refresh()
-            self._check_start(offset)
+        else:
+            check_whole("offset", offset)
+            if not view.start_offset <= offset <= view.end_offset:
+                view.refresh()
+                self._check_start(offset)
         self._run = _NO_RUN
         self._position = offset
         return offset

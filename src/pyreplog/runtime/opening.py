@@ -25,7 +25,7 @@ PARTITION_MAX: Final = 2**31 - 1
 
 def folder_of(path: str | os.PathLike[str]) -> str:
     """``path`` as text without slashes at its end. Raises :class:`ConfigError` and TypeError for what names no folder."""
-    text = os.fspath(path)
+    text = os.fspath(path) if hasattr(path, "__fspath__") else path
     if not isinstance(text, str):
         raise TypeError(f"path must be text or a pathlib.Path, not {type(path).__name__}")
     if not text:
@@ -135,10 +135,11 @@ def _check_names(disk: Disk, folder: str, topic: str | None, partition: int, *, 
 
 
 def _asked_config(durability: str | None, config: Mapping[str, object] | None) -> dict[str, object]:
+    LogConfig.from_mapping({} if config is None else config)  # refuses before anything is touched
     asked = dict(config or {})
     if durability is not None and asked.setdefault("durability", durability) != durability:
         raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
-    LogConfig.from_mapping(asked)  # refuses before anything is touched
+    LogConfig.from_mapping(asked)
     return asked
 
 
