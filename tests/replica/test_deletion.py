@@ -99,6 +99,24 @@ def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
     assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 3), 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_one_that_began_inside_a_batch_hides_what_was_deleted_when_it_leads(make_bench: MakeBench) -> None:
+    """It has fetched the batch and synced it, and is elected before its leader could tell it that this is committed."""
+    bench = led(make_bench(durability="sync"), 3)
+    bench.settle()
+    assert bench.ask(1, DeleteRecords, 4, 1000) is None
+    bench.settle()
+    bench.logs[3].truncate_fully(4)
+    bench.restart(3)
+    bench.set_isr(1, 2, tell=[1, 2, 3])
+    while bench.logs[3].end_offset < 9:
+        bench.exchange(3)
+    assert (bench.logs[3].start_offset, bench.logs[3].high_watermark) == (3, 3)
+    bench.elect(3, isr=[1, 2, 3])
+    bench.settle()
+    assert starts(bench) == [4, 4, 4]
+    assert bench.high_watermarks() == [9, 9, 9]
+
+
 def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_less(make_bench: MakeBench) -> None:
     """A replica began where its leader's log does, inside a batch, and had fetched nothing yet when another was elected that had not heard
     of the deletion: it begins anew where the batch does, and what it had hidden stays hidden. (Found by a random walk: it asked for

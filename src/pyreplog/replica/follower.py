@@ -37,7 +37,6 @@ class Follower(Seat):
     __slots__ = (
         "asked",
         "backoff_ns",
-        "kept_start",
         "leader_high_watermark",
         "leader_id",
         "marked_ns",
@@ -59,8 +58,6 @@ class Follower(Seat):
         self.leader_high_watermark = 0
         self.retry_at = FAR
         self.backoff_ns = 0
-        self.kept_start = 0
-        """Where the log began before it had to begin anew inside a batch."""
         self.marked_ns = 0
         self.max_bytes = machine.config.replica_fetch_max_bytes
         self.readers = Readers(self)
@@ -154,8 +151,9 @@ class Follower(Seat):
             self.leader_high_watermark = data.high_watermark
             self._advance(now_ns, streaming=data.records is not None)
             log = self.log
-            if data.log_start_offset > log.start_offset or self.kept_start > log.start_offset:
-                start = min(max(data.log_start_offset, self.kept_start), log.high_watermark)
+            kept_start = self.machine.kept_start
+            if data.log_start_offset > log.start_offset or kept_start > log.start_offset:
+                start = min(max(data.log_start_offset, kept_start), log.high_watermark)
                 if start > log.start_offset:
                     log.delete_records(start)
             self.ask()
@@ -176,7 +174,7 @@ class Follower(Seat):
                     # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
                     # another branch: the leader's history begins at its start, too). Or this one is empty, and begins where a former
                     # leader's did. Begin anew where the batch does, and delete what was deleted here already.
-                    self.kept_start = log.start_offset
+                    self.machine.kept_start = log.start_offset
                     log.truncate_fully(begin)
                 log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
@@ -224,6 +222,7 @@ class Follower(Seat):
         elif target < log.high_watermark:
             self.machine.broken_rule("T2", f"truncating to {target}, below its own high watermark {log.high_watermark}")
         # Below our start, too: a leader that was elected uncleanly may end below what was deleted here.
+        self.machine.kept_start = min(self.machine.kept_start, target)
         log.truncate_to(target)
         if log.high_watermark > log.end_offset:
             log.set_high_watermark(log.end_offset)

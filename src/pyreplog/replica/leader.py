@@ -394,6 +394,8 @@ class Leader(Seat):
             self.machine.wake_by(self.record_at)
             return
         log.write_mark()
+        if self.machine.kept_start > log.start_offset:
+            log.delete_records(min(self.machine.kept_start, log.high_watermark))
         if self.waiters:
             self.appends_acknowledged()
         if self.readers.waiting:

@@ -118,6 +118,7 @@ class Replica:
         "brokers",
         "config",
         "in_sync",
+        "kept_start",
         "leader_epoch",
         "leader_id",
         "log",
@@ -145,6 +146,8 @@ class Replica:
         self.topic_id: str = log.topic_id
         self.partition: int = log.topic_partition.partition
         self.sync_only = log.durability == "sync"
+        #: Where the log began before it had to begin anew inside a batch: it rises there again with the high watermark, whoever leads.
+        self.kept_start = 0
         # What the metadata says.
         self.leader_id = NO_LEADER
         self.leader_epoch = -1

@@ -203,5 +203,6 @@ class DeletedStaysDeleted(Checker):
                 alive = log is not None and world.is_registered(node_id) and not world.image.brokers[node_id].fenced
                 if known is not None and (node_id not in known or known[node_id].fenced):
                     continue
-                if alive and log is not None and log.start_offset < min(low_watermark, log.end_offset):
+                # What lies above its own high watermark cannot be read there.
+                if alive and log is not None and log.start_offset < min(low_watermark, log.high_watermark):
                     world.broken("S21", f"{name} on node {node_id} begins at {log.start_offset}; {low_watermark} was reported")
