@@ -336,13 +336,8 @@ cdef class BatchBuilder:
         cdef Py_ssize_t used
         cdef int64_t max_timestamp
         cdef int64_t given
-        cdef timespec now
         if timestamp is None and now_ms is None:
-            clock_gettime(CLOCK_REALTIME, &now)
-            given = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
-            if given != self.stamp_ms:
-                self.stamp = given
-                self.stamp_ms = _timestamp(self.stamp)
+            given = self._read_clock()
             timestamp = self.stamp
         else:
             if timestamp is None:
@@ -368,6 +363,44 @@ cdef class BatchBuilder:
         ack._outcome = outcome
         ack._index = index
         return ack
+
+    cdef Ack _gather_value(self, bytes value):
+        """The same for what is sent most, a value alone with the time of this machine's clock. None: nothing was taken; the other may take it."""
+        cdef Ack ack
+        cdef object outcome
+        cdef Py_ssize_t index = self.record_count
+        cdef uint8_t *p = self.memory.p
+        cdef uint8_t *behind
+        cdef int64_t now = self._read_clock()
+        outcome = self.outcome
+        if outcome is None or index == 0:
+            return None
+        behind = record_write_value(
+            p + self.used, p + min(min(self.memory.capacity, self.size_max), self.size_limit), subtract_wrapping(now, self.base_timestamp),
+            self.record_count, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
+        )
+        if behind == NULL:
+            return None
+        self.used = behind - p
+        self.record_count += 1
+        if now > self.max_timestamp:
+            self.max_timestamp = now
+        self.timestamps.append(self.stamp)
+        ack = Ack.__new__(Ack)  # may run Python code: the record has to be there in full
+        ack._outcome = outcome
+        ack._index = index
+        return ack
+
+    cdef inline int64_t _read_clock(self) except? -1:
+        """Now in ms, and the same as an object in ``stamp``, which is made once a millisecond."""
+        cdef timespec now
+        cdef int64_t given
+        clock_gettime(CLOCK_REALTIME, &now)
+        given = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+        if given != self.stamp_ms:
+            self.stamp = given
+            self.stamp_ms = _timestamp(self.stamp)
+        return given
 
     def extend(self, values, keys, headers, timestamps, timestamp, Py_ssize_t start):
         """Add ``values[start:]`` until one does not fit; the index of the first that was not taken. Adds nothing when it raises."""
@@ -627,5 +660,9 @@ cdef class Gathering:
 
     def append(self, value, *, key=None, headers=(), timestamp=None):
         """The Ack of one record: :meth:`BatchBuilder.gather` now, else ``otherwise(value, key, headers, timestamp)``."""
-        cdef object ack = self.builder._gather(value, key, headers, timestamp, self.now_ms)
+        cdef object ack = None
+        if type(value) is bytes and key is None and type(headers) is tuple and len(<tuple>headers) == 0 and timestamp is None and self.now_ms is None:
+            ack = self.builder._gather_value(<bytes>value)
+        if ack is None:
+            ack = self.builder._gather(value, key, headers, timestamp, self.now_ms)
         return self.otherwise(value, key, headers, timestamp) if ack is None else ack

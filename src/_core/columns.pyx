@@ -2,7 +2,8 @@
 """Records to Arrow through the C data interface: buffer lifetimes, the GIL, capsules. What the columns are is in kernels/columns.h.
 
 Memory: a builder's blocks move to an ArrowBatch, which shares them with every array exported from it by a count. Releasing an array
-needs no GIL, because importers do it from their own threads while another one may hold it and wait for them.
+needs no GIL, because importers do it from their own threads while another one may hold it and wait for them. Large blocks that come
+back are kept for the next ones of their size, up to SPARE_SIZE_MAX bytes in a process.
 """
 
 cimport cython
@@ -11,7 +12,7 @@ from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -20,7 +21,7 @@ from kernels cimport (
     COLUMN_LEADER_EPOCH, COLUMN_OFFSET, COLUMN_PARTITION, COLUMN_TIMESTAMP, COLUMN_TIMESTAMP_TYPE, COLUMN_VALUE,
     LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
     binary_column, check, columns, columns_append, columns_extend, columns_progress, columns_selection, columns_size,
-    prefer_large_pages, shared_begin, shared_count, shared_drop, shared_slot, shared_take, slot_put, slot_take,
+    pages_spare, prefer_large_pages, shared_add, shared_begin, shared_count, shared_drop, shared_slot, shared_take, slot_put, slot_take,
 )
 
 from pyreplog.errors import ClosedError
@@ -29,8 +30,10 @@ COLUMNS = ("partition", "offset", "timestamp", "timestamp_type", "key", "value",
 
 cdef enum:
     COLUMN_COUNT = 8
-    POOL_SIZE = 4
-    POOLED_SIZE_MAX = 16777216
+    BLOCK_LARGE = 262144        # bytes from which a block is kept when it comes back
+    SPARE_COUNT = 128           # blocks kept
+    SPARE_SIZE_MAX = 100663296  # bytes of them
+    SPARE_HOT_COUNT = 8         # of them that stay; of the others the system may take the largest when it is short of memory
     ROWS_FIRST = 1024
     BYTES_FIRST = 16384
     SMALL = 5120  # bytes of work below which keeping the GIL is cheaper than giving it up
@@ -169,68 +172,167 @@ cdef class ArrowSchema:
         return schema_capsule(self.order)
 
 
+# -- blocks --
+
+# First touching a page costs more than filling it. So large blocks are kept when they come back, by any thread, and found again by
+# their size, lowest slot first: whoever streams gets the same few again, which are in the processor's cache.
+
+cdef struct Spare:
+    void *block
+    int64_t size
+
+cdef shared_slot spares[SPARE_COUNT]
+cdef shared_count spare_size  # bytes in them, give or take what is on its way
+cdef shared_count spare_turn  # which one has to go next
+
+
+cdef extern from "stdlib.h" nogil:
+    int posix_memalign(void **out, size_t alignment, size_t size)
+
+
+cdef void *take_block(int64_t size) noexcept nogil:
+    """Memory of ``size`` bytes with anything in it; NULL where there is none."""
+    cdef Spare *spare
+    cdef void *block = NULL
+    cdef int i
+    if size >= BLOCK_LARGE:
+        for i in range(SPARE_COUNT):
+            spare = <Spare *>slot_take(&spares[i])
+            if spare == NULL:
+                continue
+            if spare.size == size:
+                shared_add(&spare_size, -size)
+                block = spare.block
+                free(spare)
+                return block
+            if not slot_put(&spares[i], spare):
+                drop_spare(spare)  # another thread was quicker
+    if size < LARGE_PAGE_SIZE:
+        return malloc(<size_t>size)
+    if posix_memalign(&block, LARGE_PAGE_SIZE, <size_t>size) != 0:
+        return NULL
+    prefer_large_pages(block, <size_t>(size // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE))
+    return block
+
+
+cdef void drop_spare(Spare *spare) noexcept nogil:
+    shared_add(&spare_size, -spare.size)
+    free(spare.block)
+    free(spare)
+
+
+cdef void drop_one() noexcept nogil:
+    """One after the other, whoever asks: so what nobody asks for again does not stay for ever."""
+    cdef Spare *spare = <Spare *>slot_take(&spares[shared_add(&spare_turn, 1) % SPARE_COUNT])
+    if spare != NULL:
+        drop_spare(spare)
+
+
+cdef void give_block(void *block, int64_t size) noexcept nogil:
+    """Give back what take_block gave. Where too much is kept, others have to go that were not asked for since."""
+    cdef Spare *spare = NULL
+    cdef int64_t total
+    cdef int tries = 0
+    cdef int i
+    if block != NULL and BLOCK_LARGE <= size <= SPARE_SIZE_MAX // 8:
+        spare = <Spare *>malloc(sizeof(Spare))
+    if spare == NULL:
+        free(block)
+        return
+    spare.block = block
+    spare.size = size
+    total = shared_add(&spare_size, size)
+    while total > SPARE_SIZE_MAX and tries < SPARE_COUNT:
+        drop_one()
+        total = shared_add(&spare_size, 0)
+        tries += 1
+    for i in range(SPARE_COUNT):
+        if i == SPARE_HOT_COUNT and size >= LARGE_PAGE_SIZE:
+            # Cheap for large pages alone: of small ones each is visited, which costs as much as a seventh of filling them.
+            pages_spare(block, <size_t>size)
+        if slot_put(&spares[i], spare):
+            return
+    drop_one()
+    drop_spare(spare)
+
+
 # -- shared memory of exported arrays --
 
 cdef struct Memory:
     shared_count count
-    Pool *pool  # one share
-    columns c   # the blocks, and how large they are
-
-# Memory that was given back, for the builder to fill again: its pages are there already, and first touching a page costs more than
-# filling it. Lives until the builder and all memory it handed out are gone.
-cdef struct Pool:
-    shared_count count
-    shared_slot slots[POOL_SIZE]
+    columns c    # the blocks, and how large they are
+    void *rows   # the block of all that has one entry for each row
 
 
-cdef void free_blocks(columns *c) noexcept nogil:
-    cdef binary_column *binaries[4]
-    cdef int i
-    free(c.partition)
-    free(c.offset)
-    free(c.timestamp)
-    free(c.timestamp_validity)
-    free(c.timestamp_type)
-    free(c.leader_epoch)
-    free(c.header_offsets)
-    binaries[0] = &c.key
-    binaries[1] = &c.value
-    binaries[2] = &c.header_key
-    binaries[3] = &c.header_value
-    for i in range(4):
-        free(binaries[i].offsets)
-        free(binaries[i].validity)
-        free(binaries[i].data)
+cdef void free_binary(binary_column *column, bint of_rows) noexcept nogil:
+    give_block(column.data, column.capacity)
+    if not of_rows:
+        free(column.offsets)
+        free(column.validity)
 
 
-cdef void drop_pool(Pool *pool) noexcept nogil:
-    cdef Memory *memory
-    cdef int i
-    if shared_drop(&pool.count):
-        for i in range(POOL_SIZE):
-            memory = <Memory *>slot_take(&pool.slots[i])
-            if memory != NULL:
-                free_blocks(&memory.c)
-                free(memory)
-        free(pool)
+cdef void free_blocks(columns *c, void *rows) noexcept nogil:
+    give_block(rows, lay_out(c, NULL, c.row_capacity))
+    free_binary(&c.key, True)
+    free_binary(&c.value, True)
+    free_binary(&c.header_key, False)
+    free_binary(&c.header_value, False)
 
 
 cdef void let_go(Memory *memory) noexcept nogil:
-    """Give up one share; with the last one the memory returns to its pool, or is freed where that is full or the memory unusually large."""
-    cdef Pool *pool
-    cdef int i
-    if memory == NULL or not shared_drop(&memory.count):
-        return
-    pool = memory.pool
-    if columns_size(&memory.c) <= POOLED_SIZE_MAX:
-        for i in range(POOL_SIZE):
-            if slot_put(&pool.slots[i], memory):
-                memory = NULL
-                break
-    if memory != NULL:
-        free_blocks(&memory.c)
+    """Give up one share; with the last one the memory is given back."""
+    if memory != NULL and shared_drop(&memory.count):
+        free_blocks(&memory.c, memory.rows)
         free(memory)
-    drop_pool(pool)
+
+
+cdef int64_t aligned(int64_t size) noexcept nogil:
+    return (size + 63) // 64 * 64
+
+
+cdef int64_t lay_out(columns *c, uint8_t *rows, int64_t capacity) noexcept nogil:
+    """Where in a block each wanted column of so many rows begins, put into ``c`` unless the block is NULL. Returns the block's size."""
+    cdef uint32_t wanted = c.wanted
+    cdef int64_t at = 0
+    cdef int64_t bits = aligned(capacity // 8)
+    cdef int64_t narrow = aligned((capacity + 1) * <int64_t>sizeof(int32_t))
+    cdef int64_t wide = aligned(capacity * <int64_t>sizeof(int64_t))
+    if wanted & COLUMN_PARTITION:
+        if rows != NULL:
+            c.partition = <int32_t *>(rows + at)
+        at += narrow
+    if wanted & COLUMN_OFFSET:
+        if rows != NULL:
+            c.offset = <int64_t *>(rows + at)
+        at += wide
+    if wanted & COLUMN_TIMESTAMP:
+        if rows != NULL:
+            c.timestamp = <int64_t *>(rows + at)
+            c.timestamp_validity = rows + at + wide
+        at += wide + bits
+    if wanted & COLUMN_TIMESTAMP_TYPE:
+        if rows != NULL:
+            c.timestamp_type = <int8_t *>(rows + at)
+        at += aligned(capacity)
+    if wanted & COLUMN_LEADER_EPOCH:
+        if rows != NULL:
+            c.leader_epoch = <int32_t *>(rows + at)
+        at += narrow
+    if wanted & COLUMN_KEY:
+        if rows != NULL:
+            c.key.offsets = <int32_t *>(rows + at)
+            c.key.validity = rows + at + narrow
+        at += narrow + bits
+    if wanted & COLUMN_VALUE:
+        if rows != NULL:
+            c.value.offsets = <int32_t *>(rows + at)
+            c.value.validity = rows + at + narrow
+        at += narrow + bits
+    if wanted & COLUMN_HEADERS:
+        if rows != NULL:
+            c.header_offsets = <int32_t *>(rows + at)
+        at += narrow
+    return at
 
 
 # -- arrays --
@@ -438,8 +540,8 @@ cdef class ColumnsBuilder:
     """Gathers columns. One thread at a time: a second one is refused."""
 
     cdef columns c
+    cdef void *rows             # as Memory's
     cdef tuple order
-    cdef Pool *pool  # one share
     cdef bint busy
     cdef int64_t rows_before    # what the last batch came to need: where the next one starts
     cdef int64_t key_before
@@ -448,21 +550,16 @@ cdef class ColumnsBuilder:
 
     def __cinit__(self, names):
         memset(&self.c, 0, sizeof(columns))
+        self.rows = NULL
         self.order = read_columns(names)
         self.c.wanted = wanted_bits(self.order)
         self.rows_before = ROWS_FIRST
         self.key_before = BYTES_FIRST
         self.value_before = BYTES_FIRST
         self.reached = -1
-        self.pool = <Pool *>calloc(1, sizeof(Pool))
-        if self.pool == NULL:
-            raise MemoryError()
-        shared_begin(&self.pool.count)
 
     def __dealloc__(self):
-        free_blocks(&self.c)
-        if self.pool != NULL:
-            drop_pool(self.pool)
+        free_blocks(&self.c, self.rows)
 
     @property
     def row_count(self):
@@ -559,41 +656,17 @@ cdef class ColumnsBuilder:
             if batch.memory == NULL:
                 raise MemoryError()
             shared_begin(&batch.memory.count)
-            shared_take(&self.pool.count)
-            batch.memory.pool = self.pool
             batch.memory.c = self.c
+            batch.memory.rows = self.rows
             batch.order = self.order
             batch.start = 0
             batch.length = self.c.row_count
-            self.renew()
+            memset(&self.c, 0, sizeof(columns))
+            self.c.wanted = wanted_bits(self.order)
+            self.rows = NULL
         finally:
             self.busy = False
         return batch
-
-    cdef void renew(self) noexcept:
-        """Begin with memory that came back, else with none."""
-        cdef uint32_t wanted = self.c.wanted
-        cdef Memory *memory = NULL
-        cdef int i
-        for i in range(POOL_SIZE):
-            memory = <Memory *>slot_take(&self.pool.slots[i])
-            if memory != NULL:
-                break
-        if memory == NULL:
-            memset(&self.c, 0, sizeof(columns))
-            self.c.wanted = wanted
-            return
-        self.c = memory.c
-        free(memory)
-        if self.c.timestamp_null_count:
-            memset(self.c.timestamp_validity, 0xFF, <size_t>(self.c.row_capacity // 8))
-        renew_binary(&self.c.key, self.c.row_capacity)
-        renew_binary(&self.c.value, self.c.row_capacity)
-        renew_binary(&self.c.header_key, self.c.header_capacity)
-        renew_binary(&self.c.header_value, self.c.header_capacity)
-        self.c.row_count = 0
-        self.c.timestamp_null_count = 0
-        self.c.header_count = 0
 
     cdef int begin(self) except -1:
         if self.busy:
@@ -644,32 +717,49 @@ cdef class ColumnsBuilder:
         if needed > INT32_MAX:
             raise OverflowError(f"{needed} rows in one Arrow batch: finish() it before it is that long")
         rows = (larger(needed, before, self.rows_before) + 63) // 64 * 64
-        if self.c.wanted & COLUMN_PARTITION:
-            grow(<void **>&self.c.partition, rows * <int64_t>sizeof(int32_t))
-        if self.c.wanted & COLUMN_OFFSET:
-            grow(<void **>&self.c.offset, rows * <int64_t>sizeof(int64_t))
-        if self.c.wanted & COLUMN_TIMESTAMP:
-            grow(<void **>&self.c.timestamp, rows * <int64_t>sizeof(int64_t))
-            grow_bits(&self.c.timestamp_validity, before, rows)
-        if self.c.wanted & COLUMN_TIMESTAMP_TYPE:
-            grow(<void **>&self.c.timestamp_type, rows)
-        if self.c.wanted & COLUMN_LEADER_EPOCH:
-            grow(<void **>&self.c.leader_epoch, rows * <int64_t>sizeof(int32_t))
+        self.move_rows(rows)
         if self.c.wanted & COLUMN_KEY:
-            grow_offsets(&self.c.key.offsets, rows)
-            grow_bits(&self.c.key.validity, before, rows)
             reserve_bytes(&self.c.key, 1, 1)
         if self.c.wanted & COLUMN_VALUE:
-            grow_offsets(&self.c.value.offsets, rows)
-            grow_bits(&self.c.value.validity, before, rows)
             reserve_bytes(&self.c.value, 1, 1)
         if self.c.wanted & COLUMN_HEADERS:
-            grow_offsets(&self.c.header_offsets, rows)
             reserve_bytes(&self.c.header_key, 1, 1)
             reserve_bytes(&self.c.header_value, 1, 1)
             if self.c.header_capacity == 0:
                 self.reserve_headers()
-        self.c.row_capacity = rows
+        return 0
+
+    cdef int move_rows(self, int64_t capacity) except -1:
+        """Into a block for so many rows; what is not used yet of it is set up."""
+        cdef columns before = self.c
+        cdef int64_t count = before.row_count
+        cdef int64_t bits = capacity // 8
+        cdef void *rows = take_block(max(lay_out(&self.c, NULL, capacity), 1))
+        if rows == NULL:
+            raise MemoryError()
+        lay_out(&self.c, <uint8_t *>rows, capacity)
+        if self.c.wanted & COLUMN_PARTITION:
+            carry(self.c.partition, before.partition, count * <int64_t>sizeof(int32_t))
+        if self.c.wanted & COLUMN_OFFSET:
+            carry(self.c.offset, before.offset, count * <int64_t>sizeof(int64_t))
+        if self.c.wanted & COLUMN_TIMESTAMP:
+            carry(self.c.timestamp, before.timestamp, count * <int64_t>sizeof(int64_t))
+            carry_bits(self.c.timestamp_validity, before.timestamp_validity, count, bits)
+        if self.c.wanted & COLUMN_TIMESTAMP_TYPE:
+            carry(self.c.timestamp_type, before.timestamp_type, count)
+        if self.c.wanted & COLUMN_LEADER_EPOCH:
+            carry(self.c.leader_epoch, before.leader_epoch, count * <int64_t>sizeof(int32_t))
+        if self.c.wanted & COLUMN_KEY:
+            carry_offsets(self.c.key.offsets, before.key.offsets, count)
+            carry_bits(self.c.key.validity, before.key.validity, count, bits)
+        if self.c.wanted & COLUMN_VALUE:
+            carry_offsets(self.c.value.offsets, before.value.offsets, count)
+            carry_bits(self.c.value.validity, before.value.validity, count, bits)
+        if self.c.wanted & COLUMN_HEADERS:
+            carry_offsets(self.c.header_offsets, before.header_offsets, count)
+        give_block(self.rows, lay_out(&before, NULL, before.row_capacity))
+        self.rows = rows
+        self.c.row_capacity = capacity
         return 0
 
     cdef int reserve_headers(self) except -1:
@@ -684,39 +774,45 @@ cdef class ColumnsBuilder:
         return 0
 
 
-cdef void renew_binary(binary_column *column, int64_t rows) noexcept:
-    if column.null_count:
-        memset(column.validity, 0xFF, <size_t>(rows // 8))
-    column.size = 0
-    column.null_count = 0
+cdef void carry(void *to, const void *before, int64_t size) noexcept nogil:
+    if size > 0:
+        memcpy(to, before, <size_t>size)
+
+
+cdef void carry_bits(uint8_t *to, const uint8_t *before, int64_t count, int64_t size) noexcept nogil:
+    """Bitmaps hold whole bytes of 64 rows; what is new is all ones."""
+    cdef int64_t used = (count + 7) // 8
+    carry(to, before, used)
+    memset(to + used, 0xFF, <size_t>(size - used))
+
+
+cdef void carry_offsets(int32_t *to, const int32_t *before, int64_t count) noexcept nogil:
+    to[0] = 0
+    if count > 0:
+        memcpy(to, before, <size_t>(count + 1) * sizeof(int32_t))
 
 
 cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) except -1:
     cdef int64_t needed = column.size + more
     cdef int64_t bytes
+    cdef void *data
     if needed <= column.capacity:
         return 0
     if needed > INT32_MAX:
         raise OverflowError(f"{needed} bytes in one column of an Arrow batch: finish() it before it is that large")
     bytes = min(larger(needed, column.capacity, least), <int64_t>INT32_MAX)
-    if bytes < LARGE_PAGE_SIZE:
+    if bytes < BLOCK_LARGE:
         grow(<void **>&column.data, bytes)
     else:
-        bytes = min((bytes + LARGE_PAGE_SIZE - 1) // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE, <int64_t>INT32_MAX)
-        move_to_large_pages(column, bytes)
+        if bytes >= LARGE_PAGE_SIZE:
+            bytes = min((bytes + LARGE_PAGE_SIZE - 1) // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE, <int64_t>INT32_MAX)
+        data = take_block(bytes)
+        if data == NULL:
+            raise MemoryError()
+        carry(data, column.data, column.size)
+        give_block(column.data, column.capacity)
+        column.data = <uint8_t *>data
     column.capacity = bytes
-    return 0
-
-
-cdef int move_to_large_pages(binary_column *column, int64_t bytes) except -1:
-    cdef void *data = NULL
-    if posix_memalign(&data, LARGE_PAGE_SIZE, <size_t>bytes) != 0:
-        raise MemoryError()
-    prefer_large_pages(data, <size_t>(bytes // LARGE_PAGE_SIZE * LARGE_PAGE_SIZE))
-    if column.size:
-        memcpy(data, column.data, <size_t>column.size)
-    free(column.data)
-    column.data = <uint8_t *>data
     return 0
 
 
@@ -789,10 +885,6 @@ cdef int stream_next(arrow_array_stream *stream, arrow_array *out) noexcept with
 
 cdef const char *stream_error(arrow_array_stream *stream) noexcept nogil:
     return (<Stream *>stream.private_data).error
-
-
-cdef extern from "stdlib.h" nogil:
-    int posix_memalign(void **out, size_t alignment, size_t size)
 
 
 cdef extern from "Python.h":

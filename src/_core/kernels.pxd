@@ -300,6 +300,7 @@ cdef extern from "arrow_abi.h" nogil:
         pass
     void shared_begin(shared_count *count)
     void shared_take(shared_count *count)
+    long shared_add(shared_count *count, long more)
     bint shared_drop(shared_count *count)
     ctypedef struct shared_slot:
         pass
@@ -308,6 +309,7 @@ cdef extern from "arrow_abi.h" nogil:
     enum:
         LARGE_PAGE_SIZE
     void prefer_large_pages(void *p, size_t size)
+    void pages_spare(void *p, size_t size)
 
 
 cdef extern from "table.h" nogil:

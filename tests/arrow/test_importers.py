@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from pyreplog._core import ArrowStream  # the stream itself is not public
-from pyreplog.arrow import TOPIC_COLUMNS, Scan
+from pyreplog.arrow import COLUMNS, TOPIC_COLUMNS, Scan
 from pyreplog.errors import ClosedError
 from tests.arrow.memory import EPOCH, Event, MemorySource, Stored
 
@@ -99,6 +99,31 @@ def test_arrays_outlive_everything(scan: Scan) -> None:
         pa.table(scan)
     assert column.to_pylist() == [row["value"] for row in wanted]
     assert item.to_pylist() == [header for row in wanted for header in row["headers"]]
+
+
+def test_large_memory_that_came_back_shows_nothing_of_before() -> None:
+    """Of columns so large that their memory is used again: other rows, other nulls, other columns."""
+    full = MemorySource([Stored([Event(b"%090d" % row, b"k", (("h", b"x"),), row) for row in range(9000)])] * 3)
+    empty = MemorySource([Stored([Event(None)] * 9000)] * 3)
+    held = []
+    for source in (full, empty, full, empty):
+        for names in (COLUMNS, ("offset", "value"), ("key", "headers")):
+            table = pa.table(Scan([(0, source)], columns=names))
+            table.validate(full=True)
+            assert table.num_rows == 27000
+            some = source is full
+            for name, wanted in (("value", b"%090d" % 0), ("key", b"k"), ("timestamp", EPOCH)):
+                if name in names:
+                    column = table.column(name)
+                    assert column.null_count == (0 if some else 27000)
+                    assert column[0].as_py() == column[18000].as_py() == (wanted if some else None)
+            if "headers" in names:
+                assert len(table.column("headers").combine_chunks().values) == (27000 if some else 0)
+            if "offset" in names:
+                assert table.column("offset").to_pylist() == list(range(27000))
+            held.append(table)
+        if len(held) > 3:
+            del held[:3]
 
 
 def test_a_batch_can_be_imported_twice(scan: Scan) -> None:

@@ -50,6 +50,8 @@ typedef atomic_long shared_count;
 
 static inline void shared_begin(shared_count *count) { atomic_init(count, 1); }
 static inline void shared_take(shared_count *count) { atomic_fetch_add_explicit(count, 1, memory_order_relaxed); }
+/* Used as a sum: what it is then. */
+static inline long shared_add(shared_count *count, long more) { return atomic_fetch_add_explicit(count, more, memory_order_relaxed) + more; }
 /* Whether that was the last. What other holders did to the memory has then happened. */
 static inline int shared_drop(shared_count *count) { return atomic_fetch_sub_explicit(count, 1, memory_order_acq_rel) == 1; }
 
@@ -69,6 +71,22 @@ enum { LARGE_PAGE_SIZE = 2 << 20 };
 static inline void prefer_large_pages(void *p, size_t size) {
 #ifdef MADV_HUGEPAGE
     (void)madvise(p, size, MADV_HUGEPAGE);
+#else
+    (void)p;
+    (void)size;
+#endif
+}
+
+/* The bytes of [p, p + size) are not needed any more: as long as nobody writes there again, the system may take the pages away, and does
+ * when it is short of memory. A hint, and of no pages but those that are wholly inside. */
+static inline void pages_spare(void *p, size_t size) {
+#ifdef MADV_FREE
+    const uintptr_t page = 4096;
+    const uintptr_t first = ((uintptr_t)p + page - 1) / page * page;
+    const uintptr_t last = ((uintptr_t)p + size) / page * page;
+    if (first < last) {
+        (void)madvise((void *)first, last - first, MADV_FREE);
+    }
 #else
     (void)p;
     (void)size;
