@@ -1,6 +1,6 @@
-"""Builds ``pyreplog._core._platform`` from ``platform.c`` (cffi, API mode). ``setup.py`` names it in ``cffi_modules``.
+"""Builds ``pyreplog._core._platform`` from ``platform.c`` and ``syncs.c`` (cffi, API mode). ``setup.py`` names it in ``cffi_modules``.
 
-The declarations below repeat ``platform.h``; the compiler checks them against it.
+The declarations below repeat ``platform.h`` and ``syncs.h``; the compiler checks them against those.
 """
 
 from __future__ import annotations
@@ -17,12 +17,20 @@ ffi.cdef(
     int rl_drop_cache(int fd, int64_t position, int64_t size);
     int rl_watch_open(int *fd);
     int rl_watch_add(int fd, const char *path);
+
+    #define RL_SYNCS_MAX 8
+    typedef struct rl_syncs rl_syncs;
+    rl_syncs *rl_syncs_new(void);
+    void rl_syncs_free(rl_syncs *group);
+    int rl_syncs_begin(rl_syncs *group, const int *fds, int count);
+    int rl_syncs_wait(rl_syncs *group, int64_t timeout_ns, int *codes);
+    void rl_syncs_wake(rl_syncs *group);
     """
 )
 ffi.set_source(
     "pyreplog._core._platform",
-    '#include "platform.h"',
-    sources=["src/_core/platform.c"],
+    '#include "platform.h"\n#include "syncs.h"',
+    sources=["src/_core/platform.c", "src/_core/syncs.c"],
     include_dirs=["src/_core"],
-    depends=["src/_core/platform.h"],
+    depends=["src/_core/platform.h", "src/_core/syncs.h"],
 )

@@ -22,7 +22,7 @@ import pytest
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, ForkedError, LockedError, StorageError
 from pyreplog.ports import Clock, File, SyncDone
-from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.system import HeldSyncs, SystemClock, SystemDisk
 from pyreplog.system import file as file_module
 from pyreplog.system import lock as lock_module
 from pyreplog.system import syncs as syncs_module
@@ -305,20 +305,19 @@ class TestSyncs:
         assert calls == ["slow", "fast", "slow"]
 
     def test_held_back_until_somebody_begins_them(self, tmp_path: Path) -> None:
-        """Syncs of several disks with one list begin when its calls are made; a disk that is closed meanwhile begins its own."""
-        held: list[Callable[[], None]] = []
+        """Syncs of several disks that are held together begin together; a disk that is closed meanwhile begins its own."""
+        held = HeldSyncs()
         news = threading.Semaphore(0)
         disks = [SystemDisk(held_syncs=held) for _ in range(3)]
         files = [one.create(f"{tmp_path}/{number}") for number, one in enumerate(disks)]
         tokens = [one.submit_sync([file], news.release) for one, file in zip(disks, files, strict=True)]
         again = disks[0].submit_sync([files[0]], news.release)
         assert [one._syncs.calls for one in disks] == [0, 0, 0]
-        assert len(held) == 3
+        assert len(held.pools) == 3
         disks[2].close()
         assert [*disks[2].poll()] == [SyncDone(tokens[2], None)]
-        for begin in tuple(held):
-            begin()
-        assert not held
+        held.begin()
+        assert not held.pools
         for _ in range(4):
             assert news.acquire(timeout=10)
         assert [*disks[0].poll()] == [SyncDone(tokens[0], None), SyncDone(again, None)]

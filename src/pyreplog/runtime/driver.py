@@ -25,7 +25,7 @@ from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ForkedError, PyreplogError
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import LINGER_S, Background, release
-from pyreplog.system import LocalNetwork, LocalTransport
+from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
 
 __all__ = ["Driver", "Machine", "Seat"]
 
@@ -89,9 +89,9 @@ class Driver:
         self._background_until_ns = INT64_MAX
         self._waited_count = 0
         self._waited_before = 0
-        self.held_syncs: list[Callable[[], None]] = []
-        """Calls that begin the syncs of the machines' disks: made when there is nothing else to do, because by then a leader's followers
-        have the same records, and want theirs."""
+        self.held_syncs = HeldSyncs()
+        """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's followers have the same
+        records, and want theirs."""
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[Seat, Exception | None]] = deque()
 
@@ -127,7 +127,7 @@ class Driver:
             self._exclusive_wanted = True
             try:
                 if self._parked:
-                    release(self._wake)
+                    self._rouse()
                 with self._drive:
                     self._exclusive_wanted = False
                     yield
@@ -162,6 +162,7 @@ class Driver:
             return False
         except BaseException:
             if held and held[0]:
+                self.held_syncs.rescue()
                 self._look_at_all()
             raise
         finally:
@@ -205,8 +206,8 @@ class Driver:
 
     def _pass_on(self) -> None:
         """Whoever is done with the drive sees to it that somebody takes it who needs it."""
-        if self.held_syncs:
-            self._begin_syncs()
+        if self.held_syncs.pools:
+            self.held_syncs.begin()
         if self._drive.locked() or self._exclusive_wanted:
             return
         if self._waiting:
@@ -251,14 +252,14 @@ class Driver:
             transport.is_ready = True
             self.network.ready.append(transport)
         if self._parked:
-            release(self._wake)
+            self._rouse()
         elif not self._background.is_armed and not self._drive.locked():
             self._background.arm()
 
     def notify(self) -> None:
         """Any thread: something that was waited for is there (a sync ended)."""
         if self._parked:
-            release(self._wake)
+            self._rouse()
         elif not self._drive.locked():
             self._background.wake()
 
@@ -268,14 +269,17 @@ class Driver:
         """Drive until ``pending`` is settled (None: until there is nothing to do now, or somebody waits for the drive)."""
         ready = self.network.ready
         seats = self._seats
-        held_syncs = self.held_syncs
+        held_syncs = self.held_syncs.pools
         count = 0
         while pending is None or not pending.settled:
             if self._exclusive_wanted or (pending is None and self._waiting):
                 return
             count += 1
             if held_syncs and (not ready or count % HELD_CHECK == 0):
-                self._begin_syncs()
+                if ready:
+                    self.held_syncs.begin()
+                else:
+                    self._sync(deadline_ns)
             if ready and count % TIMER_CHECK:
                 transport = ready.popleft()
                 transport.is_ready = False
@@ -293,9 +297,23 @@ class Driver:
             else:
                 self._park(min(self._due_ns, deadline_ns) - now)
 
-    def _begin_syncs(self) -> None:
-        for begin in tuple(self.held_syncs):
-            begin()
+    def _sync(self, deadline_ns: int) -> None:
+        """Begin what was held back, and wait for it, unless there is something else to do before it is over."""
+        held_syncs = self.held_syncs
+        if not held_syncs.start():
+            return
+        self._parked = True
+        try:
+            if not self.network.ready and not self._exclusive_wanted:  # as in _park
+                held_syncs.wait(deadline_ns - self._now_ns())
+        finally:
+            self._parked = False
+        held_syncs.finish()
+
+    def _rouse(self) -> None:
+        """Whoever drives sleeps, or did just now: there is something to do."""
+        release(self._wake)
+        self.held_syncs.wake()
 
     def _park(self, pause_ns: int) -> None:
         self._parked = True

@@ -19,6 +19,7 @@ from pyreplog._core import _platform
 from pyreplog.errors import InternalError, StorageError
 from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
+from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import take_lock
 from pyreplog.system.mounts import NETWORK_KINDS, kind_of
 from pyreplog.system.process import current
@@ -54,7 +55,7 @@ class SystemDisk:
     file system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
     """
 
-    def __init__(self, *, any_folder: bool = False, held_syncs: list[Callable[[], None]] | None = None) -> None:
+    def __init__(self, *, any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
         self._process = current()
         self._any_folder = any_folder
         self._syncs = SyncPool(held_syncs)

@@ -2,6 +2,8 @@
 
 A file is synced by one thread at a time. Whoever asks while its sync has not begun shares it; whoever asks after it began waits for
 the next one, because a sync promises nothing about what was written after its start. Different files are synced side by side.
+
+What was held back may also be lent (:mod:`pyreplog.system.held`): then somebody else syncs those files, and says so.
 """
 
 from __future__ import annotations
@@ -11,12 +13,15 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.ports import SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
+
+if TYPE_CHECKING:
+    from pyreplog.system.held import HeldSyncs, Loan
 
 __all__ = ["SyncPool"]
 
@@ -34,7 +39,7 @@ class _Request:
 
     __slots__ = ("error", "left", "token", "wake")
 
-    def __init__(self, token: int, left: int, wake: Callable[[], None]) -> None:
+    def __init__(self, token: int, left: dict[Descriptor, None], wake: Callable[[], None]) -> None:
         self.token = token
         self.left = left
         self.wake = wake
@@ -50,21 +55,34 @@ class _Queued:
         self.path = path
         self.requests: list[_Request] = []
 
+    def end(self, descriptor: Descriptor, code: int) -> list[_Request]:
+        """Its sync ended with ``code``: the requests that are done by that. Again is harmless."""
+        ended: list[_Request] = []
+        for request in self.requests:
+            if code and request.error is None:
+                request.error = StorageError(code, f"{os.strerror(code)} while syncing", self.path)
+            request.left.pop(descriptor, None)
+            if not request.left:
+                ended.append(request)
+        return ended
+
 
 class SyncPool:
     """Threads that sync, started when first needed. ``submit``, ``begin`` and ``take`` from any thread.
 
-    ``held``: a list of its owner's. What is submitted then waits until somebody calls what was put there, :meth:`begin`: so that syncs of
-    several disks begin at the same moment. A file system writes its journal once for all that begin together. Large ones begin at once.
+    ``held``: of its owner. What is submitted then waits until somebody begins all that is held there: so that syncs of several disks begin
+    at the same moment. A file system writes its journal once for all that begin together. Large ones begin at once.
     """
 
-    def __init__(self, held: list[Callable[[], None]] | None = None) -> None:
+    def __init__(self, held: HeldSyncs | None = None) -> None:
         self._held = held
         # Entered by itself, not by way of the condition: that is Python, in which Ctrl-C could strike with the lock held.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[Descriptor, _Queued] = {}
         self._running: dict[Descriptor, None] = {}
+        self._lent: dict[Descriptor, _Queued] = {}
+        self._errands: deque[Callable[[], None]] = deque()
         self._done: deque[SyncDone] = deque()
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -76,26 +94,26 @@ class SyncPool:
 
     def submit(self, files: Sequence[SystemFile], wake: Callable[[], None]) -> int:
         """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. A file that is closed meanwhile is synced all the same."""
-        wanted = dict.fromkeys((file.descriptor, file.path) for file in files)
-        for descriptor, path in wanted:
+        wanted = {file.descriptor: file.path for file in files}
+        for descriptor, path in wanted.items():
             if descriptor.fd < 0:
                 raise ClosedError(f"{path} is closed")
         with self._lock:
             if self._stopped:
                 raise ClosedError("the disk is closed")
             self._token += 1
-            request = _Request(self._token, len(wanted), wake)
-            for descriptor, path in wanted:
+            request = _Request(self._token, dict.fromkeys(wanted), wake)
+            for descriptor, path in wanted.items():
                 queued = self._waiting.get(descriptor)
                 if queued is None:
                     queued = self._waiting[descriptor] = _Queued(path)
                 queued.requests.append(request)
             if wanted and (
-                self._held is None or sum(descriptor.writes - descriptor.writes_synced for descriptor, _ in wanted) > HELD_SIZE_MAX
+                self._held is None or sum([descriptor.writes - descriptor.writes_synced for descriptor in wanted]) > HELD_SIZE_MAX
             ):
                 self._employ()
-            elif wanted and self._held is not None and self.begin not in self._held:
-                self._held.append(self.begin)
+            elif wanted and self._held is not None and self not in self._held.pools:
+                self._held.pools.append(self)
         if not wanted:
             self._done.append(SyncDone(request.token, None))
             wake()
@@ -106,8 +124,55 @@ class SyncPool:
         with self._lock:
             if self._waiting:
                 self._employ()
-            if self._held is not None and self.begin in self._held:
-                self._held.remove(self.begin)
+            if self._held is not None and self in self._held.pools:
+                self._held.pools.remove(self)
+
+    def lend(self, loans: list[Loan]) -> None:
+        """Lend what waits, and enter that into ``loans``; not while a thread is at work here, nor what was lent before is out."""
+        with self._lock:
+            if self._waiting and not self._running and not self._lent:
+                loans.append((self, self._waiting))
+                self._lent, self._waiting = self._waiting, {}
+
+    def end_lent(self, lent: Mapping[Descriptor, _Queued]) -> None:
+        """All of ``lent`` was synced, or failed: the descriptors say which. Tells who waits. Again is harmless."""
+        with self._lock:
+            ended = [request for descriptor, queued in lent.items() for request in queued.end(descriptor, descriptor.sync_error)]
+            self.calls += len(lent)
+        for request in ended:
+            self._done.append(SyncDone(request.token, request.error))
+        for request in ended:
+            request.wake()
+        with self._lock:
+            if self._lent is lent:  # last, so that who is interrupted before finds it there
+                self._lent = {}
+            self._go_on()
+
+    def take_back(self, lent: Mapping[Descriptor, _Queued]) -> None:
+        """Nothing of ``lent`` was even begun: it waits as before, and what was added since with it. Again is harmless."""
+        with self._lock:
+            if self._lent is lent:
+                for descriptor, queued in lent.items():
+                    later = self._waiting.get(descriptor)
+                    if later is not None:
+                        queued.requests.extend([request for request in later.requests if request not in queued.requests])
+                self._waiting, self._lent = {**self._waiting, **lent}, {}
+            self._go_on()
+
+    def _go_on(self) -> None:
+        # REQUIRES the lock. Something came back: what waits is held as before, or for the threads.
+        held = None if self._held is None else self._held.pools
+        if held is not None and self in held:
+            if not self._waiting:
+                held.remove(self)
+        elif self._waiting:
+            self._employ()
+
+    def employ(self, errand: Callable[[], None]) -> None:
+        """Have a thread do ``errand``."""
+        with self._lock:
+            self._errands.append(errand)
+            self._employ()
 
     def take(self) -> Sequence[SyncDone]:
         """What ended since the last call, oldest first."""
@@ -133,6 +198,7 @@ class SyncPool:
         self._changed = threading.Condition(self._lock)
         self._stopped = True
         self._threads.clear()
+        self._errands.clear()
 
     def _employ(self) -> None:
         # REQUIRES: the condition is held. One more thread only where all are busy.
@@ -146,41 +212,41 @@ class SyncPool:
 
     def _next(self) -> tuple[Descriptor, _Queued] | None:
         for descriptor in self._waiting:
-            if descriptor not in self._running:
+            if descriptor not in self._running and descriptor not in self._lent:
                 return descriptor, self._waiting.pop(descriptor)
         return None
 
     def _work(self) -> None:
         while True:
             with self._lock:
-                while (found := self._next()) is None:
+                while (found := self._next()) is None and not self._errands:
                     if self._stopped and not self._waiting:
                         break
                     self._idle += 1
                     woken = self._changed.wait(IDLE_S)
                     self._idle -= 1
-                    if not woken and not self._waiting:
+                    if not woken and not self._waiting and not self._errands:
                         break
-                if found is None:
+                errand = self._errands.popleft() if found is None and self._errands else None
+                if found is None and errand is None:
                     self._threads.remove(threading.current_thread())
                     if self._stopped:
                         self._changed.notify_all()  # others may wait for what this one finished
                     return
-                descriptor, queued = found
-                self._running[descriptor] = None
-                self.calls += 1
-                if self._waiting:
-                    self._employ()
+                if found is not None:
+                    descriptor, queued = found
+                    self._running[descriptor] = None
+                    self.calls += 1
+                    if self._waiting:
+                        self._employ()
+            if errand is not None:
+                errand()
+                del errand
+                continue
             code = sync_data(descriptor)
-            ended: list[_Request] = []
             with self._lock:
                 del self._running[descriptor]
-                for request in queued.requests:
-                    if code and request.error is None:
-                        request.error = StorageError(code, f"{os.strerror(code)} while syncing", queued.path)
-                    request.left -= 1
-                    if not request.left:
-                        ended.append(request)
+                ended = queued.end(descriptor, code)
                 if descriptor in self._waiting:
                     self._changed.notify()
             del descriptor, found

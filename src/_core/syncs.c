@@ -1,0 +1,262 @@
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE 1
+#endif
+
+#include "syncs.h"
+
+#include "platform.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define IDLE_NS INT64_C(5000000000)
+#define NS INT64_C(1000000000)
+#define THREADS_MAX 64 /* so that disks that hang leave some to the others */
+
+struct rl_syncs {
+    rl_syncs *next;       /* in the queue of those that have files nobody took yet */
+    pthread_cond_t ended; /* or woken */
+    int count;
+    int taken;
+    int left;
+    int woken;
+    int freed;
+    int fds[RL_SYNCS_MAX];
+    int codes[RL_SYNCS_MAX];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows, and of every group */
+static pthread_cond_t work;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static rl_syncs *first; /* the queue */
+static rl_syncs *last;
+static int queued;  /* files that nobody took yet */
+static int threads; /* all, */
+static int busy;    /* and those that carry one out; the others look at the queue before they sleep */
+
+static int init_cond(pthread_cond_t *cond)
+{
+#if defined(__APPLE__)
+    return pthread_cond_init(cond, NULL);
+#else
+    pthread_condattr_t attributes;
+    int code = pthread_condattr_init(&attributes);
+    if (code) {
+        return code;
+    }
+    code = pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    if (!code) {
+        code = pthread_cond_init(cond, &attributes);
+    }
+    pthread_condattr_destroy(&attributes);
+    return code;
+#endif
+}
+
+/* A moment of the monotonic clock, in ns. */
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * NS + now.tv_nsec;
+}
+
+/* REQUIRES the lock. Until `at_ns` at the latest; may return earlier without cause. */
+static void wait_until(pthread_cond_t *cond, int64_t at_ns)
+{
+    struct timespec moment;
+#if defined(__APPLE__)
+    int64_t rest_ns = at_ns - now_ns();
+    rest_ns = rest_ns > 0 ? rest_ns : 0;
+    moment.tv_sec = (time_t)(rest_ns / NS);
+    moment.tv_nsec = (long)(rest_ns % NS);
+    pthread_cond_timedwait_relative_np(cond, &lock, &moment);
+#else
+    moment.tv_sec = (time_t)(at_ns / NS);
+    moment.tv_nsec = (long)(at_ns % NS);
+    pthread_cond_timedwait(cond, &lock, &moment);
+#endif
+}
+
+/* In a fork's child: the threads stayed in the parent, and one of them may have had the lock. */
+static void in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    init_cond(&work);
+    first = last = NULL;
+    queued = threads = busy = 0;
+}
+
+static int initialized = EAGAIN;
+
+static void initialize(void)
+{
+    initialized = init_cond(&work);
+    if (!initialized) {
+        initialized = pthread_atfork(NULL, NULL, in_child);
+    }
+}
+
+static void release(rl_syncs *group)
+{
+    pthread_cond_destroy(&group->ended);
+    free(group);
+}
+
+static void *serve(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        int64_t until_ns = now_ns() + IDLE_NS;
+        while (first == NULL && now_ns() < until_ns) {
+            wait_until(&work, until_ns);
+        }
+        rl_syncs *group = first;
+        if (group == NULL) {
+            break;
+        }
+        int place = group->taken++;
+        queued--;
+        busy++;
+        if (group->taken == group->count) {
+            first = group->next;
+            if (first == NULL) {
+                last = NULL;
+            }
+        }
+        int fd = group->fds[place];
+        int more = queued;
+        pthread_mutex_unlock(&lock);
+        if (more) {
+            pthread_cond_signal(&work); /* each wakes the next: who began it all can go to sleep at once */
+        }
+        int code;
+        do {
+            code = rl_sync_data(fd);
+        } while (code == EINTR);
+        pthread_mutex_lock(&lock);
+        busy--;
+        group->codes[place] = code;
+        if (--group->left == 0) {
+            if (group->freed) {
+                release(group);
+            } else {
+                pthread_cond_signal(&group->ended);
+            }
+        }
+    }
+    threads--;
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* REQUIRES the lock. A thread for each file in the queue, as far as there are any to be had; 0 where there is one at least. */
+static int employ(void)
+{
+    int code = 0;
+    while (threads - busy < queued && threads < THREADS_MAX && !code) {
+        pthread_attr_t attributes;
+        code = pthread_attr_init(&attributes);
+        if (code) {
+            break;
+        }
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        sigset_t all, before;
+        pthread_t thread;
+        sigfillset(&all); /* signals are for Python's threads */
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        code = pthread_create(&thread, &attributes, serve, NULL);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        pthread_attr_destroy(&attributes);
+        if (!code) {
+            threads++;
+        }
+    }
+    return threads ? 0 : code ? code : EAGAIN;
+}
+
+rl_syncs *rl_syncs_new(void)
+{
+    pthread_once(&once, initialize);
+    if (initialized) {
+        return NULL;
+    }
+    rl_syncs *group = calloc(1, sizeof *group);
+    if (group != NULL && init_cond(&group->ended)) {
+        free(group);
+        group = NULL;
+    }
+    return group;
+}
+
+void rl_syncs_free(rl_syncs *group)
+{
+    pthread_mutex_lock(&lock);
+    int left = group->left;
+    group->freed = 1;
+    pthread_mutex_unlock(&lock);
+    if (!left) {
+        release(group);
+    }
+}
+
+int rl_syncs_begin(rl_syncs *group, const int *fds, int count)
+{
+    if (count < 1 || count > RL_SYNCS_MAX) {
+        return EINVAL;
+    }
+    pthread_mutex_lock(&lock);
+    if (group->left) {
+        pthread_mutex_unlock(&lock);
+        return EBUSY;
+    }
+    queued += count;
+    int code = employ();
+    if (code) {
+        queued -= count;
+        pthread_mutex_unlock(&lock);
+        return code;
+    }
+    memcpy(group->fds, fds, (size_t)count * sizeof *fds);
+    group->next = NULL;
+    group->taken = 0;
+    group->count = group->left = count;
+    if (last == NULL) {
+        first = group;
+    } else {
+        last->next = group;
+    }
+    last = group;
+    pthread_mutex_unlock(&lock);
+    pthread_cond_signal(&work);
+    return 0;
+}
+
+int rl_syncs_wait(rl_syncs *group, int64_t timeout_ns, int *codes)
+{
+    int64_t until_ns = now_ns() + timeout_ns;
+    pthread_mutex_lock(&lock);
+    while (group->left && !group->woken && now_ns() < until_ns) {
+        wait_until(&group->ended, until_ns);
+    }
+    group->woken = 0;
+    int left = group->left;
+    if (!left) {
+        memcpy(codes, group->codes, (size_t)group->count * sizeof *codes);
+    }
+    pthread_mutex_unlock(&lock);
+    return left;
+}
+
+void rl_syncs_wake(rl_syncs *group)
+{
+    pthread_mutex_lock(&lock);
+    group->woken = 1;
+    pthread_cond_signal(&group->ended);
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,153 @@
+"""HeldSyncs: small syncs of several disks that begin at the same moment, and who begins them may wait for them by itself.
+
+A file system writes its journal once for all that begin together. Where nobody has anything else to do meanwhile, no thread of Python takes
+part: the system's own carry the syncs out, and who waits wakes once, at the end of the last. The pools' threads do it in all other cases,
+and for what is not over when whoever waited has to leave.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyreplog._core import _platform
+
+if TYPE_CHECKING:
+    from pyreplog.system.file import Descriptor
+    from pyreplog.system.syncs import SyncPool, _Queued
+
+    Loan: TypeAlias = tuple[SyncPool, dict[Descriptor, _Queued]]
+
+__all__ = ["HeldSyncs"]
+
+WAIT_MAX_NS: Final = 2_000_000
+"""Who begins syncs waits for them so long: a slow disk is for the threads to wait for."""
+_TURN_NS: Final = 1_000_000_000
+
+_lib = _platform.lib
+_ffi = _platform.ffi
+_begin = _lib.rl_syncs_begin
+_wait = _lib.rl_syncs_wait
+_wake = _lib.rl_syncs_wake
+
+
+class _Group:
+    """The syncs of one beginning. Belongs to one thread at a time, except ``handle``."""
+
+    __slots__ = ("begun", "codes", "descriptors", "handle", "loans", "numbers", "writes")
+
+    def __init__(self) -> None:
+        handle = _lib.rl_syncs_new()
+        if handle == _ffi.NULL:
+            raise MemoryError
+        self.handle: Any = _ffi.gc(handle, _lib.rl_syncs_free)
+        self.numbers: Any = _ffi.new("int[]", _lib.RL_SYNCS_MAX)
+        self.codes: Any = _ffi.new("int[]", _lib.RL_SYNCS_MAX)
+        self.loans: list[Loan] = []
+        """Whose files these are, or were to be."""
+        self.descriptors: list[Descriptor] = []
+        self.writes: list[int] = []
+        self.begun: list[int] = []
+        """What beginning answered; empty before."""
+
+    def begin(self) -> bool:
+        """Begin what was lent; False where nothing was begun."""
+        descriptors = self.descriptors = [descriptor for _, lent in self.loans for descriptor in lent]
+        count = len(descriptors)
+        if not count or count > _lib.RL_SYNCS_MAX or any(descriptor.sync_error for descriptor in descriptors):
+            return False
+        self.writes = [descriptor.writes for descriptor in descriptors]
+        numbers = self.numbers
+        for place, descriptor in enumerate(descriptors):
+            numbers[place] = descriptor.fd
+        # One call into C: no signal handler comes between the beginning and its note.
+        self.begun.extend(map(_begin, (self.handle,), (numbers,), (count,)))
+        return self.begun[0] == 0
+
+    def end(self) -> None:
+        """Give back what was lent, with what came of it. REQUIRES that all have ended, or nothing was begun. Again is harmless."""
+        if self.begun and self.begun[0] == 0:
+            codes = self.codes
+            for place, descriptor in enumerate(self.descriptors):
+                if code := codes[place]:
+                    descriptor.sync_error = code
+                else:
+                    descriptor.writes_synced = self.writes[place]
+            for pool, lent in self.loans:
+                pool.end_lent(lent)
+        else:
+            for pool, lent in self.loans:
+                pool.take_back(lent)
+
+    def rest(self) -> None:
+        """In a thread of a pool: :meth:`end`, as soon as that can be."""
+        if self.begun and self.begun[0] == 0:
+            while _wait(self.handle, _TURN_NS, self.codes):
+                pass
+        self.end()
+
+
+class HeldSyncs:
+    """What the pools of several disks hold back. :meth:`start`, :meth:`wait`, :meth:`finish` and :meth:`rescue` are for one thread at a
+    time, the others for any."""
+
+    __slots__ = ("_group", "_spare", "pools")
+
+    def __init__(self) -> None:
+        self.pools: list[SyncPool] = []
+        """Those that hold something back, or lent it and have not got it back. Where there is one somebody has to do something."""
+        self._group: _Group | None = None
+        self._spare: _Group | None = None
+
+    def begin(self) -> None:
+        """Have threads carry out what is held back."""
+        for pool in tuple(self.pools):
+            pool.begin()
+
+    def start(self) -> bool:
+        """Begin what is held back, and then :meth:`wait` and :meth:`finish`. False: threads do all of it."""
+        if self._group is not None:
+            self.rescue()  # a former call was cut short
+        group, self._spare = self._spare or _Group(), None
+        self._group = group
+        for pool in tuple(self.pools):
+            pool.lend(group.loans)
+        if group.begin():
+            return True
+        group.end()
+        self._group = None
+        self.begin()
+        return False
+
+    def wait(self, timeout_ns: int) -> None:
+        """Return when all that :meth:`start` began has ended, at :meth:`wake`, or after ``timeout_ns``."""
+        group = self._group
+        assert group is not None, "nothing was started"
+        _wait(group.handle, min(timeout_ns, WAIT_MAX_NS), group.codes)
+
+    def wake(self) -> None:
+        """Have who waits go on."""
+        group = self._group
+        if group is not None:
+            _wake(group.handle)
+
+    def finish(self) -> None:
+        """Tell those concerned what came of it; where not all has ended, a thread will."""
+        group = self._group
+        assert group is not None, "nothing was started"
+        if _wait(group.handle, 0, group.codes):
+            self.rescue()
+            return
+        group.end()
+        self._group = None
+        group.loans.clear()
+        group.begun.clear()
+        self._spare = group
+
+    def rescue(self) -> None:
+        """Who started was cut short, or has to leave: a thread does what is left to do. Harmless where nothing is."""
+        group = self._group
+        if group is None:
+            return
+        if group.loans:
+            group.loans[0][0].employ(group.rest)
+        self._group = None

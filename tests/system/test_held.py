@@ -1,0 +1,215 @@
+"""Syncs that somebody begins and waits for by himself: as those of the threads, whatever he does instead of waiting."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pyreplog._core import _platform
+from pyreplog.errors import StorageError
+from pyreplog.ports import SyncDone
+from pyreplog.system import HeldSyncs, SystemDisk
+from pyreplog.system import held as held_module
+from pyreplog.system.file import SystemFile
+
+PATIENCE_S = 10.0
+LONG_NS = 10_000_000_000
+RL_SYNCS_MAX = _platform.lib.RL_SYNCS_MAX
+
+
+class Rig:
+    """Three disks that hold their syncs back together, and one file on each."""
+
+    def __init__(self, folder: Path) -> None:
+        self.held = HeldSyncs()
+        self.disks = [SystemDisk(held_syncs=self.held) for _ in range(3)]
+        self.files = [disk.create(f"{folder}/{number}") for number, disk in enumerate(self.disks)]
+        self.news = threading.Semaphore(0)
+
+    def submit(self, number: int) -> int:
+        """Write something, and ask for its sync."""
+        self.files[number].write_at(0, [b"x"])
+        return self.disks[number].submit_sync([self.files[number]], self.news.release)
+
+    def outcome(self, number: int) -> SyncDone:
+        """What came of the one sync that was asked for."""
+        while not (done := self.disks[number].poll()):
+            assert self.news.acquire(timeout=PATIENCE_S)
+        (one,) = done
+        return one
+
+    def spoil(self, number: int) -> None:
+        """From now on a sync of that file fails with EINVAL: its descriptor is a pipe's."""
+        file = self.files[number]
+        assert isinstance(file, SystemFile)
+        reading, writing = os.pipe()
+        os.dup2(writing, file.descriptor.fd)
+        os.close(reading)
+        os.close(writing)
+
+    @property
+    def threads(self) -> int:
+        """Python's threads at work for the disks."""
+        return sum(len(disk._syncs._threads) for disk in self.disks)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    """A rig that is closed afterwards; its waits last until what is waited for is there."""
+    monkeypatch.setattr(held_module, "WAIT_MAX_NS", LONG_NS)
+    rig = Rig(tmp_path)
+    yield rig
+    for disk in rig.disks:
+        disk.close()
+
+
+def carry_out(held: HeldSyncs) -> None:
+    """Begin, wait, tell."""
+    assert held.start()
+    held.wait(LONG_NS)
+    held.finish()
+
+
+def adopt(held: HeldSyncs) -> None:
+    """Begin, and leave the rest to a thread."""
+    assert held.start()
+    held.rescue()
+
+
+WAYS = pytest.mark.parametrize("way", [carry_out, HeldSyncs.begin, adopt])
+
+
+def test_no_thread_of_python_takes_part(rig: Rig) -> None:
+    """Who waits by himself finds everybody told when he has, again and again."""
+    for _ in range(3):
+        tokens = [rig.submit(number) for number in range(3)]
+        carry_out(rig.held)
+        assert [[*disk.poll()] for disk in rig.disks] == [[SyncDone(token, None)] for token in tokens]
+        assert not rig.held.pools
+    assert rig.threads == 0
+    assert [disk._syncs.calls for disk in rig.disks] == [3, 3, 3]
+
+
+@WAYS
+def test_a_failure_is_that_file_s_alone_and_for_good(rig: Rig, way: Callable[[HeldSyncs], None]) -> None:
+    """Whoever carries it out: the error has the file's name and number, its later syncs fail too, others go on."""
+    rig.spoil(1)
+    tokens = [rig.submit(number) if number != 1 else rig.disks[1].submit_sync([rig.files[1]], rig.news.release) for number in range(3)]
+    way(rig.held)
+    ends = [rig.outcome(number) for number in range(3)]
+    assert [end.token for end in ends] == tokens
+    assert [type(end.error) for end in ends] == [type(None), StorageError, type(None)]
+    error = ends[1].error
+    assert isinstance(error, StorageError)
+    assert (error.errno, error.filename) == (errno.EINVAL, rig.files[1].path)
+    file = rig.files[1]
+    assert isinstance(file, SystemFile)
+    os.dup2(rig.files[0].descriptor.fd, file.descriptor.fd)  # type: ignore[attr-defined]  # from now on it would succeed
+    rig.disks[1].submit_sync([file], rig.news.release)
+    rig.held.begin()
+    assert isinstance(rig.outcome(1).error, StorageError)
+    rig.disks[1].submit_sync([file], rig.news.release)
+    assert not rig.held.start()  # the threads know of the failure
+    assert isinstance(rig.outcome(1).error, StorageError)
+
+
+@WAYS
+def test_what_is_asked_for_meanwhile_has_a_sync_of_its_own(rig: Rig, way: Callable[[HeldSyncs], None]) -> None:
+    """A sync promises nothing about what was written after it began."""
+    first = rig.submit(0)
+    assert rig.held.start()
+    again = rig.submit(0)
+    rig.held.wait(LONG_NS)
+    rig.held.finish()
+    assert [*rig.disks[0].poll()] == [SyncDone(first, None)]
+    assert rig.held.pools == [rig.disks[0]._syncs]
+    way(rig.held)
+    assert rig.outcome(0) == SyncDone(again, None)
+    assert rig.disks[0]._syncs.calls == 2
+
+
+def test_who_is_woken_leaves_the_rest_to_a_thread(rig: Rig) -> None:
+    """A wake that comes before the wait is not lost; what had not ended then is told by a thread, with what was asked for since."""
+    for _ in range(20):
+        tokens = [rig.submit(number) for number in range(3)]
+        assert rig.held.start()
+        rig.held.wake()
+        rig.held.wait(LONG_NS)
+        rig.held.finish()
+        assert [rig.outcome(number) for number in range(3)] == [SyncDone(token, None) for token in tokens]
+        later = rig.submit(1)
+        rig.held.begin()
+        assert rig.outcome(1) == SyncDone(later, None)
+
+
+def test_cut_short_anywhere_a_thread_sees_to_it(rig: Rig) -> None:
+    """After beginning, and before: rescued twice, too, and by the next start."""
+    token = rig.submit(0)
+    rig.held._group = group = held_module._Group()
+    rig.disks[0]._syncs.lend(group.loans)  # and here somebody was interrupted
+    added = rig.submit(0)
+    rig.held.rescue()
+    rig.held.rescue()
+    rig.held.begin()
+    ends: set[SyncDone] = set()
+    while len(ends) < 2:
+        assert rig.news.acquire(timeout=PATIENCE_S)
+        ends.update(rig.disks[0].poll())
+    assert ends == {SyncDone(token, None), SyncDone(added, None)}
+    token = rig.submit(1)
+    assert rig.held.start()  # and here
+    other = rig.submit(2)
+    assert rig.held.start()
+    rig.held.wait(LONG_NS)
+    rig.held.finish()
+    assert rig.outcome(1) == SyncDone(token, None)
+    assert rig.outcome(2) == SyncDone(other, None)
+
+
+def test_many_files_are_for_the_threads(rig: Rig, tmp_path: Path) -> None:
+    """More than fit are carried out all the same."""
+    files = [rig.disks[0].create(f"{tmp_path}/more-{number}") for number in range(RL_SYNCS_MAX + 1)]
+    token = rig.disks[0].submit_sync(files, rig.news.release)
+    assert not rig.held.start()
+    assert rig.outcome(0) == SyncDone(token, None)
+
+
+def test_in_a_child_new_threads_do_it(rig: Rig, tmp_path: Path) -> None:
+    """The threads of the parent are not there after a fork; the child's own disks sync with others."""
+    rig.submit(0)
+    carry_out(rig.held)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            (tmp_path / "child").mkdir()
+            own = Rig(tmp_path / "child")
+            token = own.submit(0)
+            carry_out(own.held)
+            code = 0 if [*own.disks[0].poll()] == [SyncDone(token, None)] else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_the_group_answers_for_itself() -> None:
+    """What the C has to refuse, and that a group which is let go of while at work does no harm."""
+    lib, ffi = _platform.lib, _platform.ffi
+    group = lib.rl_syncs_new()
+    codes = ffi.new("int[]", RL_SYNCS_MAX)
+    reading, writing = os.pipe()
+    assert lib.rl_syncs_begin(group, ffi.new("int[]", [writing]), 0) == errno.EINVAL
+    assert lib.rl_syncs_begin(group, ffi.new("int[]", [writing] * (RL_SYNCS_MAX + 1)), RL_SYNCS_MAX + 1) == errno.EINVAL
+    assert lib.rl_syncs_begin(group, ffi.new("int[]", [writing, -1]), 2) == 0
+    while lib.rl_syncs_wait(group, LONG_NS, codes):
+        pass
+    assert [codes[0], codes[1]] == [errno.EINVAL, errno.EBADF]
+    assert lib.rl_syncs_begin(group, ffi.new("int[]", [writing]), 1) == 0
+    lib.rl_syncs_free(group)
+    os.close(reading)
+    os.close(writing)
