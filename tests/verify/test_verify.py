@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,7 @@ from pyreplog.verify import Book, Level, records_of, verify
 from pyreplog.verify.records import Malformed
 from tests.flips.golden import ROOT, TOPIC_ID, files, golden, served
 from tests.golden.units import UNITS, copy_of, unit
+from tests.log.racing import ALONE, RacingDisk, Turn, Writers
 from tests.log.support import CLOCK, batch, sync
 
 SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
@@ -263,6 +266,19 @@ def test_beside_a_live_writer_nothing_is_wrong(tmp_path: Path) -> None:
     assert book.worst is Level.NOTE
     assert book.record_count == 1500
     assert not book.findings
+
+
+@pytest.mark.parametrize("turn", ALONE)
+def test_whatever_a_writer_does_meanwhile_nothing_is_wrong(turn: Turn) -> None:
+    """It appends, rolls, deletes, or is cut as a follower, again and again, however many calls of verify's lie between."""
+    for pause in range(9, 80):
+        disk = SimDisk(Random(1))
+        writers = Writers(disk, 1)
+        racing: Any = RacingDisk(disk)
+        racing.plan = {moment: [partial(turn, writers)] for moment in range(pause, 4000, pause)}
+        book = verify(racing, "root")
+        assert book.worst is Level.NOTE, (pause, book.findings)
+        writers.close()
 
 
 def test_what_an_os_log_lost_with_the_power_is_no_rot() -> None:

@@ -97,6 +97,15 @@ class Book:
         """The level of the worst finding; NOTE where there is none."""
         return max((level for level, _ in self._counts), default=Level.NOTE)
 
+    def confirm(self, before: Book) -> None:
+        """Forget what is worse than a note and was not found in the look ``before``, too."""
+        for finding in [one for one in self.findings if one.level is not Level.NOTE and one not in before.findings]:
+            self.findings.remove(finding)
+            key = (finding.level, finding.path)
+            self._counts[key] -= 1
+            if not self._counts[key]:
+                del self._counts[key]
+
     def take(self, other: Book) -> None:
         """Add what ``other`` found and counted."""
         for finding in other.findings:

@@ -23,13 +23,18 @@ _BIG: Final = 2**63 - 1
 
 
 def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> Facts:
-    """Verify the folder at ``path``. A writer may be at work in it: what changed while it was looked at is looked at again."""
+    """Verify the folder at ``path``. A writer may be at work in it: what changed while it was looked at is looked at again, and only what
+    is found each time is believed."""
+    own: Book | None = None
     for attempt in range(_TRIES):
-        own = Book(book.read)
+        before, own = own, Book(book.read)
         check = PartitionCheck(disk, path, topic, partition, look, own)
         facts = check.run()
+        if before is not None:
+            own.confirm(before)
         if own.worst is Level.NOTE or attempt == _TRIES - 1 or not check.changed_since():
             break
+    assert own is not None
     own.byte_count = 0  # counted already
     own.partition_count = 1
     book.take(own)
