@@ -12,6 +12,7 @@ from pyreplog.errors import (
     ClosedError,
     ConfigError,
     CorruptError,
+    CorruptLogError,
     InternalError,
     InvalidRequestError,
     MessageTooLargeError,
@@ -884,3 +885,25 @@ def test_a_lack_of_means_refuses_one_append_or_read(code: int, follows: bool) ->
             log.close(clean=True)
         else:
             raise AssertionError("there is an end to the calls")
+
+
+def test_what_lies_before_a_flipped_leader_epoch_is_read(place: Place) -> None:
+    """The epoch is outside the checksum. A batch that has another than the history says is damage: what lies before it is given, then it is
+    raised with its offsets."""
+    log = create(place.disk, place.of("t-0"))
+    log.keep_tail(0)
+    for number in range(10):
+        log.append_as_leader(batch(2, tag=b"%d" % number), 0)
+    path = "t-0/00000000000000000000.log"
+    content = place.read(path)
+    at = sum(one.size for one in list(split(content))[:6])
+    file = place.disk.open(place.of(path), write=True)
+    file.write_at(at + 12, [bytes([content[at + 12] ^ 1])])
+    file.close()
+    found = log.read(0, 1 << 20, log.end_offset)
+    assert [one.base_offset for one in split(b"".join(found.parts()))] == [0, 2, 4, 6, 8, 10]
+    for offset in (12, 14):
+        with pytest.raises(CorruptLogError) as caught:
+            log.read(offset, 1 << 20, log.end_offset)
+        assert (caught.value.start, caught.value.end) == (12, 14)
+    log.close(clean=False)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
+    CorruptLogError,
     DuplicateSequenceError,
     InvalidProducerEpochError,
     InvalidTransactionStateError,
@@ -490,3 +491,24 @@ def test_together_is_as_one_by_one(steps: list[tuple[int, int, int, int, bool]])
     assert [disk.open(f"data/u-0/{name}").read_at(0, 9999) for name in files] == [
         disk.open(f"data/t-0/{name}").read_at(0, 9999) for name in files
     ]
+
+
+def test_rot_that_the_rebuilding_of_the_producers_finds_is_located() -> None:
+    """A batch of a closed segment is none any more, and who sent what has to be read again: the error says which offsets are damaged."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0", LogConfig(segment_bytes=1024))
+    for number in range(40):
+        send(log, number)
+    second = log.segments()[1][0]
+    sync(disk, log)
+    log.close(clean=True)
+    for name in disk.list("t-0"):
+        if name.endswith(".snapshot"):
+            disk.remove(f"t-0/{name}")
+    file = disk.open("t-0/00000000000000000000.log")
+    sizes = [one.size for one in split(file.read_at(0, file.size()))]
+    disk.flip("t-0/00000000000000000000.log", sum(sizes[:5]) + 8, 0x80)
+    with pytest.raises(CorruptLogError) as caught:
+        reopen(disk, "t-0", clean=True)
+    assert (caught.value.start, caught.value.end) == (5, second)
+    assert caught.value.position == sum(sizes[:5])

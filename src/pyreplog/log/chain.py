@@ -103,7 +103,8 @@ class Chain:
         return expected
 
     def _walk(self, segment: Segment, position: int, data: memoryview, expected: int, end_offset: int) -> tuple[int, int]:
-        """Check every batch below ``end_offset`` whose header is in ``data``.
+        """Check every batch below ``end_offset`` whose header is in ``data``, up to one that is not what follows: raised where it is the
+        first, so that what lies before it can be read.
 
         How far that goes (it may be behind ``data``), and the offset that follows.
         """
@@ -118,11 +119,15 @@ class Chain:
         while at <= last and expected < end_offset:
             base, length, leader_epoch, delta = _FIELDS.unpack_from(data, at)
             if base != expected:
+                if at:
+                    break
                 reason = f"a batch says that it begins at offset {base}, and {expected} is next"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             if base >= change:
                 epoch, change = self._epochs.span_of(base)
             if leader_epoch != epoch != NO_EPOCH:
+                if at:
+                    break
                 reason = f"a batch has leader epoch {leader_epoch}, and its offsets belong to epoch {epoch}"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             expected = base + delta + 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pyreplog._core import RecordBatch, find_producers
-from pyreplog.errors import CorruptError, StorageError
+from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
 from pyreplog.log.producers import CompletedTransaction, ProducerTable, SentBatch
-from pyreplog.log.segment import UNKNOWN_POSITION, Segment
+from pyreplog.log.segment import UNKNOWN_POSITION, Segment, scan_segment
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Disk
 from pyreplog.record import end_of
@@ -165,15 +165,16 @@ class ProducerState:
         broken = []
         noted = False
         for slot, segment in enumerate(segments):
-            if (segments[slot + 1].base_offset if slot + 1 < len(segments) else end) <= position:
+            following = segments[slot + 1].base_offset if slot + 1 < len(segments) else end
+            if following <= position:
                 continue
             if noted and segment.base_offset > position and segment.base_offset not in offsets:
                 self.take_snapshot(segment.base_offset)
             try:
-                noted = self._note_segment(segment, position) or noted
+                noted = self._note_segment(segment, position, following) or noted
             except _IndexLost:
                 broken.append(slot)
-                noted = self._note_segment(segment, position, keep=False) or noted
+                noted = self._note_segment(segment, position, following, keep=False) or noted
         for slot in broken:
             self.recover_index(segments, slot)
 
@@ -199,8 +200,9 @@ class ProducerState:
             stray.append(offset)
         return -1
 
-    def _note_segment(self, segment: Segment, start_offset: int, *, keep: bool = True) -> bool:
-        """Take in the batches of ``segment`` from ``start_offset`` on, and put its transaction index right; whether there were any.
+    def _note_segment(self, segment: Segment, start_offset: int, end_offset: int, *, keep: bool = True) -> bool:
+        """Take in the batches of ``segment``, which ends at ``end_offset``, from ``start_offset`` on, and put its transaction index right;
+        whether there were any. Raises :class:`CorruptLogError`.
 
         ``keep``: of what ended below ``start_offset`` the index knows; :class:`_IndexLost` where it cannot be right.
         """
@@ -214,11 +216,14 @@ class ProducerState:
             except CorruptError:
                 raise _IndexLost from None
         noted = False
-        for batch in producer_batches((segment,), start_offset, INT64_MAX):
-            noted = True
-            completed = self.table.note(batch, batch.base_offset)
-            if completed is not None and completed.aborted:
-                aborted.append(_entry(completed))
+        try:
+            for batch in producer_batches((segment,), start_offset, INT64_MAX):
+                noted = True
+                completed = self.table.note(batch, batch.base_offset)
+                if completed is not None and completed.aborted:
+                    aborted.append(_entry(completed))
+        except CorruptError as error:
+            raise _located(error, segment, end_offset) from None
         segment.transactions.replace(aborted)
         return noted
 
@@ -259,6 +264,14 @@ def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset:
             position += walked
             if end_offset != INT64_MAX and end_of(data) >= end_offset:
                 return  # what lies behind may not even be batches
+
+
+def _located(error: CorruptError, segment: Segment, end_offset: int) -> CorruptLogError:
+    """``error`` of a walk through ``segment``, which ends at ``end_offset``, with its offsets: from the first damaged batch on."""
+    first = 0 if segment.legacy is None else segment.legacy.end
+    scan = scan_segment(segment.file, segment.size, segment.base_offset, position=first)
+    start = scan.next_offset if scan.batch_count else segment.base_offset
+    return CorruptLogError(error.reason, start=start, end=max(end_offset, start + 1), file=segment.path, position=scan.position)
 
 
 def _entry(completed: CompletedTransaction) -> AbortedTransaction:
