@@ -99,9 +99,9 @@ def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
     assert bench.ask(3, ConsumerFetch, FetchPartition(0, -1, 3), 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_one_that_began_inside_a_batch_hides_what_was_deleted_when_it_leads(make_bench: MakeBench) -> None:
-    """It has fetched the batch and synced it, and is elected before its leader could tell it that this is committed."""
-    bench = led(make_bench(durability="sync"), 3)
+def began_inside_a_batch(bench: Bench) -> Bench:
+    """Records below 4 are deleted, inside a batch. Broker 3 was empty, has fetched from there on, and synced nothing yet."""
+    led(bench, 3)
     bench.settle()
     assert bench.ask(1, DeleteRecords, 4, 1000) is None
     bench.settle()
@@ -111,10 +111,23 @@ def test_one_that_began_inside_a_batch_hides_what_was_deleted_when_it_leads(make
     while bench.logs[3].end_offset < 9:
         bench.exchange(3)
     assert (bench.logs[3].start_offset, bench.logs[3].high_watermark) == (3, 3)
+    return bench
+
+
+def test_one_that_began_inside_a_batch_hides_what_was_deleted_when_it_leads(make_bench: MakeBench) -> None:
+    """It is elected before its leader could tell it that what it synced is committed."""
+    bench = began_inside_a_batch(make_bench(durability="sync"))
     bench.elect(3, isr=[1, 2, 3])
     bench.settle()
     assert starts(bench) == [4, 4, 4]
     assert bench.high_watermarks() == [9, 9, 9]
+
+
+def test_one_that_began_inside_a_batch_hides_what_was_deleted_once_it_may_be_read(make_bench: MakeBench) -> None:
+    """The high watermark moves because a sync ended, between two answers of the leader."""
+    bench = began_inside_a_batch(make_bench(durability="sync"))
+    bench.sync(3)
+    assert (bench.logs[3].start_offset, bench.logs[3].high_watermark) == (4, 9)
 
 
 def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_less(make_bench: MakeBench) -> None:

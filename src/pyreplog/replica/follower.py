@@ -151,9 +151,8 @@ class Follower(Seat):
             self.leader_high_watermark = data.high_watermark
             self._advance(now_ns, streaming=data.records is not None)
             log = self.log
-            kept_start = self.machine.kept_start
-            if data.log_start_offset > log.start_offset or kept_start > log.start_offset:
-                start = min(max(data.log_start_offset, kept_start), log.high_watermark)
+            if data.log_start_offset > log.start_offset:
+                start = min(data.log_start_offset, log.high_watermark)
                 if start > log.start_offset:
                     log.delete_records(start)
             self.ask()
@@ -196,6 +195,8 @@ class Follower(Seat):
         if self.leader_high_watermark < high_watermark:
             high_watermark = self.leader_high_watermark
         if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
+            if self.machine.kept_start:
+                self.hide_deleted()
             if self.readers.waiting:
                 self.readers.serve()
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:

@@ -393,9 +393,9 @@ class Leader(Seat):
             self.record_at = now_ns + EPOCH_RETRY_NS
             self.machine.wake_by(self.record_at)
             return
+        if self.machine.kept_start:
+            self.hide_deleted()
         log.write_mark()
-        if self.machine.kept_start > log.start_offset:
-            log.delete_records(min(self.machine.kept_start, log.high_watermark))
         if self.waiters:
             self.appends_acknowledged()
         if self.readers.waiting:

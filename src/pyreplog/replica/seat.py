@@ -123,6 +123,12 @@ class Seat:
 
     # -- help
 
+    def hide_deleted(self) -> None:
+        """With the high watermark the start rises to where it was before the log had to begin anew inside a batch."""
+        kept_start, log = self.machine.kept_start, self.log
+        if kept_start > log.start_offset:
+            log.delete_records(min(kept_start, log.high_watermark))
+
     def diverging(self, request: FetchPartition, end: int) -> PartitionData | None:
         """Rules 3-6 of 2.8: an error or a divergence instead of records, or None where the asker's log is a prefix of ours.
 
