@@ -7,6 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 
 import pyreplog
+from pyreplog.runtime.member import ClusterNode
+
+PATIENCE_S = 30.0
+
+
+def in_sync(node: ClusterNode) -> int:
+    """How many replicas of the only partition are in sync, as far as ``node`` has heard: with too few a scan waits for nothing."""
+    assert node._node is not None
+    return min(len(partition.isr) for topic in node._node.image.topics.values() for partition in topic.partitions.values())
 
 
 def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
@@ -23,6 +32,7 @@ def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
         leader.kill()
         for node in cluster.nodes:
             node.restart()
+        cluster._driver.wait_until(lambda: all(in_sync(node) >= 2 for node in cluster.nodes), PATIENCE_S, "enough nodes in sync")
         assert pa.table(cluster.scan("orders"))["value"].to_pylist() == [b"alone"]
 
 
