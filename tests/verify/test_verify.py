@@ -281,6 +281,23 @@ def test_whatever_a_writer_does_meanwhile_nothing_is_wrong(turn: Turn) -> None:
         writers.close()
 
 
+def test_a_topic_may_be_deleted_meanwhile() -> None:
+    """Before any one of the calls that verify makes: the rest is looked at all the same."""
+    moment, calls = 0, 1
+    while moment < calls:
+        disk = SimDisk(Random(1))
+        writers = Writers(disk, 1)
+        (root,) = writers.roots
+        root.create_log("rest", 0, TOPIC_ID, LogConfig(segment_bytes=1200))
+        racing: Any = RacingDisk(disk)
+        racing.plan[moment] = [partial(root.remove_log, TopicPartition("events", 0))]
+        book = verify(racing, "root")
+        assert book.worst is Level.NOTE, (moment, book.findings)
+        assert book.partition_count >= 1
+        root.close()
+        moment, calls = moment + 1, racing.calls
+
+
 def test_what_an_os_log_lost_with_the_power_is_no_rot() -> None:
     """Records that were acknowledged in memory and shown are gone after power loss, and no damage: a warning says from where on. While
     the memory lasts the same is damage."""

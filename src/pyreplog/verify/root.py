@@ -108,7 +108,12 @@ class _Root:
             if key is None:
                 self._book.warn(path, "not the name of a partition: a Kafka broker would not start with it", "move it away")
                 continue
-            found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
+            try:
+                found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
+            except StorageError:
+                if self._disk.stat(path) is not None:
+                    raise
+                self._book.note(path, "it was deleted meanwhile")
         self._against(found)
         return found
 
