@@ -12,16 +12,16 @@ from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EIO, ENOMEM
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from kernels cimport (
-    ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY,
-    COLUMN_LEADER_EPOCH, COLUMN_OFFSET, COLUMN_PARTITION, COLUMN_TIMESTAMP, COLUMN_TIMESTAMP_TYPE, COLUMN_VALUE,
+    ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_VALUE,
     LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
-    binary_column, check, columns, columns_append, columns_extend, columns_progress, columns_selection, columns_size,
-    pages_spare, prefer_large_pages, shared_add, shared_begin, shared_count, shared_drop, shared_slot, shared_take, slot_put, slot_take,
+    binary_column, check, columns, columns_append, columns_extend, columns_move, columns_progress, columns_rows_size,
+    columns_selection, columns_size, pages_spare, prefer_large_pages, shared_add, shared_begin, shared_count,
+    shared_drop, shared_slot, shared_take, slot_put, slot_take,
 )
 
 from pyreplog.errors import ClosedError
@@ -272,7 +272,7 @@ cdef void free_binary(binary_column *column, bint of_rows) noexcept nogil:
 
 
 cdef void free_blocks(columns *c, void *rows) noexcept nogil:
-    give_block(rows, lay_out(c, NULL, c.row_capacity))
+    give_block(rows, columns_rows_size(c, c.row_capacity))
     free_binary(&c.key, True)
     free_binary(&c.value, True)
     free_binary(&c.header_key, False)
@@ -284,55 +284,6 @@ cdef void let_go(Memory *memory) noexcept nogil:
     if memory != NULL and shared_drop(&memory.count):
         free_blocks(&memory.c, memory.rows)
         free(memory)
-
-
-cdef int64_t aligned(int64_t size) noexcept nogil:
-    return (size + 63) // 64 * 64
-
-
-cdef int64_t lay_out(columns *c, uint8_t *rows, int64_t capacity) noexcept nogil:
-    """Where in a block each wanted column of so many rows begins, put into ``c`` unless the block is NULL. Returns the block's size."""
-    cdef uint32_t wanted = c.wanted
-    cdef int64_t at = 0
-    cdef int64_t bits = aligned(capacity // 8)
-    cdef int64_t narrow = aligned((capacity + 1) * <int64_t>sizeof(int32_t))
-    cdef int64_t wide = aligned(capacity * <int64_t>sizeof(int64_t))
-    if wanted & COLUMN_PARTITION:
-        if rows != NULL:
-            c.partition = <int32_t *>(rows + at)
-        at += narrow
-    if wanted & COLUMN_OFFSET:
-        if rows != NULL:
-            c.offset = <int64_t *>(rows + at)
-        at += wide
-    if wanted & COLUMN_TIMESTAMP:
-        if rows != NULL:
-            c.timestamp = <int64_t *>(rows + at)
-            c.timestamp_validity = rows + at + wide
-        at += wide + bits
-    if wanted & COLUMN_TIMESTAMP_TYPE:
-        if rows != NULL:
-            c.timestamp_type = <int8_t *>(rows + at)
-        at += aligned(capacity)
-    if wanted & COLUMN_LEADER_EPOCH:
-        if rows != NULL:
-            c.leader_epoch = <int32_t *>(rows + at)
-        at += narrow
-    if wanted & COLUMN_KEY:
-        if rows != NULL:
-            c.key.offsets = <int32_t *>(rows + at)
-            c.key.validity = rows + at + narrow
-        at += narrow + bits
-    if wanted & COLUMN_VALUE:
-        if rows != NULL:
-            c.value.offsets = <int32_t *>(rows + at)
-            c.value.validity = rows + at + narrow
-        at += narrow + bits
-    if wanted & COLUMN_HEADERS:
-        if rows != NULL:
-            c.header_offsets = <int32_t *>(rows + at)
-        at += narrow
-    return at
 
 
 # -- arrays --
@@ -730,36 +681,13 @@ cdef class ColumnsBuilder:
         return 0
 
     cdef int move_rows(self, int64_t capacity) except -1:
-        """Into a block for so many rows; what is not used yet of it is set up."""
         cdef columns before = self.c
-        cdef int64_t count = before.row_count
-        cdef int64_t bits = capacity // 8
-        cdef void *rows = take_block(max(lay_out(&self.c, NULL, capacity), 1))
+        cdef void *rows = take_block(columns_rows_size(&before, capacity))
         if rows == NULL:
             raise MemoryError()
-        lay_out(&self.c, <uint8_t *>rows, capacity)
-        if self.c.wanted & COLUMN_PARTITION:
-            carry(self.c.partition, before.partition, count * <int64_t>sizeof(int32_t))
-        if self.c.wanted & COLUMN_OFFSET:
-            carry(self.c.offset, before.offset, count * <int64_t>sizeof(int64_t))
-        if self.c.wanted & COLUMN_TIMESTAMP:
-            carry(self.c.timestamp, before.timestamp, count * <int64_t>sizeof(int64_t))
-            carry_bits(self.c.timestamp_validity, before.timestamp_validity, count, bits)
-        if self.c.wanted & COLUMN_TIMESTAMP_TYPE:
-            carry(self.c.timestamp_type, before.timestamp_type, count)
-        if self.c.wanted & COLUMN_LEADER_EPOCH:
-            carry(self.c.leader_epoch, before.leader_epoch, count * <int64_t>sizeof(int32_t))
-        if self.c.wanted & COLUMN_KEY:
-            carry_offsets(self.c.key.offsets, before.key.offsets, count)
-            carry_bits(self.c.key.validity, before.key.validity, count, bits)
-        if self.c.wanted & COLUMN_VALUE:
-            carry_offsets(self.c.value.offsets, before.value.offsets, count)
-            carry_bits(self.c.value.validity, before.value.validity, count, bits)
-        if self.c.wanted & COLUMN_HEADERS:
-            carry_offsets(self.c.header_offsets, before.header_offsets, count)
-        give_block(self.rows, lay_out(&before, NULL, before.row_capacity))
+        columns_move(&self.c, <uint8_t *>rows, capacity)
+        give_block(self.rows, columns_rows_size(&before, before.row_capacity))
         self.rows = rows
-        self.c.row_capacity = capacity
         return 0
 
     cdef int reserve_headers(self) except -1:
@@ -772,24 +700,6 @@ cdef class ColumnsBuilder:
         grow_bits(&self.c.header_value.validity, before, rows)
         self.c.header_capacity = rows
         return 0
-
-
-cdef void carry(void *to, const void *before, int64_t size) noexcept nogil:
-    if size > 0:
-        memcpy(to, before, <size_t>size)
-
-
-cdef void carry_bits(uint8_t *to, const uint8_t *before, int64_t count, int64_t size) noexcept nogil:
-    """Bitmaps hold whole bytes of 64 rows; what is new is all ones."""
-    cdef int64_t used = (count + 7) // 8
-    carry(to, before, used)
-    memset(to + used, 0xFF, <size_t>(size - used))
-
-
-cdef void carry_offsets(int32_t *to, const int32_t *before, int64_t count) noexcept nogil:
-    to[0] = 0
-    if count > 0:
-        memcpy(to, before, <size_t>(count + 1) * sizeof(int32_t))
 
 
 cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) except -1:
@@ -809,7 +719,8 @@ cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) excep
         data = take_block(bytes)
         if data == NULL:
             raise MemoryError()
-        carry(data, column.data, column.size)
+        if column.size:
+            memcpy(data, column.data, <size_t>column.size)
         give_block(column.data, column.capacity)
         column.data = <uint8_t *>data
     column.capacity = bytes

@@ -226,6 +226,8 @@ cdef extern from "columns.h" nogil:
         int64_t next_offset
         int64_t rows_needed
         int64_t bytes_needed
+    int64_t columns_rows_size(const columns *c, int64_t capacity)
+    void columns_move(columns *c, uint8_t *rows, int64_t capacity)
     int64_t columns_append(columns *c, const columns_selection *selection, const batch_header *h, const uint8_t *p, const uint8_t *end,
                            columns_progress *progress)
     int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bint check_crc,

@@ -165,6 +165,83 @@ static int put_headers(columns *c, cursor *body, const uint8_t *from_end) {
     return body->p == body->end ? STATUS_OK : STATUS_LENGTH;
 }
 
+/* -- one block for all rows -- */
+
+static int64_t aligned(int64_t size) { return (size + 63) / 64 * 64; }
+
+/* `size` bytes of a block at `*at`, the first `used` of them those at `from`. NULL, and nothing but counted, without a block. */
+static void *place(uint8_t *rows, int64_t *at, int64_t size, const void *from, int64_t used) {
+    uint8_t *const to = rows == NULL ? NULL : rows + *at;
+    *at += aligned(size);
+    if (to != NULL && used > 0) {
+        memcpy(to, from, (size_t)used);
+    }
+    return to;
+}
+
+static int32_t *place_starts(uint8_t *rows, int64_t *at, int64_t capacity, const int32_t *from, int64_t count) {
+    int32_t *const to = place(rows, at, (capacity + 1) * (int64_t)sizeof *to, from, count == 0 ? 0 : (count + 1) * (int64_t)sizeof *to);
+    if (to != NULL && count == 0) {
+        to[0] = 0;
+    }
+    return to;
+}
+
+/* All bits of rows to come are 1. */
+static uint8_t *place_bits(uint8_t *rows, int64_t *at, int64_t capacity, const uint8_t *from, int64_t count) {
+    const int64_t used = (count + 7) / 8;
+    const int64_t size = (capacity + 7) / 8;
+    uint8_t *const to = place(rows, at, size, from, used);
+    if (to != NULL) {
+        memset(to + used, 0xFF, (size_t)(size - used));
+    }
+    return to;
+}
+
+static int64_t place_all(columns *c, uint8_t *rows, int64_t capacity) {
+    const int64_t count = c->row_count;
+    int64_t at = 0;
+    if (c->wanted & COLUMN_PARTITION) {
+        c->partition = place(rows, &at, capacity * (int64_t)sizeof *c->partition, c->partition, count * (int64_t)sizeof *c->partition);
+    }
+    if (c->wanted & COLUMN_OFFSET) {
+        c->offset = place(rows, &at, capacity * (int64_t)sizeof *c->offset, c->offset, count * (int64_t)sizeof *c->offset);
+    }
+    if (c->wanted & COLUMN_TIMESTAMP) {
+        c->timestamp = place(rows, &at, capacity * (int64_t)sizeof *c->timestamp, c->timestamp, count * (int64_t)sizeof *c->timestamp);
+        c->timestamp_validity = place_bits(rows, &at, capacity, c->timestamp_validity, count);
+    }
+    if (c->wanted & COLUMN_TIMESTAMP_TYPE) {
+        c->timestamp_type = place(rows, &at, capacity, c->timestamp_type, count);
+    }
+    if (c->wanted & COLUMN_LEADER_EPOCH) {
+        c->leader_epoch = place(rows, &at, capacity * (int64_t)sizeof *c->leader_epoch, c->leader_epoch,
+                                count * (int64_t)sizeof *c->leader_epoch);
+    }
+    if (c->wanted & COLUMN_KEY) {
+        c->key.offsets = place_starts(rows, &at, capacity, c->key.offsets, count);
+        c->key.validity = place_bits(rows, &at, capacity, c->key.validity, count);
+    }
+    if (c->wanted & COLUMN_VALUE) {
+        c->value.offsets = place_starts(rows, &at, capacity, c->value.offsets, count);
+        c->value.validity = place_bits(rows, &at, capacity, c->value.validity, count);
+    }
+    if (c->wanted & COLUMN_HEADERS) {
+        c->header_offsets = place_starts(rows, &at, capacity, c->header_offsets, count);
+    }
+    c->row_capacity = capacity;
+    return at;
+}
+
+int64_t columns_rows_size(const columns *c, int64_t capacity) {
+    columns counted = *c;
+    return place_all(&counted, NULL, capacity);
+}
+
+void columns_move(columns *c, uint8_t *rows, int64_t capacity) { place_all(c, rows, capacity); }
+
+/* -- records -- */
+
 static bool has_space(const columns *c, int64_t rows, int64_t bytes) {
     return c->row_capacity - c->row_count >= rows
         && ((c->wanted & COLUMN_KEY) == 0 || c->key.capacity - c->key.size >= bytes)

@@ -69,6 +69,13 @@ typedef struct {
     int64_t bytes_needed;
 } columns_progress;
 
+/* Bytes of a block for what the wanted columns have one entry of for each row (bits and places too), when there are `capacity` of them: a
+ * multiple of 64. */
+int64_t columns_rows_size(const columns *c, int64_t capacity);
+
+/* Move the rows into such a block, which is not the one they are in, and set up the rest of it. REQUIRES capacity >= c->row_count. */
+void columns_move(columns *c, uint8_t *rows, int64_t capacity);
+
 /* Add one batch with header `h` and (uncompressed) records [p, end). Returns rows added, or a status with the bad record's
  * `progress->position` in bytes from p. STATUS_SPACE: capacities are below rows_needed and bytes_needed, or (rows_needed
  * being 0) header_capacity is too small: grow and call again. */
