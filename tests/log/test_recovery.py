@@ -48,25 +48,6 @@ def kept(place: Place) -> list[bytes]:
     return [place.read(f"{T}/{name}") for name in place.disk.list(place.of(T)) if name.startswith(TORN_PREFIX)]
 
 
-def test_what_is_deleted_does_not_lie_before_an_earlier_epoch(place: Place) -> None:
-    """A follower whose visible records are all cut, and which takes those of an earlier leader epoch instead (an unclean election), keeps
-    nothing of what was deleted before them in the same segment: the log opens again after a kill."""
-    log = create(place.disk, place.of(T))
-    log.become_leader(3)
-    for number in range(3):
-        log.append_as_leader(batch(2, tag=b"%d" % number), 3)
-    log.advance_high_watermark(6)
-    log.increment_start_offset(4)
-    log.truncate_to(4)
-    assert (log.start_offset, log.end_offset) == (4, 4)
-    log.append_as_follower([batch(2, base_offset=4, leader_epoch=1, tag=b"other")])
-    data = raw(log)
-    log.close(clean=False)
-    log = reopen(place.disk, place.of(T))
-    assert (log.start_offset, log.end_offset, raw(log)) == (4, 6, data)
-    assert log.epochs.entries == [(1, 4)]
-
-
 def test_a_kill_loses_nothing(place: Place) -> None:
     """Without a close, everything written is there again, with its epochs and times."""
     data = written(place)

@@ -17,13 +17,12 @@ def truncate_to(log: Log, offset: int) -> None:
     log._check_writable()
     if offset < 0:
         raise InternalError(f"{log.topic_partition}: truncation to offset {offset}")
-    if offset < log._segments.first.base_offset or (offset <= log.start_offset and log._segments.size()):
-        # Nothing is left that is not deleted, and what is deleted must not lie before what comes: it may be of a later epoch.
-        truncate_fully(log, offset)
-        return
     if offset >= log.end_offset:
         if log.epochs.truncate_from_end(log.end_offset):
             log._write_epochs()
+        return
+    if offset < log._segments.first.base_offset:
+        truncate_fully(log, offset)
         return
     try:
         _truncate(log, offset)

@@ -170,7 +170,8 @@ def change_record(key: PartitionKey, before: PartitionImage, after: Settlement) 
     if after.leader != before.leader:
         record.leader = after.leader
         changed = True
-    if after.recovering and not before.recovering:
+    if after.recovering:
+        # Also where it was already: an unclean election after an unclean one has an epoch of its own, below which logs may be cut.
         record.leader_recovery_state = 1
         changed = True
     elif after.recovered:

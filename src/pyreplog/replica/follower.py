@@ -175,6 +175,10 @@ class Follower(Seat):
                     # leader's did. Begin anew where the batch does, and delete what was deleted here already.
                     self.machine.kept_start = log.start_offset
                     log.truncate_fully(begin)
+                elif 0 < end == log.start_offset and log.epochs.latest < self.machine.unclean_epoch:
+                    # The first records after an unclean election, and of ours only deleted ones are left. Those may be of a later epoch
+                    # than what comes, and must not lie before it.
+                    log.truncate_fully(end)
                 log.append_as_follower(parts, at_end=True)
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
             if log.failure is not None:
