@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+
+from pyreplog.errors import StorageError
 from pyreplog.replica import ConsumerFetch, DeleteRecords
 from pyreplog.wire import ErrorCode, FetchPartition
 from tests.replica.bench import Bench
@@ -128,6 +131,30 @@ def test_one_that_began_inside_a_batch_hides_what_was_deleted_once_it_may_be_rea
     bench = began_inside_a_batch(make_bench(durability="sync"))
     bench.sync(3)
     assert (bench.logs[3].start_offset, bench.logs[3].high_watermark) == (4, 9)
+
+
+def test_what_comes_after_one_could_not_begin_inside_a_batch_is_not_hidden(make_bench: MakeBench) -> None:
+    """Its disk is full when it was to begin anew there: it has what it had, and is elected uncleanly. What it then acknowledges is not what
+    was deleted."""
+    bench = led(make_bench(strict=False), 3)
+    assert bench.ask(1, DeleteRecords, 4, 1000) is None
+    bench.settle()
+    log = bench.logs[3]
+    log.truncate_fully(4)
+    bench.restart(3)
+    append = log.append_as_follower
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError(errno.ENOSPC, "No space left on device", "x")
+
+    log.append_as_follower = full
+    bench.set_isr(1, 2, tell=[1, 2, 3])
+    bench.exchange(3)
+    log.append_as_follower = append
+    bench.elect(3, isr=[3], tell=[3])
+    number = bench.append(3)
+    assert bench.code(number) == 0
+    assert log.start_offset <= bench.results[number].base_offset < log.high_watermark
 
 
 def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_less(make_bench: MakeBench) -> None:

@@ -173,7 +173,7 @@ class Follower(Seat):
                     # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
                     # another branch: the leader's history begins at its start, too). Or this one is empty, and begins where a former
                     # leader's did. Begin anew where the batch does, and delete what was deleted here already.
-                    self.machine.kept_start = log.start_offset
+                    self.machine.kept_start = max(self.machine.kept_start, log.start_offset)
                     log.truncate_fully(begin)
                 elif 0 < end == log.start_offset and log.epochs.latest < self.machine.unclean_epoch:
                     # The first records after an unclean election, and of ours only deleted ones are left. Those may be of a later epoch
@@ -183,14 +183,21 @@ class Follower(Seat):
         except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
             if log.failure is not None:
                 raise
+            self._begin_where_kept()
             self.back_off(now_ns)
             return False
         except StorageError as error:
             if error.errno not in _PASSING or log.failure is not None:
                 raise
+            self._begin_where_kept()
             self.back_off(now_ns, longest=True)
             return False
         return True
+
+    def _begin_where_kept(self) -> None:
+        """The batch that the log began anew for did not come: what may come in its place, from another leader, is not what was deleted."""
+        if self.log.end_offset < self.machine.kept_start:
+            self.log.truncate_fully(self.machine.kept_start)
 
     def _advance(self, now_ns: int, *, streaming: bool) -> None:
         """The high watermark is the leader's as far as this replica has it (what counts of it), after the append."""
