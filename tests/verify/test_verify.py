@@ -281,6 +281,22 @@ def test_whatever_a_writer_does_meanwhile_nothing_is_wrong(turn: Turn) -> None:
         writers.close()
 
 
+@pytest.mark.parametrize("turn", [Writers.append, Writers.roll])
+def test_rot_is_found_whatever_a_writer_does_meanwhile(turn: Turn) -> None:
+    """Also in the last batch, behind which there is more at the next look."""
+    for pause in range(9, 80, 10):
+        for back in (1, 3):
+            disk = SimDisk(Random(1))
+            writers = Writers(disk, 1)
+            path = writers.logs[0]._active.path
+            disk.flip(path, int(writers.logs[0]._active.size) - back * 100)
+            racing: Any = RacingDisk(disk)
+            racing.plan = {moment: [partial(turn, writers)] for moment in range(pause, 4000, pause)}
+            book = verify(racing, "root")
+            assert book.worst is Level.DAMAGE, (pause, back)
+            writers.close()
+
+
 def test_a_topic_may_be_deleted_meanwhile() -> None:
     """Before any one of the calls that verify makes: the rest is looked at all the same."""
     moment, calls = 0, 1
