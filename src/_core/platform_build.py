@@ -24,6 +24,7 @@ ffi.cdef(
     void rl_syncs_free(rl_syncs *group);
     int rl_syncs_begin(rl_syncs *group, const int *fds, int count);
     int rl_syncs_wait(rl_syncs *group, int64_t timeout_ns, int *codes);
+    int rl_syncs_wait_below(rl_syncs *group, int below, int64_t timeout_ns, int *codes);
     void rl_syncs_wake(rl_syncs *group);
     """
 )

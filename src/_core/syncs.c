@@ -23,6 +23,7 @@ struct rl_syncs {
     int count;
     int taken;
     int left;
+    int below; /* who waits is told when fewer than so many are left */
     int woken;
     int freed;
     int fds[RL_SYNCS_MAX];
@@ -142,12 +143,10 @@ static void *serve(void *unused)
         pthread_mutex_lock(&lock);
         busy--;
         group->codes[place] = code;
-        if (--group->left == 0) {
-            if (group->freed) {
-                release(group);
-            } else {
-                pthread_cond_signal(&group->ended);
-            }
+        if (--group->left == 0 && group->freed) {
+            release(group);
+        } else if (group->left < group->below) {
+            pthread_cond_signal(&group->ended);
         }
     }
     threads--;
@@ -223,6 +222,9 @@ int rl_syncs_begin(rl_syncs *group, const int *fds, int count)
         return code;
     }
     memcpy(group->fds, fds, (size_t)count * sizeof *fds);
+    for (int i = 0; i < count; i++) {
+        group->codes[i] = -1;
+    }
     group->next = NULL;
     group->taken = 0;
     group->count = group->left = count;
@@ -239,16 +241,20 @@ int rl_syncs_begin(rl_syncs *group, const int *fds, int count)
 
 int rl_syncs_wait(rl_syncs *group, int64_t timeout_ns, int *codes)
 {
+    return rl_syncs_wait_below(group, 1, timeout_ns, codes);
+}
+
+int rl_syncs_wait_below(rl_syncs *group, int below, int64_t timeout_ns, int *codes)
+{
     int64_t until_ns = now_ns() + timeout_ns;
     pthread_mutex_lock(&lock);
-    while (group->left && !group->woken && now_ns() < until_ns) {
+    group->below = below;
+    while (group->left >= below && group->left && !group->woken && now_ns() < until_ns) {
         wait_until(&group->ended, until_ns);
     }
     group->woken = 0;
     int left = group->left;
-    if (!left) {
-        memcpy(codes, group->codes, (size_t)group->count * sizeof *codes);
-    }
+    memcpy(codes, group->codes, (size_t)group->count * sizeof *codes);
     pthread_mutex_unlock(&lock);
     return left;
 }

@@ -27,9 +27,12 @@ void rl_syncs_free(rl_syncs *group);
  * begun: EAGAIN where no thread is to be had, EBUSY where the group before has not ended. */
 int rl_syncs_begin(rl_syncs *group, const int *fds, int count);
 
-/* Wait until all have ended, up to `timeout_ns`, or until rl_syncs_wake. How many have not ended; where that is 0, `codes` has 0 or the
- * positive errno of each file, in the order given. A wake that nobody waited for ends the next wait at once. */
+/* Wait until all have ended, up to `timeout_ns`, or until rl_syncs_wake. How many have not ended; `codes` then has 0 or the positive errno
+ * of each file, in the order given, and -1 for those. A wake that nobody waited for ends the next wait at once. */
 int rl_syncs_wait(rl_syncs *group, int64_t timeout_ns, int *codes);
+
+/* The same until fewer than `below` (from 1) have not ended. */
+int rl_syncs_wait_below(rl_syncs *group, int below, int64_t timeout_ns, int *codes);
 
 /* Have who waits go on. */
 void rl_syncs_wake(rl_syncs *group);

@@ -49,6 +49,29 @@ tell("remove", lambda: disk.remove(root + "/p/q/new"))
 lock.release()
 disk.close()
 """
+HANGING = """
+import sys, threading, os
+from pyreplog.system import HeldSyncs, SystemDisk
+held = HeldSyncs()
+disks = [SystemDisk(held_syncs=held) for _ in range(3)]
+files = [disk.create(f"{sys.argv[1]}/{number}") for number, disk in enumerate(disks)]
+news = threading.Semaphore(0)
+def told(awaited):
+    for number in awaited:
+        files[number].write_at(0, [b"x"])
+        disks[number].submit_sync([files[number]], news.release)
+    assert held.start()
+    held.wait(1000)
+    held.finish()
+    rest = set(awaited) - {1}
+    while rest:
+        news.acquire()
+        rest -= {number for number in rest if disks[number].poll()}
+    print("all" if disks[1].poll() else "told", flush=True)
+told([0, 1, 2])
+told([0, 2])
+os._exit(0)
+"""
 FINE = ["write ok", "sync ok"] * 4 + ["gather ok", "truncate ok", "blocking ok", "rename ok", "folder ok", "holds 450", "remove ok"]
 MUTATING = (
     "write,pwrite64,writev,pwritev,pwritev2,fsync,fdatasync,sync,syncfs,sync_file_range,msync,ftruncate,truncate,fallocate,"
@@ -145,3 +168,15 @@ def test_a_short_write_of_the_system_is_continued(strace: str, tmp_path: Path) -
     options = ("-o", str(log), "-e", "trace=pwrite64,pwritev,pwritev2", "-e", "inject=pwrite64:retval=60:when=3")
     assert run(strace, tmp_path, *options) == FINE
     assert re.search(r"= 60 \(INJECTED\)\n.*pwritev2?\(\d+, \[\{iov_base=.*iov_len=40\}\], 1, 160(, 0)?\) += 40", log.read_text())
+
+
+def test_a_disk_that_hangs_is_not_for_the_others_to_wait_for(strace: str, tmp_path: Path) -> None:
+    """Syncs of several disks that began together: each is told when it ends, and the others may begin again."""
+    hang = ("-P", f"{tmp_path}/1", "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=30000000")
+    command = [strace, "-f", "-qq", "-o", "/dev/null", *hang, sys.executable, "-c", HANGING, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as running:
+        assert running.stdout is not None
+        try:
+            assert [running.stdout.readline() for _ in range(2)] == ["told\n", "told\n"]
+        finally:
+            running.kill()  # who hangs ends with the process when nobody traces it any more

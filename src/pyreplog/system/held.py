@@ -27,13 +27,14 @@ _lib = _platform.lib
 _ffi = _platform.ffi
 _begin = _lib.rl_syncs_begin
 _wait = _lib.rl_syncs_wait
+_wait_below = _lib.rl_syncs_wait_below
 _wake = _lib.rl_syncs_wake
 
 
 class _Group:
     """The syncs of one beginning. Belongs to one thread at a time, except ``handle``."""
 
-    __slots__ = ("begun", "codes", "descriptors", "handle", "loans", "numbers", "writes")
+    __slots__ = ("begun", "codes", "descriptors", "handle", "loans", "numbers", "told", "writes")
 
     def __init__(self) -> None:
         handle = _lib.rl_syncs_new()
@@ -48,6 +49,8 @@ class _Group:
         self.writes: list[int] = []
         self.begun: list[int] = []
         """What beginning answered; empty before."""
+        self.told: list[int] = []
+        """The places of the loans that were given back."""
 
     def begin(self) -> bool:
         """Begin what was lent; False where nothing was begun."""
@@ -64,25 +67,33 @@ class _Group:
         return self.begun[0] == 0
 
     def end(self) -> None:
-        """Give back what was lent, with what came of it. REQUIRES that all have ended, or nothing was begun. Again is harmless."""
-        if self.begun and self.begun[0] == 0:
-            codes = self.codes
-            for place, descriptor in enumerate(self.descriptors):
+        """Give back the loans that have ended, with what came of them: a disk that hangs is not for the others to wait for. All of them
+        where nothing was begun. REQUIRES that ``codes`` were read otherwise. Again is harmless."""
+        if not self.begun or self.begun[0]:
+            for pool, lent in self.loans:
+                pool.take_back(lent)
+            return
+        codes = _ffi.unpack(self.codes, len(self.descriptors))
+        first = 0
+        for number, (pool, lent) in enumerate(self.loans):
+            places = range(first, first := first + len(lent))
+            if number in self.told or any(codes[place] < 0 for place in places):
+                continue
+            for place in places:
+                descriptor = self.descriptors[place]
                 if code := codes[place]:
                     descriptor.sync_error = code
                 else:
                     descriptor.writes_synced = self.writes[place]
-            for pool, lent in self.loans:
-                pool.end_lent(lent)
-        else:
-            for pool, lent in self.loans:
-                pool.take_back(lent)
+            pool.end_lent(lent)
+            self.told.append(number)
 
     def rest(self) -> None:
-        """In a thread of a pool: :meth:`end`, as soon as that can be."""
+        """In a thread of a pool: :meth:`end`, for each loan as soon as that can be."""
         if self.begun and self.begun[0] == 0:
-            while _wait(self.handle, _TURN_NS, self.codes):
-                pass
+            left = _lib.RL_SYNCS_MAX + 1
+            while left := _wait_below(self.handle, left, _TURN_NS, self.codes):
+                self.end()
         self.end()
 
 
@@ -131,16 +142,18 @@ class HeldSyncs:
             _wake(group.handle)
 
     def finish(self) -> None:
-        """Tell those concerned what came of it; where not all has ended, a thread will."""
+        """Tell those concerned what came of it; of what has not ended, a thread will."""
         group = self._group
         assert group is not None, "nothing was started"
-        if _wait(group.handle, 0, group.codes):
+        left = _wait(group.handle, 0, group.codes)
+        group.end()
+        if left:
             self.rescue()
             return
-        group.end()
         self._group = None
         group.loans.clear()
         group.begun.clear()
+        group.told.clear()
         self._spare = group
 
     def rescue(self) -> None:
@@ -148,6 +161,8 @@ class HeldSyncs:
         group = self._group
         if group is None:
             return
-        if group.loans:
-            group.loans[0][0].employ(group.rest)
+        for number, (pool, _) in enumerate(group.loans):
+            if number not in group.told:  # the thread is one of those whose disk is slow
+                pool.employ(group.rest)
+                break
         self._group = None
