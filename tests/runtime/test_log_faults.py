@@ -179,6 +179,23 @@ def test_a_failed_sync_poisons(way: str) -> None:
         assert log.append(b"again") == len(found)
 
 
+def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no descriptor for it: whoever waits for the handle is not told that nothing was appended, and a later sync settles it."""
+    log = opened(SimDisk())
+    ack = log.append_nowait(b"x")
+    with monkeypatch.context() as patch:
+
+        def refused(_: object) -> None:
+            raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
+
+        patch.setattr("pyreplog.log.Log.sync_plan", refused)
+        with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written") as caught:
+            ack.result()
+    assert isinstance(caught.value, pyreplog.StorageError)
+    assert ack.result().offset == 0
+    log.close()
+
+
 def test_waiting_threads_hear_of_a_failed_sync() -> None:
     """Acks that wait for the sync which fails all raise; none hangs."""
     disk = SimDisk()

@@ -593,13 +593,13 @@ class LogWriter:
         with self.lock:
             if pending is self._gathering:
                 self._enter()
-            end = next((appended.last_offset + 1 for appended, waiting in self._unsettled if waiting is pending), -1)
-        if end >= 0 and not pending.settled:
+            written = next((appended for appended, waiting in self._unsettled if waiting is pending), None)
+        if written is not None and not pending.settled:
             try:
-                self._syncer.wait(end, timeout)
-            except (StorageError, ClosedError):
-                if not pending.settled:
-                    raise
+                self._syncer.wait(written.last_offset + 1, timeout)
+            except (StorageError, ClosedError) as error:
+                if not pending.settled:  # the sync could not even begin: a later one may settle it
+                    raise self._unsynced_error(written.record_count, error) from error
         assert pending.settled, "what is neither gathered nor waits for a sync is settled"
 
     def future_of(self, pending: Pending) -> Any:
