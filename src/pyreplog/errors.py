@@ -9,7 +9,7 @@ Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 __all__ = [
     "BrokerNotAvailableError",
@@ -64,7 +64,18 @@ EXCERPT_SIZE_MAX: Final = 64
 
 
 class PyreplogError(Exception):
-    """Base of all errors raised by pyreplog. Carries no text of its own."""
+    """Base of all errors raised by pyreplog. Carries no text of its own. Every one may be sent to another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What copies it, or takes it to another process: not by way of ``__init__``, which makes the text."""
+        parts: Any = super().__reduce__()
+        return (_remade, parts[:2], *parts[2:])
+
+
+def _remade(kind: type[PyreplogError], arguments: tuple[object, ...]) -> PyreplogError:
+    error = kind.__new__(kind, *arguments)
+    (OSError if issubclass(kind, OSError) else Exception).__init__(error, *arguments)
+    return error
 
 
 class CorruptError(PyreplogError, ValueError):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 
 import pytest
@@ -23,6 +25,22 @@ def test_every_error_is_exported_and_documented(kind: type[errors.PyreplogError]
     assert all(kind.__doc__ != base.__doc__ for base in kind.__bases__)
     assert kind.__name__ in errors.__all__
     assert f"`{kind.__name__}`" in (ROOT / "docs" / "reference" / "errors.md").read_text()
+
+
+@pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+def test_every_error_can_be_sent_to_another_process(kind: type[errors.PyreplogError]) -> None:
+    """Else a pool of processes breaks, or waits for ever, where one of them raised it. Text, attributes and errno arrive."""
+    known = {"error": errors.StorageError(5, "Input/output error", "/x"), "asked": 1, "start": 2, "end": 3, "position": 4, "waited_ms": 7.0}
+    if inspect.isfunction(kind.__init__):
+        made = kind(**{name: known.get(name, name) for name in inspect.signature(kind).parameters})
+    else:
+        made = kind(5, "text", "/x")
+    for other in (pickle.loads(pickle.dumps(made)), copy.copy(made)):
+        assert type(other) is kind
+        assert (str(other), other.args) == (str(made), made.args)
+        assert vars(other) == vars(made)
+        assert getattr(other, "errno", None) == getattr(made, "errno", None)
+        assert getattr(other, "filename", None) == getattr(made, "filename", None)
 
 
 def test_codes_are_kafkas_and_unique() -> None:
