@@ -620,6 +620,24 @@ def test_a_full_disk_that_does_not_even_cut(size: int) -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EFBIG, errno.EMFILE, errno.ENOMEM])
+def test_deleting_needs_no_room_and_no_descriptor(code: int) -> None:
+    """The leader epoch history cannot be written: what is deleted is so all the same, and for good."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0")
+    disk.sync_directory("")
+    for epoch in (1, 2):
+        log.become_leader(epoch)
+        log.append_as_leader(batch(2), epoch)
+    sync(disk, log)
+    log.advance_high_watermark(4)
+    disk.fail(path="*leader-epoch-checkpoint*", times=None, error=code)
+    assert log.delete_records(3) == 3
+    disk.clear_faults()
+    log = reopen(disk.crash(Random(2)), "t-0", same_boot=False)
+    assert (log.start_offset, log.end_offset, log.epochs.entries) == (3, 4, [(2, 3)])
+
+
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_what_could_not_be_cut_off_again_is_not_called_refused(code: int, count: int) -> None:

@@ -10,7 +10,6 @@ caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Self
@@ -551,9 +550,10 @@ class Log:
                 self._write_epochs()
                 return True
             except StorageError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in OUT_OF_ROOM and error.errno not in OUT_OF_MEANS:
                     raise
-                # Deleting must work on a full disk. The file and its checksum in the mark stay as they were; who reads it cuts it again.
+                # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they
+                # were; who reads it cuts it again.
         self.write_mark()
         return True
 
