@@ -343,7 +343,12 @@ def test_many_partitions_cost_the_root_few_syncs(place: Place, monkeypatch: pyte
     root = open_root(place)
     synced: list[str] = []
     sync_directory = place.disk.sync_directory
-    monkeypatch.setattr(place.disk, "sync_directory", lambda path: (synced.append(path), sync_directory(path)))
+
+    def sync(path: str) -> None:
+        synced.append(path)
+        sync_directory(path)
+
+    monkeypatch.setattr(place.disk, "sync_directory", sync)
     keys = [TopicPartition("events", number) for number in range(150)]
     root.create_logs([root.new_log(key, ID, LogConfig(segment_bytes=2000 + key.partition), incomplete=key.partition == 7) for key in keys])
     assert 1 <= synced.count(root.path) <= 3
