@@ -15,7 +15,8 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import SyncDone
 from pyreplog.system import HeldSyncs, SystemDisk
 from pyreplog.system import held as held_module
-from pyreplog.system.file import SystemFile
+from pyreplog.system import syncs as syncs_module
+from pyreplog.system.file import Descriptor, SystemFile
 
 PATIENCE_S = 10.0
 LONG_NS = 10_000_000_000
@@ -176,6 +177,45 @@ def test_many_files_are_for_the_threads(rig: Rig, tmp_path: Path) -> None:
     files = [rig.disks[0].create(f"{tmp_path}/more-{number}") for number in range(RL_SYNCS_MAX + 1)]
     token = rig.disks[0].submit_sync(files, rig.news.release)
     assert not rig.held.start()
+    assert rig.outcome(0) == SyncDone(token, None)
+
+
+def test_an_errand_does_not_wait_behind_a_sync(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that is woken for both takes one, and has another thread take the other."""
+    rig.submit(0)
+    rig.held.begin()
+    rig.outcome(0)
+    pool = rig.disks[0]._syncs
+    told = threading.Event()
+    in_time: list[bool] = []
+
+    def hang(descriptor: Descriptor) -> int:
+        in_time.append(told.wait(PATIENCE_S))
+        return 0
+
+    monkeypatch.setattr(syncs_module, "sync_data", hang)
+    with pool._lock:  # so that the thread sees both, or is on its way to
+        token = rig.submit(0)
+        pool.employ(told.set)
+        pool.begin()
+    assert rig.outcome(0) == SyncDone(token, None)
+    assert in_time == [True]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, MemoryError, KeyboardInterrupt])
+def test_threads_that_could_not_be_started_are_none(rig: Rig, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> None:
+    """Nobody counts them, or waits for them; as soon as there is one to be had it does what was left."""
+
+    def fail(thread: threading.Thread) -> None:
+        raise error
+
+    token = rig.submit(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        for _ in range(syncs_module.THREADS_MAX):
+            with pytest.raises(error):
+                rig.held.begin()
+    rig.held.begin()
     assert rig.outcome(0) == SyncDone(token, None)
 
 

@@ -207,8 +207,14 @@ class SyncPool:
         elif len(self._threads) < THREADS_MAX:
             # A daemon, so that a disk that hangs does not keep the process from ending; `_at_exit` waits for the others.
             thread = threading.Thread(target=self._work, name="pyreplog-sync", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                self._threads.append(thread)
+                thread.start()
+            except BaseException as error:  # no thread is to be had, or Ctrl-C
+                if thread.ident is None and thread in self._threads:
+                    self._threads.remove(thread)
+                if not isinstance(error, RuntimeError | MemoryError) or not self._threads:
+                    raise  # else those that there are do it
 
     def _next(self) -> tuple[Descriptor, _Queued] | None:
         for descriptor in self._waiting:
@@ -229,7 +235,8 @@ class SyncPool:
                         break
                 errand = self._errands.popleft() if found is None and self._errands else None
                 if found is None and errand is None:
-                    self._threads.remove(threading.current_thread())
+                    if threading.current_thread() in self._threads:  # not where Ctrl-C struck while it was started
+                        self._threads.remove(threading.current_thread())
                     if self._stopped:
                         self._changed.notify_all()  # others may wait for what this one finished
                     return
@@ -237,8 +244,8 @@ class SyncPool:
                     descriptor, queued = found
                     self._running[descriptor] = None
                     self.calls += 1
-                    if self._waiting:
-                        self._employ()
+                if self._waiting or self._errands:
+                    self._employ()
             if errand is not None:
                 errand()
                 del errand
