@@ -29,19 +29,27 @@ class CommittedIdentical(Checker):
     def __init__(self) -> None:
         self.committed: dict[PartitionKey, list[Committed]] = {}
         self._ends: dict[PartitionKey, int] = {}
+        self._led: dict[tuple[int, int, PartitionKey], None] = {}
 
     def end(self, key: PartitionKey) -> int:
         """One past the last offset that was ever committed."""
         return self._ends.get(key, 0)
 
     def node_turn(self, world: World, machine: Machine) -> None:
-        """Take in what this node's leaders committed."""
+        """Take in what this node's leaders committed, also those that were replaced in the same turn, after they had acknowledged it."""
         assert machine.node is not None
-        ends = self._ends
+        ends, led = self._ends, self._led
         for key, hosted in machine.node.hosted.items():
             log = hosted.log
             end = ends.get(key, 0)
-            if log.high_watermark <= end or not hosted.replica.is_leader:
+            place = (machine.node_id, machine.starts, key)
+            if hosted.replica.is_leader:
+                led[place] = None
+            elif place not in led:
+                continue
+            else:
+                del led[place]
+            if log.high_watermark <= end:
                 continue
             known = self.committed.setdefault(key, [])
             deleted = log.start_offset > end  # committed and deleted in one turn, by a wrong rule: nobody saw it
