@@ -179,6 +179,25 @@ def test_a_failed_sync_poisons(way: str) -> None:
         assert log.append(b"again") == len(found)
 
 
+@pytest.mark.parametrize("way", ["append", "append_many"])
+def test_a_failed_flush_is_not_told_as_a_refusal(way: str) -> None:
+    """An ``os`` log is synced by ``flush.messages``, and when a segment is full: the records of the append that did it are written."""
+    disk = SimDisk()
+    log = opened(disk, durability="os", config={"flush.messages": 2})
+    log.append(b"there")
+    disk.fail("sync", "*.log", times=None)
+    with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written") as caught:
+        if way == "append":
+            log.append(b"there too?")
+        else:
+            log.append_many([b"there too?"])
+    assert isinstance(caught.value, pyreplog.StorageError)
+    disk.clear_faults()
+    log.close()
+    with opened(disk) as log:
+        assert log.end_offset == 2
+
+
 def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is no descriptor for it: whoever waits for the handle is not told that nothing was appended, and a later sync settles it."""
     log = opened(SimDisk())

@@ -158,13 +158,13 @@ class LogWriter:
             if not builder.append(value, key, headers, self._now_ms() if timestamp is None else timestamp):
                 raise self._too_large(0)
             offset = self._write(builder.finish()).base_offset
-        if self._sync_each:
-            try:
+        try:
+            if self._sync_each:
                 self._syncer.wait(offset + 1)
-            except (StorageError, ClosedError) as error:
-                raise self._unsynced_error(1, error) from error
-        elif self._flushes:
-            self._flush_if_due()
+            elif self._flushes:
+                self._flush_if_due()
+        except (StorageError, ClosedError) as error:
+            raise self._unsynced_error(1, error) from error
         return offset
 
     def append_many(
@@ -279,13 +279,13 @@ class LogWriter:
 
     def _counted(self, start: int, count: int) -> range:
         """The range, once it counts."""
-        if self._sync_each:
-            try:
+        try:
+            if self._sync_each:
                 self._syncer.wait(start + count)
-            except (StorageError, ClosedError) as error:
-                raise self._unsynced_error(count, error) from error
-        elif self._flushes:
-            self._flush_if_due()
+            elif self._flushes:
+                self._flush_if_due()
+        except (StorageError, ClosedError) as error:
+            raise self._unsynced_error(count, error) from error
         return range(start, start + count)
 
     def _unsynced_error(self, count: int, error: StorageError | ClosedError) -> UnsyncedError:
