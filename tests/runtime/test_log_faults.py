@@ -14,6 +14,7 @@ from random import Random
 from types import FrameType
 from typing import Any
 
+import pyarrow
 import pytest
 
 import pyreplog
@@ -177,6 +178,27 @@ def test_a_failed_sync_poisons(way: str) -> None:
     assert found[0] == b"durable"
     with opened(disk) as log:
         assert log.append(b"again") == len(found)
+
+
+@pytest.mark.parametrize("way", ["append_many", "append_arrow"])
+def test_what_the_disk_takes_in_part_is_not_told_as_refused(way: str) -> None:
+    """Many records go in several batches, and there is room for the first: the error says which are there."""
+    disk = SimDisk()
+    log = opened(disk, config={"max.message.bytes": 1000})
+    values = [b"x" * 400] * 6
+    disk.fail("write", "*.log", nth=2, error=errno.ENOSPC)
+    with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 6 records to events-0: those at offsets 0 to 1 are written"):
+        if way == "append_many":
+            log.append_many(values)
+        else:
+            log.append_arrow(pyarrow.table({"value": values}))
+    log.flush()
+    assert log.end_offset == 2
+    disk.fail("write", "*.log", error=errno.ENOSPC)
+    with pytest.raises(pyreplog.StorageError):
+        log.append_many(values)
+    assert log.end_offset == 2
+    log.close()
 
 
 @pytest.mark.parametrize("way", ["append", "append_many"])

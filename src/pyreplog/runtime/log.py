@@ -188,8 +188,9 @@ class Log:
         """Append many records as one batch (several in order above max.message.bytes) and return the range of their offsets.
 
         ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value that is refused leaves nothing behind.
-        ``wait=False`` returns :class:`Acks` as soon as the records are written: ``acks.result()``, ``await acks``, ``acks[0]``. What
-        happens to them later the Acks tell; BufferExhaustedError where too much waits for the disk already.
+        Where the disk refuses one of several batches, OutcomeUnknownError says which records are there. ``wait=False`` returns
+        :class:`Acks` as soon as the records are written: ``acks.result()``, ``await acks``, ``acks[0]``. What happens to them later the
+        Acks tell; BufferExhaustedError where too much waits for the disk already.
         """
         if not isinstance(values, (list, tuple)):
             values = _listed(values)

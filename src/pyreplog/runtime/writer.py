@@ -189,7 +189,7 @@ class LogWriter:
             else:
                 start = self.log.end_offset
                 for batch, _ in self._encode_several(values, keys, headers, timestamps, stamp, taken):
-                    self._write(batch)
+                    self._write_part(batch, start, count)
         return self._counted(start, count)
 
     def append_many_nowait(
@@ -246,7 +246,7 @@ class LogWriter:
             self._enter()
             start = self.log.end_offset
             for batch, _, _, _ in self._encode_rows(rows):
-                self._write(batch)
+                self._write_part(batch, start, count)
         return self._counted(start, count)
 
     def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
@@ -493,6 +493,17 @@ class LogWriter:
             self._is_new = False
             self._background.start()
         return appended
+
+    def _write_part(self, batch: memoryview, start: int, count: int) -> None:
+        """One of the batches of an append of ``count`` records from offset ``start`` on: to refuse a later one does not undo the first."""
+        try:
+            self._write(batch)
+        except PyreplogError as error:
+            end = self.log.end_offset
+            if end == start or isinstance(error, OutcomeUnknownError):
+                raise
+            reason = f"those at offsets {start} to {end - 1} are written, the others are refused ({error})"
+            raise OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", reason) from error
 
     def append_batch(self, batch: memoryview) -> Appended:
         """Append one encoded batch of a producer, checked by the caller, or find that it is there. It counts after :meth:`settle`."""
