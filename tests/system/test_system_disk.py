@@ -388,6 +388,21 @@ class TestSyncs:
             bad.sync()
         assert len(calls) == 3
 
+    def test_a_sync_beside_one_that_fails_fails_too(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of two syncs of a file at once the kernel tells one alone that pages were lost."""
+        file = disk.create(f"{tmp_path}/file")
+        assert isinstance(file, SystemFile)
+        file.write_at(0, [b"x"])
+
+        def beside(fd: int) -> int:
+            file.descriptor.sync_error = errno.EIO  # in another thread: one was told, and this one is not
+            return 0
+
+        monkeypatch.setattr(file_module, "_sync_data", beside)
+        with pytest.raises(StorageError):
+            file.sync()
+        assert file.descriptor.writes_synced == 0
+
     def test_an_interrupted_sync_is_begun_again(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """EINTR is no outcome: it neither fails a sync nor passes for success."""
         answers = [errno.EINTR, errno.EINTR, 0]

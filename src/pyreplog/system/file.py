@@ -68,7 +68,8 @@ def sync_data(descriptor: Descriptor) -> int:
     """Full sync of the content: 0 or an errno. Blocks without the GIL; any thread.
 
     A failed sync is never tried again: the kernel marks the lost pages clean, and a second call would report success.
-    Only EINTR is no outcome yet.
+    Only EINTR is no outcome yet. Nor is a success one where another thread's sync of the same descriptor failed meanwhile: the kernel tells
+    of an error once.
     """
     if descriptor.sync_error:
         return descriptor.sync_error
@@ -77,9 +78,9 @@ def sync_data(descriptor: Descriptor) -> int:
         pass
     if code:
         descriptor.sync_error = code
-    else:
+    elif not descriptor.sync_error:
         descriptor.writes_synced = writes
-    return code
+    return descriptor.sync_error
 
 
 class _Parked(Process):

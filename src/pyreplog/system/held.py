@@ -83,7 +83,7 @@ class _Group:
                 descriptor = self.descriptors[place]
                 if code := codes[place]:
                     descriptor.sync_error = code
-                else:
+                elif not descriptor.sync_error:
                     descriptor.writes_synced = self.writes[place]
             pool.end_lent(lent)
             self.told.append(number)
