@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.client import Producer, ProducerConfig
-from pyreplog.errors import ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError
+from pyreplog.errors import ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError, RequestTimedOutError
 from pyreplog.log.producers import ProducerTable
 from pyreplog.ports import Received
 from pyreplog.record import Ack, RecordBatch
@@ -52,6 +52,7 @@ class Keeper:
         self.table = ProducerTable()
         self.ids_given = 0
         self.ids_refused = 0
+        self.ids_unheard = False
         self.producer = Producer(
             self.network.endpoint(),
             self.clock,
@@ -77,6 +78,8 @@ class Keeper:
                     topics = [MetadataResponseTopic(TOPIC, TOPIC_ID, partitions)]
                     self.say(message, MetadataResponse([MetadataResponseBroker(1, "node-1")], topics))
                 elif isinstance(message.body, InitProducerIdRequest):
+                    if self.ids_unheard:
+                        continue
                     if self.ids_refused:
                         self.ids_refused -= 1
                         self.say(message, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))
@@ -266,6 +269,29 @@ def test_no_producer_id_no_sending() -> None:
     assert not keeper.requests
     keeper.serve()
     assert [ack.result(0).offset for ack in acks] == [0, 1]
+
+
+@pytest.mark.parametrize("later_ms", range(0, 2 * TIMEOUT_MS, 100))
+def test_no_producer_id_and_nothing_to_send(later_ms: int) -> None:
+    """What waited for an id is given up, perhaps while it is asked for once more; that this fails then is no reason to be due at every
+    moment from then on."""
+    keeper = Keeper()
+    keeper.ids_unheard = True
+    acks = keeper.send(b"a")
+    keeper.advance(later_ms)
+    acks += keeper.send(b"b")
+    for _ in range(14 * TIMEOUT_MS // 20):
+        keeper.advance(20)
+        wake = keeper.producer.next_wake_ns
+        assert wake is None or wake > keeper.clock.monotonic_ns()
+    for ack in acks:
+        with pytest.raises(RequestTimedOutError):
+            ack.result(0)
+    assert keeper.producer.next_wake_ns is None
+    keeper.ids_unheard = False
+    (ack,) = keeper.send(b"c")
+    keeper.serve()
+    assert ack.result(0).offset == 0
 
 
 def test_settings() -> None:

@@ -342,7 +342,7 @@ class Producer:
     @property
     def next_wake_ns(self) -> int | None:
         """When :meth:`poll` has something to do although nothing arrives."""
-        wake = self._retry_ns
+        wake = self._retry_ns if self._active else None
         for _, _, until_ns in self._calls.open.values():
             if wake is None or until_ns < wake:
                 wake = until_ns
