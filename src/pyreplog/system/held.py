@@ -76,10 +76,10 @@ class _Group:
         codes = _ffi.unpack(self.codes, len(self.descriptors))
         first = 0
         for number, (pool, lent) in enumerate(self.loans):
-            places = range(first, first := first + len(lent))
-            if number in self.told or any(codes[place] < 0 for place in places):
+            start, first = first, first + len(lent)
+            if number in self.told or -1 in codes[start:first]:
                 continue
-            for place in places:
+            for place in range(start, first):
                 descriptor = self.descriptors[place]
                 if code := codes[place]:
                     descriptor.sync_error = code
