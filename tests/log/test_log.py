@@ -595,6 +595,35 @@ def test_a_write_error_poisons() -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("path", ["*.log", "*.index"])
+def test_an_epoch_that_was_not_appended_is_not_in_the_history(path: str, code: int) -> None:
+    """A fetch brings the rest of one epoch and the beginning of the next, and the disk refuses it, or the segment that it takes: the
+    history ends where the log does. (Found by the simulation: the next fetch told the leader of an epoch that the log did not have, and
+    got what could not follow it, again and again.)"""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0", SMALL)
+    log.append_as_follower([batch(2, size=400, leader_epoch=0)])
+    fetched = [batch(2, size=400, base_offset=2, leader_epoch=0), batch(2, size=400, base_offset=4, leader_epoch=3)]
+    disk.fail("write" if path == "*.log" else "create", path=path, error=code)
+    with pytest.raises(StorageError):
+        log.append_as_follower(fetched)
+    assert log.end_offset == 2
+    assert log.epochs.entries == [(0, 0)]
+    disk.clear_faults()
+    if code == errno.ENOSPC:
+        assert log.append_as_follower(fetched[:1]) == 4
+        log.become_leader(7)
+        log.append_as_leader(batch(1), 7)
+        expected = [(0, 0), (7, 4)]
+    else:
+        expected = [(0, 0)]
+    log.close(clean=False)
+    log = reopen(disk, "data/t-0")
+    assert log.epochs.entries == expected
+
+
 @pytest.mark.parametrize("size", [10, 400])
 def test_a_full_disk_that_does_not_even_cut(size: int) -> None:
     """What a refused write left behind is gone before the next batch, or the next segment, is written: a file system that copies on write

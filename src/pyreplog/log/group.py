@@ -113,22 +113,29 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
             raise
         log._sync_mark()
         log._chain = None
-    for base, _, epoch, _, _ in batches:
-        if epoch != log.epochs.latest:
-            log._assign_epoch(epoch, base)
-    active = log._active
-    if (
-        active.size > log._segment_size_max - total
-        or last_offset >= log._roll_offset
-        or active.entries_left < len(batches)
-        or (first[4] > log._roll_timestamp and log._is_old(first[4]))
-    ):
-        # The new segment begins where the log ends, unless the batches are too far away for its indexes.
-        active = log._roll(log.end_offset if last_offset - log.end_offset <= INT32_MAX else first[0])
+    history = log.epochs.entries if batches[-1][2] != log.epochs.latest else None
     try:
-        active.write(views, total)
-    except StorageError as error:
-        log._append_refused(error)
+        if history is not None:
+            for base, _, epoch, _, _ in batches:
+                if epoch != log.epochs.latest:
+                    log._assign_epoch(epoch, base)
+        active = log._active
+        if (
+            active.size > log._segment_size_max - total
+            or last_offset >= log._roll_offset
+            or active.entries_left < len(batches)
+            or (first[4] > log._roll_timestamp and log._is_old(first[4]))
+        ):
+            # The new segment begins where the log ends, unless the batches are too far away for its indexes.
+            active = log._roll(log.end_offset if last_offset - log.end_offset <= INT32_MAX else first[0])
+        try:
+            active.write(views, total)
+        except StorageError as error:
+            log._append_refused(error)
+            raise
+    except StorageError:
+        if history is not None:
+            log._restore_epochs(history)
         raise
     for _, last, _, size, timestamp in batches:
         active.note(size, last, timestamp)

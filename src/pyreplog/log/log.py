@@ -10,6 +10,7 @@ caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Self
@@ -40,7 +41,7 @@ from pyreplog.log.settings import write_config
 from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
-from pyreplog.values import LogStats, TopicPartition
+from pyreplog.values import EpochEntry, LogStats, TopicPartition
 
 _new_tuple = tuple.__new__
 
@@ -468,6 +469,14 @@ class Log:
                 # Tried again with the next batch: an epoch that is only in memory would be missing after a kill.
                 self.epochs.restore(before)
                 raise
+
+    def _restore_epochs(self, history: Sequence[EpochEntry]) -> None:
+        """What was to begin an epoch was not appended: the history is ``history`` again. Else the next fetch would tell the leader of an
+        epoch that this log does not have. Where the disk refuses that too, the next opening drops what lies behind the end."""
+        self.epochs.restore(history)
+        if self._failure is None:
+            with contextlib.suppress(StorageError):
+                self._write_epochs()
 
     def _write_epochs(self) -> None:
         """Keep the history, not waiting for the disk: the mark has its checksum, and a scan finds it again."""
