@@ -145,7 +145,7 @@ def test_nothing_is_left_open(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
         for _ in followed.follow():
             break
         list(followed.follow(timeout=0))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # fewer: what other tests left went meanwhile
 
 
 def test_many_follow_many(tmp_path: Path) -> None:
