@@ -62,6 +62,16 @@ except pyreplog.PyreplogError as error:
 """
 
 
+def append_by(way: str, log: pyreplog.Log, value: bytes) -> None:
+    """One record, by the method of that name; returns when it is told what became of it."""
+    if way == "append":
+        log.append(value)
+    elif way == "append_many":
+        log.append_many([value])
+    else:
+        log.append_nowait(value).result()
+
+
 def opened(disk: SimDisk, **settings: Any) -> pyreplog.Log:
     """The log on a simulated disk."""
     return pyreplog.open_log(PATH, disk=disk, **settings)
@@ -153,12 +163,7 @@ def test_a_failed_sync_poisons(way: str) -> None:
     log.append(b"durable")
     fault = disk.fail("sync", "*.log", times=None)
     with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written, but not known to be") as caught:
-        if way == "append":
-            log.append(b"lost?")
-        elif way == "append_many":
-            log.append_many([b"lost?"])
-        else:
-            log.append_nowait(b"lost?").result()
+        append_by(way, log, b"lost?")
     error = caught.value
     assert isinstance(error, pyreplog.StorageError)
     assert isinstance(error, pyreplog.ClosedError)
@@ -209,10 +214,7 @@ def test_a_failed_flush_is_not_told_as_a_refusal(way: str) -> None:
     log.append(b"there")
     disk.fail("sync", "*.log", times=None)
     with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written") as caught:
-        if way == "append":
-            log.append(b"there too?")
-        else:
-            log.append_many([b"there too?"])
+        append_by(way, log, b"there too?")
     assert isinstance(caught.value, pyreplog.StorageError)
     disk.clear_faults()
     log.close()
@@ -321,12 +323,7 @@ def test_what_the_mark_does_not_say_is_not_called_refused(way: str) -> None:
     log.append(b"before")
     disk.fail("write", "*/replog.mark", times=None)
     with pytest.raises(pyreplog.OutcomeUnknownError) as caught:
-        if way == "append":
-            log.append(b"x")
-        elif way == "append_many":
-            log.append_many([b"x"])
-        else:
-            log.append_nowait(b"x").result()
+        append_by(way, log, b"x")
     assert isinstance(caught.value.__cause__, pyreplog.StorageError)
     with pytest.raises(pyreplog.ClosedError):
         log.append(b"y")
