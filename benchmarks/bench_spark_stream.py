@@ -23,8 +23,6 @@ BATCHES = 30
 WARM = 8
 ROUNDS = 3
 REACH = 1.2
-SOCKETS = "spark.python.unix.domain.socket.enabled"
-"""Spark talks to its workers by Unix sockets then: some 50 ms less in each micro-batch of any Python source, as the guide says."""
 
 
 class IdleReader(DataSourceStreamReader, datasource.SupportsTriggerAvailableNow):  # type: ignore[misc, name-defined]
@@ -69,10 +67,10 @@ class IdleSource(DataSource):
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """Two cores; workers find this file."""
+    """Two cores, for all that take part, with what ``local_session`` sets; workers find this file."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    config = {"spark.sql.streaming.numRecentProgressUpdates": "1000", SOCKETS: "true"} | spark_kafka.settings()
+    config = {"spark.sql.streaming.numRecentProgressUpdates": "1000"} | spark_kafka.settings()
     with local_session("bench", cores=2, config=config) as session:
         session.dataSource.register(IdleSource)
         yield session

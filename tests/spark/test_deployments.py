@@ -91,7 +91,9 @@ spark.stop()
 BROKEN = """
 import sys
 from pyreplog.spark import local_session, register
-with local_session("broken", cores=1) as spark:
+SOCKETS = "spark.python.unix.domain.socket.enabled"
+with local_session("broken", cores=1, config={SOCKETS: "false"}) as spark:
+    assert spark.sparkContext.getConf().get(SOCKETS) == "false"  # what is given comes before the default
     try:
         spark.read.format("replog").load(sys.argv[1]).count()
     except Exception as error:

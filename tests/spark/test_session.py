@@ -27,6 +27,7 @@ from pyreplog.spark.batch import ReplogReader
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.pushdown import SAFE_FROM
 from pyreplog.spark.schema import COLUMNS, Field
+from pyreplog.spark.session import SOCKETS, SOCKETS_FROM, socket_settings
 from pyreplog.system import SystemDisk
 from tests.golden.units import unit
 
@@ -419,3 +420,26 @@ def test_tables_lose_their_options(spark: SparkSession) -> None:
     """Spark drops the options of CREATE TABLE for such sources: it is refused with what to do instead."""
     with pytest.raises(PySparkException, match="does not hand a table's options back when it is read; use CREATE TEMPORARY VIEW"):
         spark.sql("CREATE TABLE lost USING replog OPTIONS (path '/nowhere')")
+
+
+def test_workers_are_talked_to_by_unix_sockets(spark: SparkSession) -> None:
+    """A local session has Spark do that from the PySpark on that can, without being asked."""
+    answer = spark.sparkContext.parallelize([0], 1).map(lambda _: os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "false")).collect()
+    assert [text.lower() for text in answer] == ["true" if VERSION >= SOCKETS_FROM else "false"]
+
+
+def test_what_the_user_says_of_sockets_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own environment variable, arguments for spark-submit and spark-defaults.conf; a system without Unix sockets has none."""
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    for name in ("PYSPARK_UDS_MODE", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(name, raising=False)
+    assert socket_settings() == ({SOCKETS: "true"} if VERSION >= SOCKETS_FROM else {})
+    for name, value in (("PYSPARK_UDS_MODE", "false"), ("PYSPARK_SUBMIT_ARGS", f"--conf {SOCKETS}=false pyspark-shell")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert socket_settings() == {}
+    with monkeypatch.context() as patch:
+        patch.delattr("socket.AF_UNIX")
+        assert socket_settings() == {}
+    (tmp_path / "spark-defaults.conf").write_text(f"# ours\n{SOCKETS} false\n")
+    assert socket_settings() == {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import warnings
+from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from pyreplog.errors import ConfigError
 from pyreplog.spark.java import ensure_java_home
 
-__all__ = ["local_session"]
+__all__ = ["local_session", "socket_settings"]
 
 _DEFAULTS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -21,13 +24,17 @@ _DEFAULTS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+SOCKETS_FROM: Final = (4, 1)
 
 
 def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, str] | None = None) -> SparkSession:
     """A session that runs on ``cores`` of this machine, with this interpreter for its workers and a Java that is found or brought.
 
-    It listens on this machine only and has no web page. ``config`` adds Spark settings. ``with local_session() as spark`` stops it at the
-    end. Raises :class:`ConfigError` where a session with other interpreters or cores runs already in this process.
+    It listens on this machine only and has no web page. Spark talks to its Python workers by Unix sockets where it can (PySpark 4.1), which
+    makes micro-batches cheaper, unless the user's own Spark settings say otherwise. ``config`` adds Spark settings, and comes before ours.
+    ``with local_session() as spark`` stops it at the end. Raises :class:`ConfigError` where a session with other interpreters or cores runs
+    already in this process.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -36,7 +43,7 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
         raise ConfigError(f"a session with master {running.sparkContext.master} runs already in this process; stop it first")
     ensure_java_home()
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in (_DEFAULTS | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})).items():
+    for key, value in (_DEFAULTS | socket_settings() | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})).items():
         builder = builder.config(key, value)
     with warnings.catch_warnings():
         # Spark says that it does not know pandas 3 yet; nothing here uses pandas.
@@ -44,3 +51,20 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def socket_settings() -> dict[str, str]:
+    """The setting for Unix sockets: where PySpark knows it, the system has them, and nobody has set it anywhere else."""
+    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+    if version < SOCKETS_FROM or not hasattr(socket, "AF_UNIX") or "PYSPARK_UDS_MODE" in os.environ:
+        return {}
+    return {} if SOCKETS in os.environ.get("PYSPARK_SUBMIT_ARGS", "") + _spark_defaults() else {SOCKETS: "true"}
+
+
+def _spark_defaults() -> str:
+    """The user's ``spark-defaults.conf``; empty where there is none."""
+    home = os.environ.get("SPARK_HOME", os.path.dirname(pyspark.__file__))
+    try:
+        return (Path(os.environ.get("SPARK_CONF_DIR", os.path.join(home, "conf"))) / "spark-defaults.conf").read_text(errors="replace")
+    except OSError:
+        return ""
