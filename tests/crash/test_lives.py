@@ -22,6 +22,8 @@ SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urand
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
 """A refused write has also written a part: a short one."""
+PARTS: Final = 4
+"""Of the longest test of the soak, so that several processes share it."""
 EVERY: Final[dict[Workload, int]] = {cycles: 61, crowd: 73, retained: 41}  # they make many calls
 SHARE: Final[dict[Workload, int]] = {cycles: 7, crowd: 11, retained: 6}
 
@@ -31,12 +33,30 @@ def checking(life: Workload, again: float) -> Callable[[SimDisk, Sequence[Fact]]
     return partial(check, durability=DURABILITY[life], again=again)
 
 
-def crashes(life: Workload, seed: int, *, damages: int, thorough: float, again: float, every: int = 1) -> CrashReport:
-    """Its crash points."""
-    how = f"crashes({life.__name__}, {seed}, damages={damages}, thorough={thorough}, again={again}, every={every})"
+def crashes(
+    life: Workload,
+    seed: int,
+    *,
+    damages: int,
+    thorough: float,
+    again: float,
+    every: int = 1,
+    part: int = 0,
+    known: set[bytes] | None = None,
+) -> CrashReport:
+    """Its crash points, or ``part`` of every ``every``-th, but for the states in ``known``."""
+    how = f"crashes({life.__name__}, {seed}, damages={damages}, thorough={thorough}, again={again}, every={every}, part={part})"
     replay = f'.venv/bin/python -c "from tests.crash.lives import *; from tests.crash.test_lives import *; {how}"'
     return crash_points(
-        life, checking(life, again), seed=seed, damages=damages, thorough=thorough, every=every, first=1 + seed % every, replay=replay
+        life,
+        checking(life, again),
+        seed=seed,
+        damages=damages,
+        thorough=thorough,
+        every=every,
+        first=1 + (seed + part) % every,
+        known=known,
+        replay=replay,
     )
 
 
@@ -67,11 +87,13 @@ def test_no_refusal_breaks_a_promise(life: Workload) -> None:
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
-def test_no_end_breaks_a_promise_all(life: Workload) -> None:
+def test_no_end_breaks_a_promise_all(life: Workload, part: int) -> None:
     """The same for many seeds, the repair of every tenth state crashed again at each of its calls."""
+    known: set[bytes] = set()
     for seed in range(SEED, SEED + SEEDS):
-        print(crashes(life, seed, damages=20, thorough=0.1, again=1.0))
+        print(crashes(life, seed, damages=20, thorough=0.1, again=1.0, every=PARTS, part=part - seed, known=known), flush=True)
 
 
 @pytest.mark.soak

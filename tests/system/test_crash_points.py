@@ -192,6 +192,30 @@ def test_a_failure_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert crash_points(workload_of("no sync"), check_of(), seed=5).states == 1
 
 
+def test_what_was_checked_before_is_counted_alone() -> None:
+    """With a set of what is known a state is checked once, to the byte, with what was acknowledged by then; bugs are still found."""
+    checked: list[tuple[bytes, int]] = []
+
+    def check(disk: SimDisk, acknowledged: Sequence[int]) -> None:
+        checked.append((disk.fingerprint(), len(acknowledged)))
+        check_of()(disk, acknowledged)
+
+    known: set[bytes] = set()
+    plain = crash_points(workload_of(), check, seed=1, damages=30)
+    everything = set(checked)
+    assert len(everything) < len(checked)
+    checked.clear()
+    report = crash_points(workload_of(), check, seed=1, damages=30, known=known)
+    assert (report.states, report.compound) == (plain.states, plain.compound)
+    assert set(checked) == everything
+    assert len(checked) < plain.states + plain.compound
+    checked.clear()
+    assert crash_points(workload_of(), check, seed=1, damages=30, compound=0, kills=False, known=known).repeated == report.calls * 30
+    assert not checked
+    with pytest.raises(CrashFailure):
+        crash_points(workload_of("no sync"), check_of(), seed=1, damages=30, known=set())
+
+
 def test_errors_of_other_kinds_are_failures() -> None:
     """A workload that answers a disk error with anything but an error of this library has a bug."""
 

@@ -58,6 +58,8 @@ class CrashReport:
     states: int = 0
     compound: int = 0
     """States in which the recovery crashed too."""
+    repeated: int = 0
+    """States, of both kinds, that had been checked before, to the byte, and were not checked again."""
     errors: int = 0
     """Injected errors that struck."""
     kinds: dict[str, int] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class CrashReport:
         return (
             f"seed {self.seed}: {self.calls} calls, {self.states} states"
             f"{f', {self.compound} of them crashed again while recovering' if self.compound else ''}"
+            f"{f', {self.repeated} not checked again' if self.repeated else ''}"
             f"{f', {self.errors} errors injected' if self.errors else ''} ({kinds})"
         )
 
@@ -83,6 +86,7 @@ def crash_points(
     every: int = 1,
     first: int = 1,
     disk: Callable[[Random], SimDisk] = SimDisk,
+    known: set[bytes] | None = None,
     replay: str = "",
 ) -> CrashReport:
     """Crash at every call of ``workload`` that changes something and once after it, and ``check`` what is left.
@@ -90,10 +94,12 @@ def crash_points(
     ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are crashed once more, at a
     random call of the check's own recovery, and checked again; so is one kill in four. ``thorough``: this share of all states, drawn from
     the seed, is crashed again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: only every so many-th
-    call from that one on, for a share of the whole. ``disk`` makes the disk. ``replay``: the command that a failure's text names. Raises
-    :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
+    call from that one on, for a share of the whole. ``disk`` makes the disk. ``known``: what was checked, added to; a state that is in it,
+    with as many things acknowledged, is counted and not checked again. For one workload and a ``check`` that draws nothing from its disk's
+    chance; one set for several seeds, which have many of their states in common. ``replay``: the command that a failure's text names.
+    Raises :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
     """
-    runner = _Runner(check, seed, replay, thorough)
+    runner = _Runner(check, seed, replay, thorough, known)
     acknowledged: list[A] = []
 
     def before(call: Call) -> None:
@@ -157,9 +163,10 @@ def error_points(
 class _Runner:
     """Makes the states of one crash point, checks each, and counts."""
 
-    def __init__(self, check: Check[Any], seed: int, replay: str, thorough: float = 0.0) -> None:
+    def __init__(self, check: Check[Any], seed: int, replay: str, thorough: float = 0.0, known: set[bytes] | None = None) -> None:
         self.check = check
         self.thorough = thorough
+        self.known = known
         self.report = CrashReport(seed)
         self.replay = replay
         self.only = _only()
@@ -219,13 +226,26 @@ class _Runner:
             left.observer = choose
         what = f"state {state} of a crash before call {call}"
         try:
-            self.check(left, known)
+            if not self._repeated(left, known) or left.observer is not None:
+                self.check(left, known)
             for number, disk in enumerate(recrashed, 1):
                 what = f"state {state} of a crash before call {call}, and a second one during the recovery ({number} of {len(recrashed)})"
                 self.report.compound += 1
-                self.check(disk, known)
+                if not self._repeated(disk, known):
+                    self.check(disk, known)
         except Exception as caught:
             raise self.failure(machine, what, call.number, state) from caught
+
+    def _repeated(self, left: SimDisk, known: Sequence[Any]) -> bool:
+        """Whether this was checked before. A recovery that is to be crashed again at calls of its own is none of it."""
+        if self.known is None:
+            return False
+        state = left.fingerprint() + len(known).to_bytes(8)
+        if state in self.known:
+            self.report.repeated += left.observer is None
+            return True
+        self.known.add(state)
+        return False
 
 
 def _only() -> tuple[int, int] | None:

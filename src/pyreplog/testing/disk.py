@@ -27,6 +27,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
 from random import Random
 from typing import Final, NamedTuple
 
@@ -289,6 +290,39 @@ class SimDisk:
             assert isinstance(inode, Inode)
             inode.change(Piece(disk._next(), call.position, call.data[:written]))
         return disk
+
+    def fingerprint(self) -> bytes:
+        """16 bytes that tell what is on this disk, shown, stable and pending, from anything else, but for its chance and its faults."""
+        digest = blake2b(digest_size=16)
+        numbers: dict[Node, int] = {}
+
+        def tell(node: Node | None) -> None:
+            if node is None or node in numbers:
+                digest.update(b"-" if node is None else b"#%d" % numbers[node])
+                return
+            numbers[node] = len(numbers)
+            if isinstance(node, Inode):
+                digest.update(b"file %d %d %d %d " % (node.mtime_ms, node.reserved, len(node.data), len(node.stable)))
+                digest.update(node.data)
+                if node.pending or node.stable is not node.data:
+                    digest.update(node.stable)
+                digest.update(repr(node.pending).encode())
+                return
+            for names in (node.entries, node.stable):
+                digest.update(b"folder %d " % len(names))
+                for name in sorted(names):
+                    digest.update(name.encode() + b"/")
+                    tell(names[name])
+
+        digest.update(b"%d %d " % (self._boot, self._sequence))
+        tell(self._root)
+        for change in self._changes:
+            digest.update(b"change %d " % change.sequence)
+            for folder, name, node in change.parts:
+                tell(folder)
+                digest.update(name.encode() + b"/")
+                tell(node)
+        return digest.digest()
 
     @property
     def used(self) -> int:
