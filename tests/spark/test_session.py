@@ -302,6 +302,8 @@ def test_a_brokers_folder(spark: SparkSession) -> None:
         headers = None if row["headers"] is None else [(header["key"], header["value"]) for header in row["headers"]]
         found[row["topic"], row["partition"], row["offset"]] = (row["key"], row["value"], headers)
     assert found == wanted
+    nodes = unit("cluster-4.1.0/n2").parent  # n1/data, n2/data, ...
+    assert offsets(reader(spark, nodes, topic="epochs").load()) == span((0, 0, 96))
 
 
 def test_a_clusters_folder(spark: SparkSession, tmp_path: Path) -> None:

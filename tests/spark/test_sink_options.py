@@ -110,6 +110,9 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
             find_target(disk, str(tmp_path / "cluster"), "tt")
         with pytest.raises(ConfigError, match="is one node of a cluster"):
             find_target(disk, str(tmp_path / "cluster" / "node-1"), None)
+    (tmp_path / "cluster" / "replog.controller").unlink()
+    with pytest.raises(ConfigError, match=r"holds the folders of other logs, or of nodes \(node-1\)"):
+        find_target(disk, str(tmp_path / "cluster"), None)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is a file"):
         find_target(disk, str(tmp_path / "file"), None)

@@ -7,19 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from pyreplog.cli.output import printable
 from pyreplog.config import suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
-from pyreplog.log import LogReader, open_readers
+from pyreplog.log import LogReader, find_roots, open_readers
+from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
 __all__ = ["check_path", "readers", "reading_disk"]
 
-META_PROPERTIES: Final = "meta.properties"
 _NAMED_MAX: Final = 5
 
 
@@ -44,7 +43,7 @@ def reading_disk(
     try:
         check_path(path)
         found = open_readers(disk, path)
-        if not found and not _is_root(path):
+        if not found and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
         chosen = dict(sorted(_chosen(found, path, topic, partition).items()))
         for reader in chosen.values():
@@ -71,17 +70,22 @@ def check_path(path: str) -> None:
     raise StorageError(errno.ENOENT, f"there is no such folder{hint or _logs_below(parent)}", path)
 
 
-def _is_root(path: str) -> bool:
-    return os.path.exists(os.path.join(path, META_PROPERTIES)) or any(Path(path).glob(f"node-*/{META_PROPERTIES}"))
-
-
 def _logs_below(path: str) -> str:
     """Which folders in ``path`` are logs, as the end of a sentence that says what to do next."""
-    found = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and _is_root(entry.path))
+    disk = SystemDisk()
+    found = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and _holds_logs(disk, entry.path))
+    disk.close()
     if found:
         more = f" and {len(found) - _NAMED_MAX} more" if len(found) > _NAMED_MAX else ""
         return f"; {path} holds the logs {', '.join(found[:_NAMED_MAX])}{more}: name one of them"
     return "; `replog append` makes one"
+
+
+def _holds_logs(disk: Disk, path: str) -> bool:
+    try:
+        return bool(find_roots(disk, path, 1))
+    except StorageError:
+        return False  # it is gone, or may not be looked into: no folder to name
 
 
 def _tell_of_damage(reader: LogReader) -> None:

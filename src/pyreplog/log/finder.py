@@ -1,10 +1,17 @@
-"""Which partitions lie under a path, and where: a log root, a cluster's folder with several roots, a broker's, or one bare partition."""
+"""Which partitions lie under a path, and where: a log root, a cluster's folder with several roots, a broker's, or one bare partition.
+
+This is the one place that tells these apart for whoever reads; ``verify``, which shares no code with it, has its own.
+"""
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterable
 from typing import Final
 
+from pyreplog.errors import StorageError
 from pyreplog.log.copy import PartitionCopy, RootView
+from pyreplog.log.identity import read_properties
 from pyreplog.log.layout import (
     INCARNATION_NAME,
     LOG_SUFFIX,
@@ -20,7 +27,50 @@ from pyreplog.log.reader import LogReader
 from pyreplog.ports import Disk
 from pyreplog.values import TopicPartition
 
+DEPTH_MAX: Final = 2
+"""Roots lie so deep below a cluster's folder at most: each node's is in it (`node-1`), or in a folder of that node (`n1/data`)."""
+
 _ROOT_FILES: Final = (META_PROPERTIES_NAME, INCARNATION_NAME)
+
+
+def find_roots(disk: Disk, path: str, depth: int = DEPTH_MAX) -> list[str]:
+    """The log roots that the folder ``path`` stands for, in the order of their names: itself, or those in it, or, where it has none
+    itself, those one folder deeper if all are of one cluster. Empty where there are none.
+
+    ``depth``: look so many folders deep at most. Raises :class:`StorageError` where there is no such folder.
+    """
+    return _find_roots(disk, path, disk.list(path), depth)
+
+
+def _find_roots(disk: Disk, path: str, names: Iterable[str], depth: int) -> list[str]:
+    if any(name in _ROOT_FILES for name in names):
+        return [path]
+    # A node's root may be called `node-1`, which would also be the name of a partition: what is in it decides.
+    below = [join(path, name) for name in names]
+    roots = [folder for folder in below if _is_root(disk, folder)] if depth > 0 else []
+    if roots or depth < DEPTH_MAX or any(parse_directory_name(name_of(folder)) and is_partition(disk, folder) for folder in below):
+        return roots
+    deeper = [join(folder, name) for folder in below if not name_of(folder).startswith(".") for name in _names_in(disk, folder)]
+    roots = [folder for folder in deeper if _is_root(disk, folder)]
+    clusters = {properties.get("cluster.id") for folder in roots if (properties := read_properties(disk, folder)) is not None}
+    return roots if len(clusters) <= 1 else []  # what is of several clusters has nothing to do with one another
+
+
+def _is_root(disk: Disk, path: str) -> bool:
+    return any(disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
+
+
+def _names_in(disk: Disk, path: str) -> list[str]:
+    """What is in the folder ``path``; nothing where it is none, is gone, or may not be looked into: it is none of ours then."""
+    found = disk.stat(path)
+    if found is None or not found.is_directory:
+        return []
+    try:
+        return list(disk.list(path))
+    except StorageError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM):
+            raise
+        return []
 
 
 class Finder:
@@ -41,9 +91,8 @@ class Finder:
         if any(parse_base_offset(name, LOG_SUFFIX) is not None for name in names):
             parsed = parse_directory_name(name_of(path))
             self._bare = parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0)
-        elif not any(name in _ROOT_FILES for name in names):
-            # A node's root may be called `node-1`, which would also be the name of a partition: what is in it decides.
-            self._roots = [root for name in names if self._is_root(root := join(path, name))] or [path]
+        else:
+            self._roots = _find_roots(disk, path, names, DEPTH_MAX) or [path]
 
     def folders(self) -> dict[TopicPartition, list[str]]:
         """The folders of each partition, sorted by partition: one, or in a cluster's folder one for each node that has it."""
@@ -73,9 +122,6 @@ class Finder:
         if root not in self._views:
             self._views[root] = RootView(self._disk, root)
         return PartitionCopy(self._disk, folder, partition, self._views[root])
-
-    def _is_root(self, path: str) -> bool:
-        return any(self._disk.stat(join(path, file)) is not None for file in _ROOT_FILES)
 
 
 def is_partition(disk: Disk, path: str) -> bool:

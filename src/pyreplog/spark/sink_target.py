@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import check_topic, list_topics
+from pyreplog.log import check_topic, find_roots, list_topics
 from pyreplog.ports import Disk
 from pyreplog.quorum import STATE_FILE
 
@@ -50,6 +50,12 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
     parent = os.path.dirname(path)
     if not is_cluster and disk.stat(f"{parent}/{STATE_FILE}") is not None:
         raise ConfigError(f"path {path} is one node of a cluster: write to the cluster, {parent}")
+    if not is_cluster and (roots := find_roots(disk, path)) and roots != [path]:
+        named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
+        raise ConfigError(
+            f"path {path} holds the folders of other logs, or of nodes ({named}), and no controller's state: nobody could append to "
+            "them through it; write to one log's own folder, or to a new one"
+        )
     try:
         found = list_topics(disk, path)
     except StorageError as error:

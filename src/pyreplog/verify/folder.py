@@ -53,6 +53,8 @@ class Facts:
     start: int = 0
     end: int = 0
     mark: Slot | None = None
+    watermark: int | None = None
+    """What the checkpoint of its root says; None where nothing does."""
     topic_id: str = ""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     batches: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -91,7 +93,7 @@ class FolderCheck:
 
     def __init__(self, disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> None:
         self._disk, self._path, self._look, self._book = disk, path, look, book
-        self.facts = Facts(path, topic, partition)
+        self.facts = Facts(path, topic, partition, watermark=look.watermark)
         self._names: list[str] = []
         self._slots: list[Slot | Unreadable | None] = []
         #: Everything below this offset must be there; None where nothing says.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
+from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.folder import read_file, segment_bases
@@ -56,17 +58,49 @@ def is_partition(disk: Disk, path: str) -> bool:
     return bool(segment_bases(names)) or states.MARK in names or (states.IDENTITY in names and states.META not in names)
 
 
+def find_roots(disk: Disk, path: str) -> list[str]:
+    """The roots that the folder ``path`` stands for: itself, or those in it, or, where it has none itself, those one folder deeper if
+    all are of one cluster. Empty where there are none."""
+    if is_root(list(disk.list(path))):
+        return [path]
+    below = [f"{path}/{name}" for name in disk.list(path) if is_directory(disk, f"{path}/{name}")]
+    roots = [folder for folder in below if is_root(_names(disk, folder))]
+    if roots or any(states.partition_of(folder.rpartition("/")[2]) and is_partition(disk, folder) for folder in below):
+        return roots
+    seen = [folder for folder in below if not folder.rpartition("/")[2].startswith(".")]
+    deeper = [f"{folder}/{name}" for folder in seen for name in _names(disk, folder)]
+    roots = [folder for folder in deeper if is_directory(disk, folder) and is_root(_names(disk, folder))]
+    return roots if len(_clusters(disk, roots)) <= 1 else []
+
+
+def _names(disk: Disk, path: str) -> list[str]:
+    """What is in a folder; nothing where it is gone. What may not be looked into is an error: it may be a replica."""
+    try:
+        return list(disk.list(path))
+    except StorageError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            raise
+        return []
+
+
+def _clusters(disk: Disk, roots: Iterable[str]) -> set[str]:
+    """The ids of the clusters that ``roots`` are of."""
+    ids = set()
+    for root in roots:
+        try:
+            ids.add(states.properties(_read(disk, f"{root}/{states.META}") or b"").get("cluster.id", ""))
+        except Unreadable:
+            continue
+    return ids - {""}
+
+
 def find_partitions(disk: Disk, path: str) -> dict[tuple[str, int], list[str]]:
     """The folders of each (topic, partition) under ``path``: a root, a cluster's folder, or one partition folder."""
     path = path.rstrip("/") or "/"
     name = path.rpartition("/")[2]
     if is_partition(disk, path):
         return {states.partition_of(name) or (name, 0): [path]}
-    names = list(disk.list(path))
-    roots = [path]
-    if not is_root(names):
-        folders = [f"{path}/{one}" for one in names if is_directory(disk, f"{path}/{one}")]
-        roots = [folder for folder in folders if is_root(list(disk.list(folder)))] or [path]
+    roots = find_roots(disk, path) or [path]
     found: dict[tuple[str, int], list[str]] = {}
     for root in roots:
         for one in disk.list(root):

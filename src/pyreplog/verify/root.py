@@ -14,7 +14,7 @@ from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Book
 from pyreplog.verify.folder import Facts, Look, read_file
-from pyreplog.verify.lookup import is_directory, is_partition, is_root
+from pyreplog.verify.lookup import find_roots, is_directory, is_partition
 from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.states import Unreadable, partition_of
 
@@ -36,10 +36,10 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
         topic, partition = partition_of(path.rpartition("/")[2]) or (path.rpartition("/")[2], 0)
         check_partition(disk, path, topic, partition, Look(deep=deep), book)
         return book
-    if is_root(names):
+    roots = find_roots(disk, path)
+    if roots == [path]:
         check_root(disk, path, book, deep=deep)
         return book
-    roots = [f"{path}/{name}" for name in names if is_directory(disk, f"{path}/{name}") and is_root(list(disk.list(f"{path}/{name}")))]
     if roots:
         _cluster(disk, path, names, roots, book, deep=deep)
         return book
@@ -49,26 +49,15 @@ def verify(disk: Disk, path: str, *, deep: bool = True, progress: Callable[[int]
     raise StorageError(errno.ENOENT, "there is no log here: neither a root, nor a cluster's folder, nor a partition folder", path)
 
 
-def total_size(disk: Disk, path: str) -> int:
-    """Bytes in all files under ``path``, two folders deep."""
+def total_size(disk: Disk, path: str, depth: int = 3) -> int:
+    """Bytes in all files under ``path``, ``depth`` folders deep."""
     size = 0
     for name in disk.list(path):
         found = disk.stat(f"{path}/{name}")
-        if found is None:
-            continue
-        if not found.is_directory:
+        if found is not None and not found.is_directory:
             size += found.size
-            continue
-        for inner in disk.list(f"{path}/{name}"):
-            deeper = disk.stat(f"{path}/{name}/{inner}")
-            if deeper is None:
-                continue
-            if not deeper.is_directory:
-                size += deeper.size
-                continue
-            for last in disk.list(f"{path}/{name}/{inner}"):
-                leaf = disk.stat(f"{path}/{name}/{inner}/{last}")
-                size += leaf.size if leaf is not None and not leaf.is_directory else 0
+        elif found is not None and depth > 0:
+            size += total_size(disk, f"{path}/{name}", depth - 1)
     return size
 
 
@@ -295,7 +284,7 @@ def _compare(copies: list[Facts], book: Book) -> None:
         if first.topic_id != other.topic_id:
             book.note(other.path, f"it is of topic id {other.topic_id}, and {first.path} of {first.topic_id}: not compared")
             continue
-        watermarks = [facts.mark.high_watermark if facts.mark else facts.end for facts in (first, other)]
+        watermarks = [_committed(facts) for facts in (first, other)]
         end, start = min(watermarks), max(first.start, other.start)
         mine, theirs = ({row[0]: row for row in facts.batches if start <= row[0] and row[1] < end} for facts in (first, other))
         for base in sorted(mine.keys() | theirs.keys()):
@@ -308,3 +297,10 @@ def _compare(copies: list[Facts], book: Book) -> None:
                     end=base + 1,
                 )
                 break
+
+
+def _committed(facts: Facts) -> int:
+    """Up to where a copy says that it is committed; a folder of Kafka's has its root's checkpoint for that."""
+    if facts.mark is not None:
+        return facts.mark.high_watermark
+    return facts.end if facts.watermark is None else facts.watermark
