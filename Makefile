@@ -22,7 +22,8 @@ help:
 	@echo "make check     ruff, mypy --strict, stubtest, layers, cython-lint, spelling, kernels with -Werror"
 	@echo "make sanitize  unit tests on a core built with ASan and UBSan"
 	@echo "make soak      crash points, kills, flips, fuzzing and simulated clusters for MINUTES=10, counted in docs/soak.csv"
-	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, as root (CUTS='--share 10' for a part)"
+	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, and replays of what it wrote, block by block; as root"
+	@echo "               (CUTS='--share 10' for a part of the first, BLOCKS='--states 50' of the second)"
 	@echo "make bench     the figures, as a table"
 	@echo "make bench-kafka  those of Spark against its own Kafka source and a broker, which Maven gets"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
@@ -119,9 +120,10 @@ MINUTES ?= 10
 soak: $(CORE) $(call group,test)
 	$(PY) -m tests.soak.run --minutes $(MINUTES) --jobs $(JOBS)
 
-# Real power cuts on file systems of its own: needs root and loop devices, and says which of them is missing.
+# Real power cuts, and replays of block logs, on file systems of its own: needs root, loop devices and nbdkit, and says which is missing.
 soak-power: $(CORE) $(call group,test)
 	$(PY) -m tests.power.run $(CUTS)
+	$(PY) -m tests.power.blocks_run $(BLOCKS)
 
 bench: $(CORE) $(call group,bench)
 	$(PY) -m pytest benchmarks --benchmark-enable --benchmark-only --benchmark-quiet --benchmark-disable-gc -p no:xdist -p no:cacheprovider -q $(PYTEST)

@@ -42,7 +42,8 @@ class Unavailable(Exception):
     """This machine has no such rig; the text says what it lacks."""
 
 
-def _run(*words: str) -> str:
+def run(*words: str) -> str:
+    """What the program says; :class:`Unavailable` where there is none, or it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     except FileNotFoundError:
@@ -73,8 +74,8 @@ class Power:
             image = self._folder / "image"
             with image.open("wb") as file:
                 file.truncate(KINDS[self.kind].size)
-            _run(*KINDS[self.kind].make, str(image))
-            self._device = _run("losetup", "--find", "--show", str(image))
+            run(*KINDS[self.kind].make, str(image))
+            self._device = run("losetup", "--find", "--show", str(image))
             self.place.mkdir()
             self.mount()
             self.cut()
@@ -90,14 +91,14 @@ class Power:
     def mount(self) -> None:
         """The power is back: the journal is replayed."""
         self.unmount()
-        _run("mount", "-o", KINDS[self.kind].options, self._device, str(self.place))
+        run("mount", "-o", KINDS[self.kind].options, self._device, str(self.place))
         os.chmod(self.place, 0o700)
         self._mounted = True
 
     def unmount(self) -> None:
         """Nothing may be open there."""
         if self._mounted:
-            _run("umount", str(self.place))
+            run("umount", str(self.place))
             self._mounted = False
 
     def empty(self) -> None:

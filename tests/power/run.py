@@ -36,7 +36,7 @@ class BootedDisk(SystemDisk):
         return f"00000000-0000-4000-8000-{self._boot:012d}"
 
 
-class _UnsyncedFile(KillingFile):
+class UnsyncedFile(KillingFile):
     """A planted bug: its sync does nothing."""
 
     def sync(self) -> None:
@@ -65,7 +65,7 @@ class CuttingDisk(KillingDisk):
         """Counted."""
         self.count()
         file = self._disk.create(path, size)
-        return _UnsyncedFile(self, file) if self._planted and path.endswith(".log") else KillingFile(self, file)
+        return UnsyncedFile(self, file) if self._planted and path.endswith(".log") else KillingFile(self, file)
 
 
 def cut_at(power: Power, durability: str, at: int, chance: Random, *, planted: bool = False) -> int:

@@ -12,9 +12,9 @@ from tests.house.sources import ROOT
 from tests.power.rig import KINDS
 
 
-def run(*words: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, loop: str = "tests.power.run") -> subprocess.CompletedProcess[str]:
     """The loop in a process of its own, which has no threads and may fork. Skips where there is no such rig."""
-    done = subprocess.run([sys.executable, "-m", "tests.power.run", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-m", loop, *words], cwd=ROOT, capture_output=True, text=True, check=False)
     if "SKIPPED FAULT RIG" in done.stdout:
         pytest.skip(done.stdout.strip())
     return done
@@ -42,3 +42,23 @@ def test_every_call(kind: str) -> None:
     done = run("--kinds", kind)
     print(done.stdout)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_of_recorded_blocks(kind: str) -> None:
+    """What power loss may leave of the blocks that a life wrote, whichever of them reached the disk since the last flush."""
+    done = run("--kinds", kind, loop="tests.power.blocks_run")
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert "250 states" in done.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+def test_recorded_blocks_show_a_sync_left_out(kind: str) -> None:
+    """That loop is not blind either."""
+    done = run("--states", "100", "--kinds", kind, "--planted", loop="tests.power.blocks_run")
+    assert done.returncode != 0
+    assert "was promised" in done.stderr or "are damaged" in done.stderr, done.stderr
