@@ -23,7 +23,7 @@ class Background:
     ``work()`` returns the seconds after which it wants to be called again (None: only when woken).
     """
 
-    __slots__ = ("_name", "_signal", "_stopping", "_thread", "_urgent", "_work", "is_armed")
+    __slots__ = ("_lingers", "_name", "_signal", "_stopping", "_thread", "_urgent", "_work", "is_armed")
 
     def __init__(self, name: str, work: Callable[[], float | None]) -> None:
         self._name = name
@@ -35,6 +35,7 @@ class Background:
         self._urgent.acquire()
         self.is_armed = False
         """Whether ``work`` will be called within about a millisecond."""
+        self._lingers = False
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -58,6 +59,11 @@ class Background:
         if not self.is_armed:
             self.is_armed = True
             release(self._signal)
+
+    def linger(self) -> None:
+        """Called by ``work``: have it called again after :data:`LINGER_S`, as if armed. Whoever arms it meanwhile wakes no thread, which
+        would cost that caller more than all that it does."""
+        self.is_armed = self._lingers = True
 
     def wake(self) -> None:
         """Have ``work`` called at once."""
@@ -86,8 +92,8 @@ class Background:
                     pass
 
     def _turn(self, pause: float | None) -> float | None:
-        woken = self._signal.acquire(timeout=-1 if pause is None else max(pause, 0.0))
-        if woken and not self._stopping:
+        lingers, self._lingers = self._lingers, False
+        if (lingers or self._signal.acquire(timeout=-1 if pause is None else max(pause, 0.0))) and not self._stopping:
             self._urgent.acquire(timeout=LINGER_S)
         if self._stopping:
             return None

@@ -3,8 +3,8 @@
 The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive and polls whichever
 machine has news, until its own answer is there; every other waiter is released the moment its answer comes; then the drive goes to the
 next one that still waits. When nobody waits, one parked background thread drives for timers, heartbeats and whatever was sent without
-waiting; it stands back for a millisecond where callers wait, and so drive, again and again. So a replicated append in one process costs no
-thread switch, and nothing depends on somebody calling ``poll``.
+waiting; it stands back for a few milliseconds where callers wait, and so drive, again and again. So a replicated append in one process
+costs no thread switch, and nothing depends on somebody calling ``poll``.
 
 What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
 waits, so neither lock is held long, except by a driver that sleeps because there is nothing to do: it holds no machine's lock then.
@@ -24,7 +24,7 @@ from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, ForkedError, PyreplogError
 from pyreplog.ports import Clock
-from pyreplog.runtime.background import LINGER_S, Background, release
+from pyreplog.runtime.background import Background, release
 from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
 
 __all__ = ["Driver", "Machine", "Seat"]
@@ -36,6 +36,9 @@ HELD_CHECK: Final = 8
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
+PATIENCE: Final = 4
+"""Milliseconds for which the background thread leaves the drive to callers after one of them waited: who fills many batches between two
+waits is back by then."""
 _AT_ONCE: Final = (False,)
 
 _log = logging.getLogger("pyreplog")
@@ -89,6 +92,7 @@ class Driver:
         self._background_until_ns = INT64_MAX
         self._waited_count = 0
         self._waited_before = 0
+        self._patience = 0
         self.held_syncs = HeldSyncs()
         """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's followers have the same
         records, and want theirs."""
@@ -246,11 +250,16 @@ class Driver:
     # --------------------------------------------------------------------------------------------------------------------- waking
 
     def enter(self, seat: Seat) -> None:
-        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives."""
+        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives (a few
+        milliseconds, where callers waited just now)."""
         transport = seat.transport
         if not transport.is_ready:
             transport.is_ready = True
-            self.network.ready.append(transport)
+            if self._drive.locked():
+                self.network.ready.append(transport)
+            else:
+                # Before those it will send to: who led to something already then takes the new requests with the waiting ones.
+                self.network.ready.appendleft(transport)
         if self._parked:
             self._rouse()
         elif not self._background.is_armed and not self._drive.locked():
@@ -386,9 +395,13 @@ class Driver:
                 self._mend()
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._waited_count != self._waited_before:
-            # Somebody waits again and again, and drives meanwhile. Taking the drive in between would cost a thread switch for each wait.
             self._waited_before = self._waited_count
-            return LINGER_S
+            self._patience = PATIENCE
+        if self._patience:
+            # Somebody waits again and again, and drives meanwhile. Taking the drive in between would cost a thread switch for each wait.
+            self._patience -= 1
+            self._background.linger()
+            return None
         if self._exclusive_wanted or not self._drive.acquire(blocking=False):
             return IDLE_S
         try:
