@@ -875,6 +875,45 @@ def test_incomplete_is_durable_at_once() -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_reported_lasts_as_long_as_nothing_is_lost(durability: str) -> None:
+    """That the controller has heard of an incomplete copy survives what the copy survives: the end of a process, and power loss under
+    ``sync``. After a loss the controller has to hear of it anew, and of a complete copy there is nothing to hear."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    disk.sync_directory("/")
+    log = create(disk, "data/t-0", LogConfig(durability=durability))  # type: ignore[arg-type]
+    disk.sync_directory("data")
+    log.set_reported()
+    assert not log.reported, "it lacks nothing"
+    log.set_incomplete(True)
+    assert not log.reported
+    log.set_reported()
+    assert log.reported
+    log.close(clean=False)
+    log = reopen(disk, "data/t-0", same_boot=True)
+    assert log.incomplete
+    assert log.reported
+    log.append_as_leader(batch(2), 0)
+    log.close(clean=False)
+    for chance in range(20):
+        left = reopen(disk.crash(Random(chance)), "data/t-0", same_boot=False)
+        assert left.incomplete
+        assert left.reported == (durability == "sync")
+    log = reopen(disk, "data/t-0", same_boot=True)
+    log.poison(OSError(5, "the sync failed"))
+    log.close(clean=False)
+    log = reopen(disk, "data/t-0", same_boot=True)
+    assert log.reported == (durability == "sync")
+    log.set_reported()
+    log.set_incomplete(True)
+    assert not log.reported, "it lost something again"
+    log.set_incomplete(False)
+    log.set_incomplete(True)
+    assert not log.reported
+    log.close(clean=True)
+
+
 def test_batches_of_a_slice_are_shared_not_copied(place: Place) -> None:
     """Near the end a reader gets the very memory that was appended."""
     log = create(place.disk, place.of("t-0"))

@@ -20,7 +20,7 @@ def make(place: Place) -> MarkFile:
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
-@pytest.mark.parametrize("flag", ["incomplete", "adopted", "poisoned", ""])
+@pytest.mark.parametrize("flag", ["incomplete", "adopted", "poisoned", "reported", ""])
 def test_it_gives_back_what_was_written(place: Place, durability: str, flag: str) -> None:
     """Every field survives."""
     state = STATE._replace(durability=durability, **({flag: True} if flag else {}))  # type: ignore[arg-type]

@@ -130,7 +130,7 @@ class MemoryLog:
         self.flushed_offset = 0
         self.high_watermark = 0
         self.generation = 0
-        self.incomplete = False
+        self.incomplete = self.reported = False
         self.epochs = MemoryEpochs(self)
         self.mark = (0, 0, False)
         self.failure: OSError | None = None
@@ -141,8 +141,11 @@ class MemoryLog:
         return self.flushed_offset if self.durability == "sync" else self.end_offset
 
     def set_incomplete(self, value: bool) -> None:
-        self.incomplete = value
+        self.incomplete, self.reported = value, False
         self.write_mark()
+
+    def set_reported(self) -> None:
+        self.reported = self.incomplete
 
     def write_mark(self) -> None:
         self.mark = (self.flushed_offset, self.high_watermark, self.incomplete)

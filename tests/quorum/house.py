@@ -78,6 +78,7 @@ class House:
         *,
         clean: bool = False,
         incomplete: Sequence[PartitionKey] = (),
+        reported: bool = False,
         same: bool = False,
         disk: str = "",
     ) -> int:
@@ -92,7 +93,7 @@ class House:
             listeners=[Listener("PEER", f"node-{broker}")],
             log_dirs=[disk or f"disk-{broker}"],
             previous_broker_epoch=known.epoch if known is not None and clean else -1,
-            partition_ends=[PartitionEnd(key[0], key[1], *end, incomplete=key in incomplete) for key, end in (ends or {}).items()],
+            partition_ends=[PartitionEnd(*key, *end, key in incomplete, reported) for key, end in (ends or {}).items()],
         )
         return self.controller.register(request, self.now).error_code
 

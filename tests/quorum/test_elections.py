@@ -352,6 +352,67 @@ def test_what_a_running_incarnation_says_again_changes_nothing() -> None:
     assert (house[key].leader, house[key].isr) == (1, (1, 2, 3))
 
 
+@pytest.mark.parametrize("left", [True, False], ids=["left", "last"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_who_died_before_it_heard_that_it_is_complete_stays_a_member(left: bool, clean: bool) -> None:
+    """A member whose process died, or stopped, after its leader had vouched for it and before it heard of that is as good as one that had
+    heard: trusted after a clean stop, else a suspect, that leads where nobody reaches further. The next incarnations, too."""
+    house = House()
+    key = house.topic(min_isr=1)
+    house.kill(3)
+    house.register(3, {key: (0, 0)}, incomplete=[key])
+    assert house[key].isr == (1, 2)
+    house.beat(3)
+    assert house.propose(key, [1, 2, 3]).error_code == 0
+    house.kill(2)
+    house.kill(*([3, 1] if left else [1, 3]))
+    assert house[key].elr == ((1,) if left else (3,)), "who left the set while another led is no member any more"
+    for _ in range(3):
+        assert house.register(3, {key: (0, 9)}, clean=clean, incomplete=[key], reported=True) == 0
+        assert (3 in house[key].elr) is not left
+        house.beat(3)
+        house.wait(600, beating=[3])
+        assert house[key].leader == (NOBODY if left else 3)
+        house.kill(3)
+
+
+def test_who_lost_records_since_somebody_vouched_for_it_is_out() -> None:
+    """The same, but the copy lost something after it was put in the set; or it lies on another disk than the one that was."""
+    for more in ({"reported": False}, {"reported": True, "disk": "another one"}):
+        house = House()
+        key = house.topic(min_isr=1)
+        house.kill(3)
+        house.register(3, {key: (0, 0)}, incomplete=[key])
+        house.beat(3)
+        assert house.propose(key, [1, 2, 3]).error_code == 0
+        house.kill(2, 1)
+        assert (house[key].leader, house[key].isr) == (3, (3,))
+        house.kill(3)
+        house.register(3, {key: (0, 9)}, incomplete=[key], **more)  # type: ignore[arg-type]
+        house.beat(3)
+        house.wait(1000, beating=[3])
+        assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), ())
+
+
+def test_nobody_vouched_for_a_copy_made_after_a_missing_one() -> None:
+    """Who is eligible only because its copy was missing, so that it may never have had one, is so no longer with what it has made and
+    fetched since: that is not what it was put in the set with."""
+    house = House()
+    key = house.topic(min_isr=2)
+    house.kill(3, 2)
+    assert (house[key].isr, house[key].elr) == ((1,), (2,))
+    house.register(2, {})
+    house.beat(2)
+    assert house[key].elr == (2,)
+    house.kill(2)
+    house.register(2, {key: (0, 5)}, incomplete=[key], reported=True)
+    assert house[key].elr == ()
+    house.kill(1)
+    house.beat(2)
+    house.wait(1000, beating=[2])
+    assert house[key].leader == NOBODY
+
+
 def test_a_new_topic_outlives_nodes_that_never_made_their_copies() -> None:
     """Members die before they made a copy, while another leads; then that one's disk is lost too, before anything could be committed: the
     topic goes on, empty."""

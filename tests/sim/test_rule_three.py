@@ -107,6 +107,68 @@ def test_without_that_clause_records_are_lost() -> None:
             finish(killed_before_it_registered(seed, Forgetful))
 
 
+def put_in_the_set(seed: int, *, power_loss: bool, log_class: type[Log] = Log) -> World:
+    """A replica that lost power is put in the set again, and dies before it hears of that, with all the others; it comes back alone."""
+    world = calm(OS, seed=seed, log_class=log_class, sync_delay_max_us=50_000)
+    until(world, lambda: acknowledged(world) >= 60 and in_sync(world, 1, 2, 3)(), "records")
+    victim = partition(world).replicas[0]
+    world.lose_power(victim)
+    for other in world.machines:
+        world.network.cut_both(f"node-{victim}", f"node-{other}")
+    world.start(victim)
+    until(world, lambda: world.hosted(victim, key_of(world)) is not None, "it is back, and knows that it is out")
+    world.network.heal()
+    world.network.cut("controller", f"node-{victim}")
+    before = acknowledged(world)
+    until(world, lambda: in_sync(world, 1, 2, 3)() and acknowledged(world) > before + 20, "it is in the set")
+    assert log_of(world, victim).incomplete, "it has not heard of that"
+    if power_loss:
+        world.lose_power(victim, tell=False)
+    all_die(world, power_loss=False)
+    assert victim in partition(world).isr
+    for _ in range(2):
+        # Also before it can tell anybody.
+        world.network.cut_both(f"node-{victim}", "controller")
+        world.start(victim)
+        world.run_for(50)
+        world.kill(victim, tell=False, silent=True)
+    world.network.heal()
+    world.start(victim)
+    world.run_for(3000)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("power_loss", [False, True], ids=["kill", "power loss"])
+def test_put_in_the_set_and_dead_before_it_heard_of_that(seed: int, power_loss: bool) -> None:
+    """It is believed where only its process died, and not where it lost power after it was put in the set."""
+    world = put_in_the_set(seed, power_loss=power_loss)
+    victim = partition(world).replicas[0]
+    assert partition(world).leader == (NO_LEADER if power_loss else victim)
+    assert (victim in partition(world).isr) is not power_loss
+    finish(world)
+
+
+class Remembering(Log):
+    """A log that remembers over a loss that the controller had heard of an earlier one."""
+
+    @classmethod
+    def open(cls, disk: Disk, directory: str, **about: Any) -> Log:
+        """With the flag put back."""
+        found = find_mark(disk, directory)
+        log = super().open(disk, directory, **about)
+        if found is not None and found[0].reported:
+            log.set_reported()
+        return log
+
+
+def test_without_a_look_at_what_was_lost_since_records_are_lost() -> None:
+    """The same schedule over such a log: an incomplete copy leads, and the checkers say so."""
+    with pytest.raises(InvariantBroken):
+        for seed in range(10):
+            finish(put_in_the_set(seed, power_loss=True, log_class=Remembering))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_one_bit_above_a_stale_mark(seed: int) -> None:
     """Everybody loses power, the durable marks are old, and one bit of the first replica's acknowledged records flipped: that is a torn

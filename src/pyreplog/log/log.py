@@ -261,6 +261,11 @@ class Log:
         return self._mark.incomplete
 
     @property
+    def reported(self) -> bool:
+        """Whether the controller has heard that it is incomplete, and nothing was lost since (kept in the mark)."""
+        return self._mark.reported
+
+    @property
     def failure(self) -> Exception | None:
         """What ended the use of the log until it is opened again; None while it is well."""
         return self._failure
@@ -602,9 +607,18 @@ class Log:
     def set_incomplete(self, incomplete: bool) -> None:
         """Keep whether this replica may miss acknowledged records; durable when it returns."""
         self._check_open()
-        if self._mark.incomplete != incomplete:
-            self._mark.write_state(self._state()._replace(incomplete=incomplete))
+        if self._mark.incomplete != incomplete or self._mark.reported:
+            self._mark.write_state(self._state()._replace(incomplete=incomplete, reported=False))
             self._sync_mark()
+
+    def set_reported(self) -> None:
+        """Keep that the controller has heard that this replica is incomplete: what it says of it from now on says it of this copy. Survives
+        what the copy survives: of a ``sync`` log it is durable when the call returns."""
+        self._check_open()
+        if self._mark.incomplete and not self._mark.reported:
+            self._mark.write_state(self._state()._replace(reported=True))
+            if self._counts_flushed:
+                self._sync_mark()
 
     def sync_plan(self) -> SyncPlan | None:
         """What to sync so that the log is durable up to its end; None where it is already, or poisoned."""

@@ -41,7 +41,8 @@ _SYNC: Final = 1
 _INCOMPLETE: Final = 2
 _ADOPTED: Final = 4
 _POISONED: Final = 8
-_KNOWN_FLAGS: Final = _SYNC | _INCOMPLETE | _ADOPTED | _POISONED
+_REPORTED: Final = 16
+_KNOWN_FLAGS: Final = _SYNC | _INCOMPLETE | _ADOPTED | _POISONED | _REPORTED
 
 _READ_TRIES: Final = 3
 
@@ -65,6 +66,8 @@ class MarkState(NamedTuple):
     topic_id: str
     partition: int
     sequence: int = 0
+    reported: bool = False
+    """Incomplete, and the controller has heard of that; nothing was lost since."""
 
 
 class MarkFile:
@@ -109,6 +112,7 @@ class MarkFile:
             | (_INCOMPLETE if state.incomplete else 0)
             | (_ADOPTED if state.adopted else 0)
             | (_POISONED if state.poisoned else 0)
+            | (_REPORTED if state.reported else 0)
         )
         _SLOT.pack_into(self._buffer, 0, _MAGIC, _VERSION, flags, 0, 0, 0, 0, state.partition, state.epochs_crc, self._topic_id)
 
@@ -123,6 +127,11 @@ class MarkFile:
     def incomplete(self) -> bool:
         """As in ``state``."""
         return self._state.incomplete
+
+    @property
+    def reported(self) -> bool:
+        """As in ``state``."""
+        return self._state.reported
 
     @property
     def adopted(self) -> bool:
@@ -228,6 +237,7 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
         encode_uuid(topic_id),
         partition,
         sequence,
+        bool(flags & _REPORTED),
     )
 
 

@@ -145,6 +145,9 @@ def open_parts(
     ).load()
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
+    # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
+    # acknowledged.
+    lost = state is None or (not loaded.report.clean and crashed_cache and state.durability == "os")
     if state is None:
         high_watermark = min(origin.high_watermark, end)
     elif not loaded.report.clean and crashed_cache and state.durability == "os":
@@ -156,15 +159,14 @@ def open_parts(
         high_watermark=max(min(high_watermark, end), loaded.start_offset),
         start_offset=loaded.start_offset,
         durability=config.durability,
-        # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
-        # acknowledged.
-        incomplete=state is None or state.incomplete or (not loaded.report.clean and crashed_cache and state.durability == "os"),
+        incomplete=state is None or lost or state.incomplete,
         adopted=state.adopted if state is not None else end > loaded.start_offset,
         poisoned=False,
         epochs_crc=loaded.epochs.checksum(),
         topic_id=kept_id,
         partition=partition,
         sequence=state.sequence if state is not None else 0,
+        reported=state is not None and not lost and state.reported,
     )
     mark_synced = loaded.report.clean
     if state is not None and not mark_synced:

@@ -75,6 +75,7 @@ class Known(NamedTuple):
     latest_epoch: int
     end_offset: int
     incomplete: bool
+    reported: bool
 
 
 class LogRoot:
@@ -311,9 +312,10 @@ class LogRoot:
         for key in self.logs:
             log = self.logs.held(key)
             if log is not None:
-                yield Known(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete)
+                yield Known(key, log.topic_id, log.epochs.latest, log.end_offset, log.incomplete, log.reported)
             elif (summary := self.logs.summary(key)) is not None:
-                yield Known(key, summary.topic_id, summary.latest_epoch, summary.end_offset, summary.incomplete)
+                found = (summary.topic_id, summary.latest_epoch, summary.end_offset, summary.incomplete, summary.reported)
+                yield Known(key, *found)
 
     def create_log(self, topic: str, partition: int, topic_id: str, config: LogConfig, *, incomplete: bool = False) -> Log:
         """A new, empty log in its own folder, durable when this returns, and where there are very many not open. Raises what is wrong with

@@ -21,7 +21,7 @@ from pyreplog.log.log import Log
 from pyreplog.log.opening import Parts
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS
-from pyreplog.log.summary import Summary, decode_body, is_incomplete
+from pyreplog.log.summary import Summary, decode_body, is_incomplete, is_reported
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import TopicPartition
 
@@ -77,8 +77,9 @@ class Sleeping(_Base):
         on."""
         known, began = decode_body(self._body), self.epochs
         state = parts.mark.state
-        found = (parts.topic_id, state.incomplete, state.start_offset, parts.segments.last.next_offset, state.high_watermark)
-        left = (known.topic_id, known.incomplete, known.start_offset, known.end_offset, known.high_watermark)
+        end = parts.segments.last.next_offset
+        found = (parts.topic_id, state.incomplete, state.reported, state.start_offset, end, state.high_watermark)
+        left = (known.topic_id, known.incomplete, known.reported, known.start_offset, known.end_offset, known.high_watermark)
         if found != left or parts.epochs != _history(known):
             raise CorruptError(f"{self.topic_partition} is not as its clean end left it: {found} instead of {left}", file=directory)
         keeper, on_roll = self._keeper, self.on_roll
@@ -120,6 +121,11 @@ class Sleeping(_Base):
     def incomplete(self) -> bool:
         """See :class:`Log`."""
         return is_incomplete(self._body)
+
+    @property
+    def reported(self) -> bool:
+        """See :class:`Log`."""
+        return is_reported(self._body)
 
     @property
     def first_base_offset(self) -> int:

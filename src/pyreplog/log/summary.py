@@ -34,6 +34,7 @@ _PARTITION: Final = struct.Struct(">I")
 _SEPARATOR: Final = b"\0"
 _SYNC: Final = 1
 _INCOMPLETE: Final = 2
+_REPORTED: Final = 4
 
 NEVER_MS: Final = INT64_MAX
 ALIKE_MAX: Final = 64
@@ -55,6 +56,7 @@ class Summary(NamedTuple):
     segments: tuple[tuple[int, int], ...]
     retention_due_ms: int
     """Wall time from which on retention may have something to do here; :data:`NEVER_MS` for never."""
+    reported: bool = False
 
     @property
     def latest_epoch(self) -> int:
@@ -84,6 +86,7 @@ def summarize(log: Log) -> Summary:
         tuple(log.epochs.entries),
         tuple(segments),
         retention_due_ms(log),
+        log.reported,
     )
 
 
@@ -123,6 +126,7 @@ def sealed(key: bytes, generation: str, body: bytes) -> bytes:
 def encode_body(summary: Summary) -> bytes:
     """What an entry says: all of it but its checksum."""
     flags = (_SYNC if summary.durability == "sync" else 0) | (_INCOMPLETE if summary.incomplete else 0)
+    flags |= _REPORTED if summary.reported else 0
     body = bytearray(
         _HEAD.pack(
             _VERSION,
@@ -170,12 +174,18 @@ def decode_body(value: bytes) -> Summary:
         tuple(EpochEntry(*fields) for fields in _EPOCH.iter_unpack(value[position:middle])),
         tuple(_SEGMENT.iter_unpack(value[middle:])),
         due,
+        bool(flags & _REPORTED),
     )
 
 
 def is_incomplete(body: bytes) -> bool:
     """``incomplete`` of an entry's body, without the rest of it."""
     return bool(body[1] & _INCOMPLETE)
+
+
+def is_reported(body: bytes) -> bool:
+    """``reported`` of an entry's body, without the rest of it."""
+    return bool(body[1] & _REPORTED)
 
 
 def due_ms(body: bytes) -> int:

@@ -2,7 +2,8 @@
 
 A copy that may lack acknowledged records says so, durably, in its mark: ``Log.open`` decides that (after anything but a clean stop, the
 mere end of a process, or, for a ``sync`` log, a recovery up to its mark; and always where it was so before, or the mark is gone), so
-before this node registers. After that only the controller ends it: by metadata that lists this very incarnation as in sync.
+before this node registers. After that only the controller ends it: by metadata that lists this very incarnation as in sync. Where the
+process dies before it has heard of that, its next registration says that the controller knew (``reported``), and the set is believed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _remember(unanswered: dict[int, T], correlation_id: int, value: T) -> None:
 
 def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
     return [
-        PartitionEnd(one.topic_id, one.topic_partition.partition, one.latest_epoch, one.end_offset, incomplete=one.incomplete)
+        PartitionEnd(one.topic_id, one.topic_partition.partition, one.latest_epoch, one.end_offset, one.incomplete, one.reported)
         for one in root.known()
     ]
 

@@ -153,7 +153,8 @@ class Controller:
         """A broker starts, fenced. Its epoch is the offset of its record; a repeated request of one incarnation gets the same one.
 
         Where it lost data (an *incomplete* partition, or one it should have and has not) it leaves isr and elr, by records before its own:
-        so an image that shows the registration and the broker as a member says that *this* incarnation was put there.
+        so an image that shows the registration and the broker as a member says that *this* incarnation was put there, or one before it
+        whose copy it still has.
         """
         if request.cluster_id != self.cluster_id:
             return BrokerRegistrationResponse(ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -186,7 +187,9 @@ class Controller:
         """Compare what the broker has with what the image believes it has, partition by partition.
 
         Of an incarnation that is known already nothing is believed anew: it went on running, and where it calls itself incomplete although
-        it is a member, it has not heard yet that its leader vouched for it.
+        it is a member, it has not heard yet that its leader vouched for it. So it is with a new one whose copy is *reported*: the
+        registration that reported it took it out of isr and elr, somebody vouched for it since, and nothing was lost since; only the
+        process died before it had heard. It stays a member, as one that calls itself complete would.
         """
         broker_id = request.broker_id
         clean = known is not None and request.previous_broker_epoch == known.epoch
@@ -200,9 +203,12 @@ class Controller:
                 continue
             found = reported.get(key)
             led = partition.leader != NO_LEADER
-            if (found is not None and found.incomplete) or (found is None and not same_disk):
+            suspects = self.suspects.get(key, {})
+            # Who is a member only because it never had a copy was not vouched for with the one that it has made since.
+            vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
+            if (found is not None and found.incomplete and not vouched) or (found is None and not same_disk):
                 self._settle(key, now_ns, lost=broker_id)
-            elif found is None or not clean or broker_id in self.suspects.get(key, ()):
+            elif found is None or not clean or broker_id in suspects:
                 self._suspect(key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset))
                 if led:
                     self._settle(key, now_ns, without=broker_id)

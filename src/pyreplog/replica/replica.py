@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
-from pyreplog.log import OUT_OF_MEANS, Sleeping
+from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -245,8 +245,8 @@ class Replica:
             return
         if event.leader_epoch < self.leader_epoch or event.partition_epoch < self.partition_epoch:
             return
-        if self.log.incomplete and self.broker_id in event.isr:
-            self._complete(now_ns)
+        if self.log.incomplete:
+            self._note_standing(now_ns, in_sync=self.broker_id in event.isr)
         grew = event.leader_epoch > self.leader_epoch
         newer = grew or event.partition_epoch > self.partition_epoch
         self.leader_id = event.leader
@@ -297,8 +297,8 @@ class Replica:
     def _tick(self, event: Tick, now_ns: int) -> None:
         if now_ns >= self.wake_at:
             self.wake_at = FAR
-        if self.in_sync and self.log.incomplete and not isinstance(self.seat, Offlined):
-            self._complete(now_ns)
+        if self.log.incomplete and self.partition_epoch >= 0 and not isinstance(self.seat, Offlined):
+            self._note_standing(now_ns, in_sync=self.in_sync)
         self.seat.tick(event, now_ns)
         if self._flush_at < FAR:
             self.wake_by(self._flush_at)
@@ -310,13 +310,17 @@ class Replica:
 
     # -- help
 
-    def _complete(self, now_ns: int) -> None:
-        """The newest metadata lists this copy as in sync: keep that it lacks nothing. Later, where its log does not wake now; till then its
-        mark says less than could be said."""
+    def _note_standing(self, now_ns: int, *, in_sync: bool) -> None:
+        """The newest metadata, which has this incarnation's registration, lists this incomplete copy as in sync: keep that it lacks
+        nothing. Or it does not: keep that the controller knows. Later, where its log does not wake now; till then its mark says less than
+        could be said."""
         try:
-            self.log.set_incomplete(False)
-        except StorageError:
-            if not self.sleeps_on():
+            if in_sync:
+                self.log.set_incomplete(False)
+            elif not self.log.reported:
+                self.log.set_reported()
+        except StorageError as error:
+            if not self.sleeps_on() and (in_sync or error.errno not in OUT_OF_ROOM | OUT_OF_MEANS):
                 raise
             self.wake_by(now_ns + WAKE_RETRY_NS)
 

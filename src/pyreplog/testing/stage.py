@@ -675,7 +675,7 @@ class Stage:
         log = actor.home.log
         ends = []
         if log is not None:
-            ends.append(PartitionEnd(log.topic_id, 0, log.epochs.latest, log.end_offset, incomplete=log.incomplete))
+            ends.append(PartitionEnd(log.topic_id, 0, log.epochs.latest, log.end_offset, log.incomplete, log.reported))
         request = BrokerRegistrationRequest(
             actor.node_id,
             self.cluster_id,

@@ -237,17 +237,7 @@ class Walk:
             else:
                 self.stage.lose_power(node_id, chance=Random(self.random.getrandbits(32)))
 
-    def _let_know(self) -> None:
-        """A copy that was put in the set and has not heard of it calls itself incomplete when it comes back. Where it was the last member,
-        and with a minimum of one nobody is eligible beside it, a person would have to decide: so it hears of it first."""
-        stage = self.stage
-        for node_id in stage.partition.isr if stage.min_insync_replicas == 1 else ():
-            log = stage.machines[node_id].log
-            if log is not None and log.incomplete:
-                stage.tell(node_id)
-
     def _fence(self) -> None:
-        self._let_know()
         up = [one for one in self._up() if one not in self.fenced]
         if len(up) > 1:
             node_id = self.random.choice(up)
@@ -268,7 +258,6 @@ class Walk:
             stage.prefer(self.random.choice(electable))
 
     def _kill(self) -> None:
-        self._let_know()
         up = self._up()
         if up:
             node_id = self.random.choice(up)
@@ -276,7 +265,6 @@ class Walk:
             self.stage.kill(node_id, tell=self.random.random() < 0.7)
 
     def _stop(self) -> None:
-        self._let_know()
         up = self._up()
         if up:
             node_id = self.random.choice(up)
@@ -285,7 +273,6 @@ class Walk:
 
     def _power(self) -> None:
         """Never more than the acknowledgement table allows: of an ``os`` log one copy less than the minimum may lack something."""
-        self._let_know()
         stage = self.stage
         up = self._up()
         if not up:
@@ -306,7 +293,7 @@ class Walk:
         lost = stage.lost.get(NAME, {})
         for node_id in list(lost):
             log = stage.machines[node_id].log
-            whole = log is not None and not log.incomplete
+            whole = log is not None and (not log.incomplete or log.reported)
             if whole and stage.leader >= 0 and node_id in stage.partition.isr and stage.is_registered(node_id):
                 del lost[node_id]
 

@@ -637,22 +637,21 @@ class World:
             self.rotten[topic_partition, node_id] = None
 
     def _forget_losses(self) -> None:
-        """Who is in sync again, as the incarnation that runs now, and knows it, has everything again."""
+        """Who is in sync again, as the incarnation that runs now, has everything again; also where it has not heard of that yet."""
         for name, key, partition in self.partitions():
             lost = self.lost.get(name, {})
             if partition.leader < 0:
                 continue  # then being in sync says only what was so before the restart
             for node_id in list(lost):
                 log = self.log_of(node_id, key)
-                whole = log is not None and not log.incomplete and not self.machines[node_id].disk_failed
+                whole = log is not None and (not log.incomplete or log.reported) and not self.machines[node_id].disk_failed
                 if whole and node_id in partition.isr and self.is_registered(node_id):
                     del lost[node_id]
                     self.rotten.pop((name, node_id), None)
 
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition at most
-        ``min.insync.replicas`` - 1 copies may lack something at a time, and one is left that the controller counts on, and that knows it
-        (until it has heard that it is complete it would call itself incomplete after a restart, and wait for a person)."""
+        ``min.insync.replicas`` - 1 copies may lack something at a time, and one is left that the controller counts on."""
         self._forget_losses()
         for name, key, partition in self.partitions():
             options = self.topic_options(name.topic)
@@ -660,7 +659,7 @@ class World:
                 continue
             lost = dict.fromkeys([*self.lost.get(name, ()), *(one for one in node_ids if one in partition.replicas)])
             others = {one: self.log_of(one, key) for one in (*partition.isr, *partition.elr) if one not in lost}
-            left = [one for one, log in others.items() if log is not None and not log.incomplete]
+            left = [one for one, log in others.items() if log is not None and (not log.incomplete or log.reported)]
             if len(lost) > options.min_insync_replicas - 1 or not left:
                 return False
         return True

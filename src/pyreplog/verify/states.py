@@ -59,6 +59,7 @@ class Slot(NamedTuple):
     is_incomplete: bool
     is_adopted: bool
     is_poisoned: bool
+    is_reported: bool
 
     @property
     def promised(self) -> int:
@@ -121,9 +122,9 @@ def slot_of(data: bytes) -> Slot:
     magic, version, flags, sequence, synced, watermark, start, partition, epochs_crc, topic_id, crc = _SLOT.unpack(data)
     if crc32c(data[:-4]) != crc:
         raise Unreadable("its checksum does not match")
-    if magic != b"RLMK" or version != 1 or flags & ~0xF:
+    if magic != b"RLMK" or version != 1 or flags & ~0x1F:
         raise Unreadable(f"magic {magic!r}, version {version}, flags {flags:#x} are not known")
-    bits = [bool(flags >> bit & 1) for bit in range(4)]
+    bits = [bool(flags >> bit & 1) for bit in range(5)]
     return Slot(sequence, synced, watermark, start, partition, epochs_crc, uuid_text(topic_id), *bits)
 
 

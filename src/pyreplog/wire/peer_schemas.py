@@ -119,13 +119,15 @@ class Feature:
 @dataclass(slots=True)
 class PartitionEnd:
     """Ours: how far one hosted partition reaches. ``last_epoch`` -1: empty. ``incomplete``: may lack acknowledged records, so it may
-    not lead before it has caught up."""
+    not lead before it has caught up. ``reported``: an earlier registration said so, and nothing was lost since: what the controller has
+    decided after that it decided of this copy."""
 
     topic_id: str
     partition: int
     last_epoch: int
     end_offset: int
     incomplete: bool = False
+    reported: bool = False
 
 
 @dataclass(slots=True)

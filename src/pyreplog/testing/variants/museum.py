@@ -240,11 +240,11 @@ _ALL: Final = (
         "TruncateAfterFirstAnswer",
         ("R2",),
         _replica(followers.TruncateAfterFirstAnswer),
-        ("S4", "S3", "S2", "S1"),
+        ("S4",),
         schedules.divergence,
         {**_TWO, "unclean": True},
         300,
-        lambda: [LogsMatch()],
+        lambda: [LogsMatch()],  # as above
     ),
     Variant("FirstDesign", ("F1", "F2"), _replica(followers.FirstDesign), ("S1", "S2"), schedules.hw_truncation, {"count": 2}, 400),
     Variant(
