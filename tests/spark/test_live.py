@@ -61,6 +61,17 @@ def fill(log: pyreplog.Log, start: int, count: int) -> None:
 SMALL = {"segment.bytes": 100_000}
 
 
+def test_a_batch_says_that_limits_of_triggers_mean_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As Kafka's source does; without them nothing is said."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append_many([b"x"] * 5)
+    for given, said in (({}, 0), ({"maxoffsetspertrigger": "1"}, 1)):
+        caplog.clear()
+        tasks = plan_tasks(parse_read_options({"path": str(tmp_path / "log")} | given))
+        assert [(one.start, one.end) for task in tasks for one in task] == [(0, 5)]
+        assert len(caplog.records) == said
+
+
 def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What retention took before a task came to it is an error, or what is left is read with a warning."""
     with pyreplog.open_log(tmp_path / "events", durability="os", config=SMALL) as log:

@@ -11,9 +11,10 @@ import pytest
 
 from pyreplog.errors import ConfigError
 from pyreplog.spark.offsets import Bound
-from pyreplog.spark.options import ReadOptions, parse_read_options
+from pyreplog.spark.options import READ_OPTIONS, ReadOptions, parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field, default_ddl, named, project
 from pyreplog.values import TopicPartition
+from tests.house.sources import ROOT
 
 
 def parse(**options: str) -> ReadOptions:
@@ -87,6 +88,12 @@ def test_what_means_nothing_here_is_let_pass() -> None:
     assert parse(maxOffsetsPerTrigger="5").limited
     assert parse(**{"kafka.isolation.level": "read_committed"}) == parse(isolation="READ_COMMITTED")
     assert parse().isolation == "read_uncommitted"
+
+
+def test_the_guide_has_every_option() -> None:
+    """In its table."""
+    page = (ROOT / "docs" / "guide" / "spark.md").read_text()
+    assert all(f"`{name}`" in page for name in READ_OPTIONS)
 
 
 def test_streams() -> None:

@@ -286,7 +286,7 @@ def test_a_timestamp_beyond_spark(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_brokers_folder(spark: SparkSession) -> None:
-    """Topics written by Kafka, in each codec, are read as our record reader reads them."""
+    """Topics written by Kafka, in each codec, are read as our record reader reads them; one of its partition folders; a folder of nodes."""
     data = unit("clean-4.1.0") / "data"
     codecs = ["codec-gzip-java", "codec-snappy-librdkafka", "codec-lz4-aiokafka", "codec-zstd-kafkapython"]
     topics = ["plain", *codecs, "compact-gzip", "start-mid-segment"]
@@ -302,6 +302,7 @@ def test_a_brokers_folder(spark: SparkSession) -> None:
         headers = None if row["headers"] is None else [(header["key"], header["value"]) for header in row["headers"]]
         found[row["topic"], row["partition"], row["offset"]] = (row["key"], row["value"], headers)
     assert found == wanted
+    assert offsets(reader(spark, data / "plain-0").load()) == [place[1:] for place in sorted(wanted) if place[:2] == ("plain", 0)]
     nodes = unit("cluster-4.1.0/n2").parent  # n1/data, n2/data, ...
     assert offsets(reader(spark, nodes, topic="epochs").load()) == span((0, 0, 96))
 

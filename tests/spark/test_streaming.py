@@ -107,7 +107,8 @@ def test_lag(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_beside_a_writer(spark: SparkSession, tmp_path: Path) -> None:
-    """A running query sees what is appended, from the latest offset on unless told otherwise, once."""
+    """A running query sees what is appended, from the latest offset on unless told otherwise, once; a partition made meanwhile whole; and
+    there are no micro-batches without rows."""
     append(tmp_path, 10)
     query = load(spark, tmp_path).writeStream.format("memory").queryName("beside").trigger(processingTime="0 seconds").start()
     try:
@@ -116,9 +117,14 @@ def test_beside_a_writer(spark: SparkSession, tmp_path: Path) -> None:
             for _ in range(5):
                 log.append_many([b"x"] * 4)
                 query.processAllAvailable()
+        batches = [progress["batchId"] for progress in query.recentProgress if progress["numInputRows"]]
+        assert batches == list(range(batches[0], batches[0] + 5))
+        append(tmp_path, 3, partition=1)
+        query.processAllAvailable()
     finally:
         query.stop()
-    assert sorted((row["partition"], row["offset"]) for row in spark.table("beside").collect()) == span((0, 10, 30))
+    found = sorted((row["partition"], row["offset"]) for row in spark.table("beside").collect())
+    assert found == span((0, 10, 30), (1, 0, 3))
 
 
 def test_what_a_stream_refuses(spark: SparkSession, tmp_path: Path) -> None:

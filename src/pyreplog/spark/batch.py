@@ -39,6 +39,8 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores
     with FileAccess(options.path, options.isolation) as access:
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
+        if options.limited:
+            logger.warning("maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is read")
         ranges = resolve(options, there, access.find_timestamp, logger.warning)
         if filters:
             ranges = narrowed(ranges, filters, access.find_timestamp)
