@@ -16,6 +16,7 @@ from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
 from pyreplog.log.slice import TAIL_COUNT, TailCache
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.faults import Call
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 
@@ -185,6 +186,42 @@ def test_rot_that_was_found_is_found_again_after_power_loss() -> None:
     for seed in range(40):
         with pytest.raises(CorruptLogError, match="leader epoch"):
             reopen(disk.crash(Random(seed)), directory, same_boot=False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_power_loss_while_what_lies_below_the_start_goes(seed: int) -> None:
+    """All was deleted and the process died as it began a new segment: the recovery removes what lies below the start. Power lost then
+    leaves a log that opens: the new segment's name is durable before the old one's files go."""
+    disk = SimDisk(Random(seed))
+    disk.make_directory(T)
+    disk.sync_directory("")
+    log = create(disk, T, LogConfig(segment_bytes=1200, index_interval_bytes=100, file_delete_delay_ms=0))
+    for _ in range(18):  # three segments, to the brim
+        log.append_as_leader(batch(2, size=50), 0)
+    end = log.end_offset
+    sync(disk, log)
+    log.advance_high_watermark(end)
+    log.delete_records(-1)
+    assert log.apply_retention() == 2
+    killed: list[SimDisk] = []
+
+    def before(call: Call) -> None:
+        if call.kind == "sync_directory":
+            killed.append(disk.snapshot())
+
+    disk.observer = before
+    assert log.append_as_leader(batch(2, size=50), 0).base_offset == end
+    lost: list[SimDisk] = []
+    left = killed[0]
+    left.observer = lambda call: lost.append(left.crash(Random(f"{seed} {len(lost)}")))
+    log = reopen(left, T)
+    left.observer = None
+    assert log.start_offset == end
+    assert len(lost) > 40
+    for after in lost:
+        log = reopen(after, T, same_boot=False)
+        assert log.start_offset == end
+        assert log.append_as_leader(batch(1), 0).base_offset >= end
 
 
 def test_missing_data_below_the_mark_is_rot(place: Place) -> None:

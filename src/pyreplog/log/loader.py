@@ -130,13 +130,15 @@ class Loader:
         """Without the segments that lie wholly below the log's start, whose removal was not finished: their files go now.
 
         Only the mark is believed here: a checkpoint has no checksum. What it says is made durable first: else power loss may bring back
-        one that still promises what went.
+        one that still promises what went. So is the name of the segment behind them, which the last process may have made just before it
+        died: else power loss may leave a log that ends where the mark says it must not.
         """
         start = -1 if self.state is None else self.state.start_offset
         count = 0
         while count + 1 < len(bases) and bases[count + 1] <= start:
             if not count:
                 sync_found_mark(self.disk, self.directory)
+                self.disk.sync_directory(self.directory)
             for suffix in SEGMENT_SUFFIXES:
                 path = join(self.directory, segment_name(bases[count], suffix))
                 if self.disk.stat(path) is not None:
