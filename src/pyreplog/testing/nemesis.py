@@ -300,8 +300,7 @@ class Nemesis:
         for name, options in self._world.copies(node_id):
             if options.durability == "os":
                 self._world.lose_copy(name, node_id)
-        machine.disk_failed = True
-        machine.disk.fail(kind, path, error=errno.EIO)
+        machine.fail_disk(kind, path, error=errno.EIO)
         starts = machine.starts
 
         def restart() -> None:

@@ -73,6 +73,7 @@ class Machine:
         self.starts = 0
         self.shape: tuple[object, ...] = ()
         """How its logs stood after its last turn."""
+        self._looked_at = False
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -93,12 +94,29 @@ class Machine:
             checker.started(world, self)
         self.rotten = self.rotten and bool(self.root.damaged)
 
+    def fail_disk(self, kind: str, path: str, *, error: int) -> None:
+        """The next such call of its disk fails, and its node may leave in the midst of a turn."""
+        self.disk_failed = True
+        self.disk.fail(kind, path, error=error)
+        self.disk.observer = self._look
+
+    def _look(self, call: object) -> None:
+        if self._looked_at or self.node is None:
+            return
+        self._looked_at = True  # what looks on reads, too
+        try:
+            for checker in self.world.disk_checkers:
+                checker.disk_call(self.world, self)
+        finally:
+            self._looked_at = False
+
     def _end(self, how: str) -> None:
         world = self.world
         for checker in world.stop_checkers:
             checker.stopped(world, self, how)
         self.paused = False
         self.disk.clear_faults()
+        self.disk.observer = None
         self.disk.capacity = None
 
     def kill(self, *, silent: bool = False, how: str = "kill") -> None:
@@ -215,6 +233,7 @@ class World:
         self.start_checkers = self._overriding("started")
         self.stop_checkers = self._overriding("stopped")
         self._node_checkers = self._overriding("node_turn")
+        self.disk_checkers = self._overriding("disk_call")
         self._controller_checkers = self._overriding("controller_turn")
         self._settle_checkers = self._overriding("settled")
         self._read_checkers = self._overriding("read")

@@ -54,6 +54,9 @@ class Checker:
     def node_turn(self, world: World, machine: Machine) -> None:
         """A node had a turn."""
 
+    def disk_call(self, world: World, machine: Machine) -> None:
+        """In the midst of a node's turn: a call of its disk comes next that may fail, and end it."""
+
     def controller_turn(self, world: World, image: MetadataImage) -> None:
         """The controller had a turn in which something changed."""
 

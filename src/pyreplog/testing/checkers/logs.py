@@ -62,6 +62,10 @@ class CommittedIdentical(Checker):
                 end = one.next_offset
             ends[key] = end
 
+    def disk_call(self, world: World, machine: Machine) -> None:
+        """What was committed and told before a leader's disk fails in the same turn: its log shows less afterwards."""
+        self.node_turn(world, machine)
+
     def compare(self, world: World, node_id: int, key: PartitionKey, log: Log, rule: str) -> None:
         """REQUIRES that ``log`` has all that is committed; compares it with what is known."""
         end = self.end(key)
