@@ -270,7 +270,7 @@ class PartitionQueue:
                 now_ns,
             )
             return (outcome, 0, 1), start + 1
-        if first == 0 and timestamps is None:
+        if timestamps is None and (first == 0 or outcome.timestamps == timestamp):
             outcome.timestamps = timestamp  # one for all, until others join them
         else:
             if len(self._stamps) != first:
