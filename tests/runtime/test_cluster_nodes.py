@@ -121,13 +121,15 @@ with pyreplog.Cluster(sys.argv[1], nodes=3, own_process=True) as cluster:
 """
 
 
-def test_sigterm_ends_a_process_of_its_own_in_order(tmp_path: Path) -> None:
-    """The signal that asks a process to end: its exit code says so, and every node starts cleanly after it."""
-    with subprocess.Popen([sys.executable, "-c", SERVER, str(tmp_path / "c")], stdout=subprocess.PIPE, text=True) as server:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, -signal.SIGINT)])
+def test_a_signal_ends_a_process_of_its_own_in_order(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    """The signals that ask a process to end: its exit code says so, and every node starts cleanly after it."""
+    command = [sys.executable, "-c", SERVER, str(tmp_path / "c")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == "ready\n"
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(20) == 128 + signal.SIGTERM
+        server.send_signal(sent)
+        assert server.wait(20) == code
     with pyreplog.Cluster(tmp_path / "c") as cluster:
         for node in cluster.nodes:
             assert node._node is not None

@@ -22,7 +22,7 @@ from pyreplog.testing.world import World
 
 
 def _run(seed: int, parts: dict[str, Any], options: WorldOptions) -> None:
-    World(seed, options, **parts).run()
+    World(seed, options, **parts, replay="what is called above").run()
 
 
 def _walk(first: int, count: int, variant: str | None, *, trace: bool) -> int:
@@ -71,7 +71,8 @@ def main() -> int:
                 print("shrinking ...", flush=True)
                 smaller, last = shrink(WorldOptions.drawn(Random(seed)), partial(_run, seed, parts), broken.rule)
                 if last is not None:
-                    print(f"it also fails as World({seed}, {smaller!r}).run():\n{last}")
+                    wrong = "".join(f", {name}={part.__name__}" for name, part in parts.items())
+                    print(f"it also fails as World({seed}, {smaller!r}{wrong}).run():\n{last}")
             return 1
         if options.trace:
             print("\n".join(world.events))
