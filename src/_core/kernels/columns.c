@@ -11,7 +11,10 @@ enum {
     QUICK_SIZE_MAX = 4,       /* bytes of a varint that is read without looking for the end */
     SLOW_RUN = 16,            /* records taken carefully before the quick way is tried again */
     WANTED_MOST = COLUMN_OFFSET | COLUMN_TIMESTAMP | COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS,
-    QUICK_MARGIN = 32         /* bytes there must be behind a record for that: more than all that may be read past its end */
+    QUICK_MARGIN = 32,        /* bytes there must be behind a record for that: more than all that may be read past its end */
+    WORD = 8,                 /* bytes compared at once */
+    ALIKE_FEW = 8,            /* a run of fewer records that are alike was not worth the trial */
+    PATIENCE_MAX = 64         /* records of one size in a row, after which it is tried at the latest whether they are alike */
 };
 
 typedef struct {
@@ -19,12 +22,20 @@ typedef struct {
     int64_t size;
 } field;
 
-/* Blocks of fixed size where both sides have room for whole ones: for the sizes records have, twice as fast as a call. */
+/* Blocks of fixed size: for the sizes records have, twice as fast as a call. REQUIRES room for another block behind both. */
+static inline void copy_roomy(uint8_t *to, const uint8_t *from, int64_t size) {
+    if (size > COPY_BLOCKS_MAX * COPY_BLOCK) {
+        memcpy(to, from, (size_t)size);
+        return;
+    }
+    for (int64_t done = 0; done < size; done += COPY_BLOCK) {
+        memcpy(to + done, from + done, COPY_BLOCK);
+    }
+}
+
 static inline void copy(uint8_t *to, const uint8_t *to_end, const uint8_t *from, const uint8_t *from_end, int64_t size) {
-    if (size <= COPY_BLOCKS_MAX * COPY_BLOCK && from_end - from >= size + COPY_BLOCK && to_end - to >= size + COPY_BLOCK) {
-        for (int64_t done = 0; done < size; done += COPY_BLOCK) {
-            memcpy(to + done, from + done, COPY_BLOCK);
-        }
+    if (from_end - from >= size + COPY_BLOCK && to_end - to >= size + COPY_BLOCK) {
+        copy_roomy(to, from, size);
     } else if (size > 0) {
         memcpy(to, from, (size_t)size);
     }
@@ -52,6 +63,19 @@ static void set_bits(uint8_t *bits, int64_t from, int64_t to) {
     }
 }
 
+/* Sixteen at a time, which is one or two stores. */
+static void repeat(int32_t *to, int32_t value, int64_t count) {
+    int32_t block[16];
+    for (int i = 0; i < 16; i++) {
+        block[i] = value;
+    }
+    int64_t done = 0;
+    for (; done + 16 <= count; done += 16) {
+        memcpy(to + done, block, sizeof block);
+    }
+    memcpy(to + done, block, (size_t)(count - done) * sizeof *to);
+}
+
 /* A length varint and so many bytes. A negative length is null. */
 static inline int field_read(cursor *c, field *out) {
     int32_t size;
@@ -72,6 +96,7 @@ static inline int field_read(cursor *c, field *out) {
 /* The rows [from, to) are null. */
 static void put_nulls(binary_column *column, int64_t from, int64_t to) {
     clear_bits(column->validity, from, to);
+    repeat(column->offsets + from + 1, column->offsets[from], to - from);
     column->null_count += to - from;
 }
 
@@ -114,18 +139,18 @@ static inline const uint8_t *quick_field(const uint8_t *p, const uint8_t *end, f
     return out->size <= end - p ? p + out->size : NULL;
 }
 
-/* REQUIRES room for the row and its bytes. `from_end`: how far the bytes around the field may be read. The bits of the rows from
- * `*pending` on, all of them null, are still to be cleared: of a run at once. */
+/* REQUIRES room for the row and its bytes. `from_end`: how far the bytes around the field may be read. Nothing was written yet for the
+ * rows from `*pending` on, all of them null: that is done for a run at once. */
 static inline void put(binary_column *column, int64_t row, int64_t *pending, const field *from, const uint8_t *from_end) {
     if (from->data != NULL) {
-        copy(column->data + column->size, column->data + column->capacity, from->data, from_end, from->size);
-        column->size += from->size;
         if (*pending != row) {
             put_nulls(column, *pending, row);
         }
         *pending = row + 1;
+        copy(column->data + column->size, column->data + column->capacity, from->data, from_end, from->size);
+        column->size += from->size;
+        column->offsets[row + 1] = (int32_t)column->size;
     }
-    column->offsets[row + 1] = (int32_t)column->size;
 }
 
 /* The headers of a record, up to the end of its body. */
@@ -258,6 +283,8 @@ typedef struct {
     int64_t row;          /* the next one to be filled */
     int64_t keys_pending; /* as put wants it */
     int64_t values_pending;
+    const uint8_t *model; /* a record, if the next one has its size and it was taken quickly: NULL where that is not known */
+    int32_t patience;     /* so many records of one size there have to be, before it is tried whether they are alike */
 } walk;
 
 /* Take records as long as they are what nearly all are: taken by the selection, all integers short, no headers, more bytes behind them.
@@ -270,8 +297,6 @@ static inline __attribute__((always_inline)) void take_quickly(columns *c, const
     const int64_t base_offset = h->base_offset;
     const int64_t base_timestamp = append_time ? h->max_timestamp : h->base_timestamp;
     const int32_t last_offset_delta = h->last_offset_delta;
-    const int32_t header_count = (int32_t)c->header_count;
-    int32_t *const header_offsets = c->header_offsets;
     int64_t *const offsets = c->offset;
     int64_t *const timestamps = c->timestamp;
     binary_column keys = c->key;
@@ -282,6 +307,10 @@ static inline __attribute__((always_inline)) void take_quickly(columns *c, const
     int64_t values_pending = w->values_pending;
     int32_t previous = w->previous;
     int32_t left = w->left;
+    int32_t patience = w->patience;
+    int32_t alike = 0; /* records of one size in a row */
+    int64_t size = 0;  /* that size */
+    w->model = NULL;
     for (; left > 0; left--) {
         const uint8_t *p = at;
         uint32_t u;
@@ -295,6 +324,12 @@ static inline __attribute__((always_inline)) void take_quickly(columns *c, const
             break;
         }
         const uint8_t *const next = p + (u >> 1);
+        alike = next - at == size ? alike + 1 : 0;
+        if (alike > patience) {
+            w->model = at - size;
+            break;
+        }
+        size = next - at;
         p = quick_read(p + 1, &u); /* behind the attributes: unused */
         if (p == NULL) {
             break;
@@ -316,7 +351,6 @@ static inline __attribute__((always_inline)) void take_quickly(columns *c, const
                 if (next - p != 1 || *p != 0) {
                     break;
                 }
-                header_offsets[row + 1] = header_count;
             }
             if (wanted & COLUMN_KEY) {
                 put(&keys, row, &keys_pending, &key, end);
@@ -335,6 +369,9 @@ static inline __attribute__((always_inline)) void take_quickly(columns *c, const
         at = next;
         row++;
     }
+    if (wanted & COLUMN_HEADERS) {
+        repeat(c->header_offsets + w->row + 1, (int32_t)c->header_count, row - w->row);
+    }
     c->key = keys;
     c->value = values;
     w->rest.p = at;
@@ -343,6 +380,179 @@ static inline __attribute__((always_inline)) void take_quickly(columns *c, const
     w->values_pending = values_pending;
     w->previous = previous;
     w->left = left;
+}
+
+/* The first `size` bytes of a word as it is in memory, 0 to 8. */
+static inline uint64_t first_bytes(int64_t size) { return size == 0 ? 0 : UINT64_MAX >> (64 - 8 * size); }
+
+/* Bit by bit, so that the first byte is the lowest everywhere. */
+static inline uint64_t load_low(const uint8_t *p) {
+    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 | (uint64_t)p[3] << 24 | (uint64_t)p[4] << 32 | (uint64_t)p[5] << 40
+        | (uint64_t)p[6] << 48 | (uint64_t)p[7] << 56;
+}
+
+static inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* A number as the groups of a varint, without the bits that say that more follows; and the groups together. */
+static inline uint32_t groups_of(uint32_t u) { return (u & 0x7FU) | (u << 1 & 0x7F00U) | (u << 2 & 0x7F0000U) | (u << 3 & 0x7F000000U); }
+static inline uint32_t groups_join(uint32_t v) { return (v & 0x7FU) | (v >> 1 & 0x3F80U) | (v >> 2 & 0x1FC000U) | (v >> 3 & 0xFE00000U); }
+
+static inline int64_t stamp_time(uint64_t groups, int64_t base, bool append_time) {
+    return append_time ? base : add_wrapping(base, unzigzag32(groups_join((uint32_t)groups)));
+}
+
+/* Take the records behind the model as long as they are like it: the same sizes of everything, no headers, and one offset after the other.
+ * All but a new timestamp is compared instead of decoded, and where a record is does not depend on what was read of the one before. REQUIRES
+ * has_space. */
+static inline __attribute__((always_inline)) void take_alike(columns *c, const batch_header *h, walk *w, uint32_t wanted) {
+    const bool wants_body = (wanted & (COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS)) != 0;
+    const bool append_time = (h->attributes & ATTRIBUTE_LOG_APPEND_TIME) != 0;
+    const uint8_t *const model = w->model;
+    const uint8_t *at = w->rest.p;
+    const int64_t size = at - model;
+    /* What is where in the model: it was taken quickly, so none of this fails. */
+    uint32_t u;
+    field key = {NULL, 0};
+    field value = {NULL, 0};
+    const uint8_t *p = quick_read(model, &u) + 1;
+    const int64_t timestamp_at = p - model;
+    const int64_t delta_at = quick_read(p, &u) - model;
+    p = quick_read(model + delta_at, &u);
+    const int64_t front = p - model; /* bytes before the size of the key */
+    if (front > WORD) {
+        w->patience = PATIENCE_MAX;
+        return;
+    }
+    int64_t key_at = 0;
+    int64_t value_at = 0;
+    int64_t value_size_at = 0;
+    uint64_t key_mask = 0;   /* from `front` on: the sizes of the key and, where that is not elsewhere, of the value */
+    uint64_t value_mask = 0;
+    if (wants_body) {
+        p = quick_field(p, at, &key);
+        key_at = (key.data == NULL ? p : key.data) - model;
+        value_size_at = p - model;
+        p = quick_field(p, at, &value);
+        value_at = (value.data == NULL ? p : value.data) - model;
+        key_mask = first_bytes((key.size == 0 ? value_at : key_at) - front);
+        value_mask = key.size == 0 ? 0 : first_bytes(value_at - value_size_at);
+    }
+    const uint64_t key_same = load_low(model + front) & key_mask;
+    const uint64_t value_same = load_low(model + value_size_at) & value_mask;
+    const uint64_t stamp_mask = (first_bytes(delta_at) ^ first_bytes(timestamp_at)) & 0x7F7F7F7F7F7F7F7FU;
+    const uint64_t mask = first_bytes(front) ^ stamp_mask;
+    const uint64_t delta_more = (first_bytes(front - 1) ^ first_bytes(delta_at)) & 0x8080808080808080U;
+    const uint64_t fixed = (load_low(model) & mask & first_bytes(delta_at)) | delta_more;
+    const uint64_t step = (uint64_t)2 << (8 * delta_at);
+    /* Behind the last one there have to be the bytes that are read and written in blocks. */
+    int64_t left = smaller(w->left, (w->rest.end - at - QUICK_MARGIN) / size);
+    left = smaller(left, h->last_offset_delta - (int64_t)w->previous);
+    if (wanted & COLUMN_KEY) {
+        left = smaller(left, (c->key.capacity - c->key.size - COPY_BLOCK) / (key.size + 1));
+    }
+    if (wanted & COLUMN_VALUE) {
+        left = smaller(left, (c->value.capacity - c->value.size - COPY_BLOCK) / (value.size + 1));
+    }
+    const int64_t base_timestamp = append_time ? h->max_timestamp : h->base_timestamp;
+    const int64_t first_offset = h->base_offset + w->previous + 1 - w->row;
+    int64_t *const offsets = c->offset;
+    int64_t *const timestamps = c->timestamp;
+    int32_t *const key_ends = c->key.offsets;
+    int32_t *const value_ends = c->value.offsets;
+    uint8_t *const key_data = c->key.data;
+    uint8_t *const value_data = c->value.data;
+    int64_t key_end = c->key.size;
+    int64_t value_end = c->value.size;
+    int64_t row = w->row;
+    int32_t delta = w->previous;
+    uint64_t stamp = load_low(model) & stamp_mask;
+    int64_t timestamp = stamp_time(stamp >> (8 * timestamp_at), base_timestamp, append_time);
+    while (left > 0) {
+        /* As long as the lowest group does not overflow, the next delta's bytes are the last one's and two. */
+        const uint32_t next = (uint32_t)(delta + 1) << 1;
+        if (next >> (7 * (front - delta_at)) != 0) {
+            break;
+        }
+        uint64_t same = fixed | (uint64_t)groups_of(next) << (8 * delta_at);
+        const int64_t run = smaller(left, 64 - ((delta + 1) & 63));
+        int64_t i = 0;
+        for (; i < run; i++) {
+            const uint64_t begin = load_low(at);
+            uint64_t wrong = (begin & mask) ^ same;
+            if (wants_body) {
+                wrong |= (load_low(at + front) & key_mask) ^ key_same;
+                if (value_mask != 0) {
+                    wrong |= (load_low(at + value_size_at) & value_mask) ^ value_same;
+                }
+            }
+            if (wanted & COLUMN_HEADERS) {
+                wrong |= at[size - 1];
+            }
+            if (wrong != 0) {
+                break;
+            }
+            if ((begin & stamp_mask) != stamp) {
+                const int64_t other = stamp_time((begin & stamp_mask) >> (8 * timestamp_at), base_timestamp, append_time);
+                if (other == -1) {
+                    break;
+                }
+                stamp = begin & stamp_mask;
+                timestamp = other;
+            }
+            if ((wanted & COLUMN_KEY) && key.data != NULL) {
+                copy_roomy(key_data + key_end, at + key_at, key.size);
+                key_end += key.size;
+                key_ends[row + 1] = (int32_t)key_end;
+            }
+            if ((wanted & COLUMN_VALUE) && value.data != NULL) {
+                copy_roomy(value_data + value_end, at + value_at, value.size);
+                value_end += value.size;
+                value_ends[row + 1] = (int32_t)value_end;
+            }
+            if (wanted & COLUMN_TIMESTAMP) {
+                timestamps[row] = timestamp;
+            }
+            if (wanted & COLUMN_OFFSET) {
+                offsets[row] = first_offset + row;
+            }
+            same += step;
+            at += size;
+            row++;
+        }
+        delta += (int32_t)i;
+        left -= run;
+        if (i < run) {
+            break;
+        }
+    }
+    const int64_t taken = row - w->row;
+    if (wanted & COLUMN_HEADERS) {
+        repeat(c->header_offsets + w->row + 1, (int32_t)c->header_count, taken);
+    }
+    if ((wanted & COLUMN_KEY) && key.data != NULL && taken > 0) {
+        c->key.size = key_end;
+        w->keys_pending = row;
+    }
+    if ((wanted & COLUMN_VALUE) && value.data != NULL && taken > 0) {
+        c->value.size = value_end;
+        w->values_pending = row;
+    }
+    w->rest.p = at;
+    w->row = row;
+    w->previous = delta;
+    w->left -= (int32_t)taken;
+    w->patience = taken >= ALIKE_FEW ? 1 : (int32_t)smaller(2 * (int64_t)w->patience, PATIENCE_MAX);
+}
+
+/* Take what can be taken quickly. */
+static inline __attribute__((always_inline)) void take_many(columns *c, const batch_header *h, walk *w, uint32_t wanted) {
+    for (;;) {
+        take_quickly(c, h, w, wanted);
+        if (w->model == NULL) {
+            break;
+        }
+        take_alike(c, h, w, wanted);
+    }
 }
 
 /* Take the next record, whatever it is like: from the first field that nobody wants, the rest of it is skipped by its length. On a status
@@ -420,16 +630,16 @@ static int take(columns *c, const columns_selection *selection, const batch_head
 static int fill(columns *c, const columns_selection *selection, const batch_header *h, cursor *rest) {
     const int64_t start = c->row_count;
     const bool whole = h->base_offset >= selection->start_offset && batch_last_offset(h) < selection->end_offset && !selection->timed;
-    walk w = {.rest = *rest, .left = h->record_count, .previous = -1, .row = start, .keys_pending = start, .values_pending = start};
+    walk w = {.rest = *rest, .left = h->record_count, .previous = -1, .row = start, .keys_pending = start, .values_pending = start, .patience = 1};
     int status = STATUS_OK;
     while (w.left > 0 && status == STATUS_OK) {
         const int32_t left = w.left;
         if (whole && (c->wanted & WANTED_MOST) == WANTED_MOST) {
-            take_quickly(c, h, &w, WANTED_MOST);
+            take_many(c, h, &w, WANTED_MOST);
         } else if (whole && c->wanted == (COLUMN_OFFSET | COLUMN_TIMESTAMP)) {
-            take_quickly(c, h, &w, COLUMN_OFFSET | COLUMN_TIMESTAMP);
+            take_many(c, h, &w, COLUMN_OFFSET | COLUMN_TIMESTAMP);
         } else if (whole) {
-            take_quickly(c, h, &w, c->wanted);
+            take_many(c, h, &w, c->wanted);
         }
         /* Where one was not to be had quickly, the next ones may well be like it. */
         for (int32_t i = left == w.left ? SLOW_RUN : 1; i > 0 && w.left > 0 && status == STATUS_OK; i--) {
@@ -448,19 +658,6 @@ static int fill(columns *c, const columns_selection *selection, const batch_head
         status = STATUS_TRAILING;
     }
     return status;
-}
-
-/* Sixteen at a time, which is one or two stores. */
-static void repeat(int32_t *to, int32_t value, int64_t count) {
-    int32_t block[16];
-    for (int i = 0; i < 16; i++) {
-        block[i] = value;
-    }
-    int64_t done = 0;
-    for (; done + 16 <= count; done += 16) {
-        memcpy(to + done, block, sizeof block);
-    }
-    memcpy(to + done, block, (size_t)(count - done) * sizeof *to);
 }
 
 /* Columns with one value for the whole batch. */
