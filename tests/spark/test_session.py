@@ -326,7 +326,8 @@ def test_errors_say_what_to_do(spark: SparkSession, orders: tuple[Path, list[Sto
     root, _ = orders
     assert "did you mean 'startingOffsets'" in error(reader(spark, root, startingOffset="earliest"))
     assert "no topic 'order' in" in error(reader(spark, root, topic="order"))
-    assert "does not exist on this machine" in error(reader(spark, tmp_path / "nowhere"))
+    assert "does not exist on this machine; it" in error(reader(spark, tmp_path / "nowhere"))
+    assert "does not exist on this machine (did you mean 'root'?)" in error(reader(spark, root.with_name("roott")))
     assert "there is no topic in" in error(reader(spark, tmp_path))
     assert "'path' is missing" in error(spark.read.format("replog"))
 
@@ -370,6 +371,16 @@ def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, li
     with pyreplog.open_log(tmp_path / "empty", durability="os"):
         pass
     assert map_arrow(spark, sizes, "partition long, size long", path=tmp_path / "empty").collect() == []
+    swapped = map_arrow(spark, sizes, "size long, partition long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40)
+    assert swapped.select("partition", "size").collect() == rows
+    for schema, fn, text in (
+        ("partition long, sise long", sizes, "gave columns partition, size; the schema has partition, sise"),
+        ("n long", lambda _: pa.RecordBatch.from_pydict({"n": [1]}), "must give an iterator of pyarrow.RecordBatch; it gave Int64Array"),
+    ):
+        with pytest.raises(PySparkException, match=text):
+            map_arrow(spark, fn, schema, columns=["partition", "value"], path=root).collect()
+    with pytest.raises(ConfigError, match="schema is 'long'; it must name columns"):
+        map_arrow(spark, sizes, "long", path=root)
     with pytest.raises(ConfigError, match="there is no column 'vaule'; did you mean 'value'"):
         map_arrow(spark, sizes, "size long", columns=["vaule"], path=root)
     with pytest.raises(ConfigError, match="unknown option 'pth'"):

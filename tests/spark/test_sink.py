@@ -152,27 +152,60 @@ def stream(spark: SparkSession, source: Path, target: Path, checkpoint: Path, *,
     query.awaitTermination()
 
 
+def filled(folder: Path) -> Path:
+    """A log of 1000 numbered records with five keys."""
+    with pyreplog.open_log(folder / "source", durability="os") as log:
+        for first in range(0, 1000, 50):
+            log.append_many([b"%d" % number for number in range(first, first + 50)], keys=[b"k%d" % (number % 5) for number in range(50)])
+    return folder / "source"
+
+
+def check_once(found: list[tuple[bytes | None, int]]) -> None:
+    """Every row of :func:`filled` once, those of a key in order."""
+    assert sorted(number for _, number in found) == list(range(1000))
+    for key in (b"k0", b"k1", b"k2", b"k3", b"k4"):
+        mine = [number for found_key, number in found if found_key == key]
+        assert mine == sorted(mine)
+
+
 STEPS = ("executor after staging", "owner in the middle of the append")
-MORE_STEPS = ("executor while staging", "driver before the manifest", "driver after the manifest", "owner after the append")
+MORE_STEPS = (
+    "executor before staging",
+    "executor while staging",
+    "driver before the manifest",
+    "driver after the manifest",
+    "owner before the append",
+    "owner after the append",
+)
 
 
 @pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
 @pytest.mark.parametrize("step", [*STEPS, *(pytest.param(step, marks=pytest.mark.soak) for step in MORE_STEPS)])
 def test_killed_at(step: str, spark: SparkSession, tmp_path: Path, kill_file: Path) -> None:
     """SIGKILL to the process at that step; the stream starts again from its checkpoint with other tasks: every row once, keys in order."""
-    source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
-    with pyreplog.open_log(source, durability="os") as log:
-        for first in range(0, 1000, 50):
-            log.append_many([b"%d" % number for number in range(first, first + 50)], keys=[b"k%d" % (number % 5) for number in range(50)])
+    source, target, checkpoint = filled(tmp_path), tmp_path / "target", tmp_path / "checkpoint"
     kill_file.write_text(step)
     with pytest.raises(PySparkException):
         stream(spark, source, target, checkpoint, tasks=1)
     assert not kill_file.exists()
     stream(spark, source, target, checkpoint, tasks=3)
     with pyreplog.open_log(target, "r") as log:
-        found = [(record.key, int(record.value or b"-1")) for record in log]
-    assert sorted(number for _, number in found) == list(range(1000))
-    for key in (b"k0", b"k1", b"k2", b"k3", b"k4"):
-        mine = [number for found_key, number in found if found_key == key]
-        assert mine == sorted(mine)
+        check_once([(record.key, int(record.value or b"-1")) for record in log])
     assert {name.rpartition(".")[2] for name in os.listdir(target) if name.startswith("replog.spool.")} == {"applied", "lock"}
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
+@pytest.mark.parametrize("step", [step for step in (*STEPS, *MORE_STEPS) if not step.startswith("owner")])
+def test_killed_beside_a_running_cluster(step: str, spark: SparkSession, tmp_path: Path, kill_file: Path) -> None:
+    """As above, where a cluster in this process appends, which goes on meanwhile."""
+    source = filled(tmp_path)
+    with pyreplog.Cluster(tmp_path / "cluster") as cluster:
+        cluster.admin.create_topic("t", partitions=3)
+        kill_file.write_text(step)
+        with pytest.raises(PySparkException):
+            stream(spark, source, tmp_path / "cluster", tmp_path / "checkpoint", tasks=1)
+        assert not kill_file.exists()
+        stream(spark, source, tmp_path / "cluster", tmp_path / "checkpoint", tasks=3)
+        found = pa.table(cluster.scan("t", columns=["key", "value"])).to_pylist()
+    check_once([(row["key"], int(row["value"])) for row in found])

@@ -50,7 +50,8 @@ def map_arrow(
     one on rows.
 
     ``fn`` is called once in each task with an iterator of ``pyarrow.RecordBatch``, and gives an iterator of batches of ``schema`` (DDL or a
-    ``StructType``). A task has a part of the log, so what is counted there is added up afterwards: ``.groupBy("hour").sum("bytes")``.
+    ``StructType``), whose columns are found by their names. A task has a part of the log, so what is counted there is added up afterwards:
+    ``.groupBy("hour").sum("bytes")``.
     ``columns`` are names of the DataFrame's columns, with its types; fewer are faster. ``options`` are those of a batch read:
     ``path="data/", topic="orders", startingTimestamp=...``. What is read is decided by this call, on this machine.
     Raises :class:`ConfigError`, and what planning a read raises. Spark needs pandas installed for this.

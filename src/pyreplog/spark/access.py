@@ -7,11 +7,13 @@ are looked at again. No Spark in here.
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader
 from pyreplog.spark.planner import Available, OffsetRange
@@ -34,6 +36,16 @@ Result = TypeVar("Result")
 def moved(error: StorageError | CorruptError | OffsetOutOfRangeError) -> bool:
     """Whether ``error`` may come from files that changed while they were read, so that another look is worth it."""
     return not isinstance(error, StorageError) or error.errno in GONE
+
+
+def _near(path: str) -> str:
+    """A folder beside ``path`` whose name is like its own, as a part of a sentence."""
+    try:
+        names = tuple(sorted(entry.name for entry in os.scandir(os.path.dirname(path)) if entry.is_dir()))
+    except OSError:
+        return ""
+    near = suggestion(os.path.basename(path), names)
+    return f" (did you mean {near.partition('did you mean ')[2].removesuffix('?')}?)" if "did you mean" in near else ""
 
 
 class FileAccess:
@@ -172,7 +184,7 @@ class FileAccess:
             except StorageError as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR):
                     raise
-                what = "does not exist on this machine" if error.errno == errno.ENOENT else "is a file"
+                what = f"does not exist on this machine{_near(self._path)}" if error.errno == errno.ENOENT else "is a file"
                 raise ConfigError(
                     f"path {self._path} {what}; it must be the folder of a log, of a cluster, or a broker's log.dirs"
                 ) from None

@@ -13,8 +13,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
+from pyreplog.errors import ConfigError, excerpt
 from pyreplog.spark.batch import plan_tasks
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field, named
@@ -36,17 +37,38 @@ def map_arrow(
     read = parse_read_options(given)
     default = [column.name for column in COLUMNS if column.default or (column.name == "headers" and read.include_headers)]
     fields = [Field(column.name, column.type, True) for column in named(default if columns is None else columns)]
+    names = _names(schema)
     tasks = plan_tasks(read, arrow_cores=None if "maxbytesperpartition" in given else _cores(spark))
 
     def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
-                yield from fn(read_ahead(read_ranges(read, fields, tasks[number])))
+                for made in fn(read_ahead(read_ranges(read, fields, tasks[number]))):
+                    yield _by_name(made, names)
 
     with warnings.catch_warnings():
         # Spark asks for pandas here, says that it does not know pandas 3 yet, and uses nothing of it.
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
         return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, schema)
+
+
+def _names(schema: StructType | str) -> list[str]:
+    """The columns of ``schema``."""
+    parsed = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(parsed, StructType):
+        raise ConfigError(f"schema is {excerpt(str(schema))}; it must name columns, as in 'carrier string, delay long'")
+    return list(parsed.names)
+
+
+def _by_name(made: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
+    """``made`` with its columns in the order of the schema: Spark itself would take them as they come, whatever their names are."""
+    if not isinstance(made, pa.RecordBatch):
+        raise TypeError(f"the function of map_arrow must give an iterator of pyarrow.RecordBatch; it gave {type(made).__name__}")
+    if made.schema.names == names:
+        return made
+    if sorted(made.schema.names) != sorted(names):
+        raise ConfigError(f"the function of map_arrow gave columns {', '.join(made.schema.names)}; the schema has {', '.join(names)}")
+    return made.select(names)
 
 
 def read_ahead(batches: Generator[pa.RecordBatch]) -> Generator[pa.RecordBatch]:

@@ -112,7 +112,8 @@ def select(options: ReadOptions, there: Iterable[TopicPartition]) -> list[TopicP
     elif len(public) == 1:
         names = public
     else:
-        raise ConfigError(f"name the topic by option 'topic'{where}" if public else f"there is no topic{where}")
+        what = "it must be the folder of a log, of a cluster, or a broker's log.dirs"
+        raise ConfigError(f"name the topic by option 'topic'{where}" if public else f"there is no topic in {options.path}; {what}")
     chosen = [partition for partition in known if partition.topic in names]
     if options.partitions is not None:
         for number in sorted(options.partitions):
