@@ -129,7 +129,7 @@ cdef inline Field _field(object data, _Held held) noexcept:
 cdef tuple _normal_headers(headers):
     """``headers`` as a tuple of (str, bytes or None) tuples; itself where it is one."""
     cdef list pairs
-    cdef tuple given = headers if type(headers) is tuple else tuple(headers)
+    cdef tuple given = headers if type(headers) is tuple else tuple(_each(headers, "headers are (key, value) pairs"))
     for pair in given:
         if type(pair) is not tuple or len(<tuple>pair) != 2 or type((<tuple>pair)[0]) is not str:
             break
@@ -157,6 +157,16 @@ cdef tuple _normal_headers(headers):
                 raise TypeError(f"a header value is bytes, a buffer or None, not {type(value).__name__}") from None
         pairs.append((key, value))
     return tuple(pairs)
+
+
+cdef object _each(object items, str wanted):
+    """An iterator over ``items``; TypeError says what is ``wanted`` where there is none."""
+    if isinstance(items, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"{wanted}, not one {type(items).__name__}")
+    try:
+        return iter(items)
+    except TypeError:
+        raise TypeError(f"{wanted}, not {type(items).__name__}") from None
 
 
 cdef int64_t _headers_size(tuple headers) except -1:
@@ -208,7 +218,7 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
     """``sequence`` as a list of ``count`` items (itself where it is one); None stays None."""
     if sequence is None:
         return None
-    items = sequence if type(sequence) is list else list(sequence)
+    items = sequence if type(sequence) is list else list(_each(sequence, f"{what} are a list, with one for each value"))
     if len(items) != count:
         raise ValueError(f"{len(items)} {what} for {count} values")
     return items

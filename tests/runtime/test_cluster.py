@@ -113,6 +113,13 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: producer.send(topic, b"x", key="text"), TypeError, "encode"),  # type: ignore[arg-type]
             (lambda: producer.send("other", b"x"), pyreplog.UnknownTopicError, "other"),
             (lambda: producer.send(topic, b"x", partition=1), pyreplog.UnknownTopicError, "partitions 0 to 0"),
+            (lambda: producer.send(topic, b"x", headers=5), TypeError, "pairs, not int"),  # type: ignore[arg-type]
+            (lambda: producer.flush("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]
+            (lambda: producer.send_many(topic, None), TypeError, "values are a list, not NoneType"),  # type: ignore[arg-type]
+            (lambda: producer.send_many(topic, [b"x"], keys=5), TypeError, "keys are a list.* not int"),  # type: ignore[arg-type]
+            (lambda: producer.send_many(topic, [b"x"], keys=b"k"), TypeError, "keys are a list.* not bytes"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer([(topic, 7)]), pyreplog.UnknownTopicError, "partitions 0 to 0, not 7"),
+            (lambda: cluster.consumer([("other", 0)]), pyreplog.UnknownTopicError, "other"),
             (lambda: producer.send(topic, bytes(2_000_000)), pyreplog.MessageTooLargeError, "1048588"),
             (lambda: producer.send(5, b"x"), TypeError, "topic"),  # type: ignore[arg-type]
             (lambda: cluster.producer(2), pyreplog.ConfigError, "acks"),  # type: ignore[arg-type]
@@ -121,7 +128,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.consumer(topic, max_poll_records=0), pyreplog.ConfigError, "max_poll_records"),
             (lambda: cluster.consumer(topic, fetch_max_bytes=-1), pyreplog.ConfigError, "fetch_max_bytes"),
             (lambda: pyreplog.NodeConfig(session_timeout_ms=-1), pyreplog.ConfigError, "session_timeout_ms"),
-            (lambda: cluster.consumer("other"), pyreplog.UnknownTopicError, "other"),
+            (lambda: cluster.consumer("other"), pyreplog.UnknownTopicError, "'other'; admin.create_topic makes one"),
             (lambda: cluster.consumer(topic, auto_offset_reset="start"), pyreplog.ConfigError, "earliest"),  # type: ignore[arg-type]
             (lambda: cluster.scan("other"), pyreplog.UnknownTopicError, "other"),
             (lambda: cluster.leader("other"), pyreplog.UnknownTopicError, "other"),

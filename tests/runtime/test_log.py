@@ -141,6 +141,32 @@ def test_a_refused_value_leaves_nothing(tmp_path: Path, way: str) -> None:
         log.append_many(b"one")  # type: ignore[arg-type]
 
 
+def test_a_wrong_argument_says_what_is_wanted(tmp_path: Path) -> None:
+    """Whatever is handed over in the wrong place: never a bare error of Python's."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as opened:
+        log: Any = opened  # the types forbid all of it
+        wrong: list[tuple[Callable[[], object], str]] = [
+            (lambda: log.append(b"x", headers=5), r"headers are \(key, value\) pairs, not int"),
+            (lambda: log.append_nowait(b"x", headers=5), r"headers are \(key, value\) pairs, not int"),
+            (lambda: log.append(b"x", headers="h"), r"headers are \(key, value\) pairs, not one str"),
+            (lambda: log.append(b"x", headers=[("h", "v")]), "encode"),
+            (lambda: log.append(b"x", key="k"), "encode"),
+            (lambda: log.append_many(None), "values are a list, not NoneType"),
+            (lambda: log.append_many([b"x"], keys=5), "keys are a list, with one for each value, not int"),
+            (lambda: log.append_many([b"x"], keys=b"k"), "keys are a list, with one for each value, not one bytes"),
+            (lambda: log.append_many([b"x"], keys=["k"]), "encode"),
+            (lambda: log.append_many([b"x"], headers=[5]), r"headers are \(key, value\) pairs, not int"),
+            (lambda: log.append_many([b"x"], timestamps=5), "timestamps are a list, with one for each value, not int"),
+        ]
+        for use, words in wrong:
+            with pytest.raises(TypeError, match=words):
+                use()
+        ack = log.append_nowait(b"x")
+        with pytest.raises(pyreplog.ConfigError, match="timeout is 'x'; it must be seconds"):
+            ack.result("x")
+        assert log.append_many(iter([b"y"]), keys=iter([b"k"])) == range(1, 2)
+
+
 def test_iterating_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
     """Iteration moves ``position`` as in a file, stops at the end as it was, and ``seek`` moves it by offset and time."""
     start = datetime(2024, 1, 1, tzinfo=UTC)
@@ -406,4 +432,24 @@ def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:
     with pytest.warns(ResourceWarning, match="unclosed log"):
         del log
     assert writer is not None
+    assert writer.unclosed() is None  # once is enough
     writer.close()
+
+
+@pytest.mark.parametrize("kind", ["log", "cluster", "own"])
+def test_what_is_open_at_exit_is_warned_of(tmp_path: Path, kind: str) -> None:
+    """What nobody closed before the interpreter ends warns by its name, as files do, and is closed; but a process that is there for its
+    cluster."""
+    path = str(tmp_path / "events")
+    make = {
+        "log": f"pyreplog.open_log({path!r})",
+        "cluster": f"pyreplog.Cluster({path!r}, 1)",
+        "own": f"pyreplog.Cluster({path!r}, 1, own_process=True)",
+    }[kind]
+    command = [sys.executable, "-W", "default", "-c", f"import pyreplog; it = {make}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.count("ResourceWarning: unclosed") == (kind != "own"), done.stderr
+    if kind != "own":
+        assert path in done.stderr
+        assert {"log": "unclosed log", "cluster": "unclosed <pyreplog.Cluster"}[kind] in done.stderr
+    assert list(tmp_path.rglob(".kafka_cleanshutdown"))

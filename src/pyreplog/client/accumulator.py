@@ -230,12 +230,16 @@ class PartitionQueue:
         if outcome is None:
             outcome = self._begin(now_ns())
         index = self._builder.count
-        if not self._builder.append(value, key, headers, timestamp):
-            if index:
-                self.seal()
-                outcome, index = self._begin(now_ns()), 0
+        try:
             if not self._builder.append(value, key, headers, timestamp):
-                return self._append_alone(value, key, headers, timestamp, now_ns())
+                if index:
+                    self.seal()
+                    outcome, index = self._begin(now_ns()), 0
+                if not self._builder.append(value, key, headers, timestamp):
+                    return self._append_alone(value, key, headers, timestamp, now_ns())
+        except BaseException:
+            self._forget_empty()
+            raise
         stamps = self._stamps
         if len(stamps) != index:
             self._align(outcome, index)
@@ -257,7 +261,11 @@ class PartitionQueue:
         if outcome is None:
             outcome = self._begin(now_ns)
         first = self._builder.count
-        taken = self._builder.extend(values, keys, headers, timestamps, timestamp, start)
+        try:
+            taken = self._builder.extend(values, keys, headers, timestamps, timestamp, start)
+        except BaseException:
+            self._forget_empty()
+            raise
         if taken == start:
             if first:
                 self.seal()
@@ -306,6 +314,12 @@ class PartitionQueue:
         self._ledger.open(outcome)
         self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)
         return outcome, 0
+
+    def _forget_empty(self) -> None:
+        """A record was refused: a batch that was begun for it alone will never be sent, and nobody is to wait for that."""
+        if self.open is not None and not self._builder.count:
+            self._ledger.close(self.open)
+            self.open = None
 
     def seal(self) -> None:
         """End the open batch, if there is one, and begin no other."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from pyreplog.config import check_seconds
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
 __all__ = ["Outcome", "Owner", "Pending"]
@@ -42,7 +43,9 @@ class Pending:
         self.settled = False
 
     def wait(self, timeout: float | None) -> None:
-        """Block until settled; TimeoutError when ``timeout`` seconds pass first."""
+        """Block until settled; TimeoutError when ``timeout`` seconds pass first, ConfigError where it is no number."""
+        if timeout is not None and not hasattr(timeout, "__float__"):
+            check_seconds("timeout", timeout)
         if not self.settled:
             assert self._owner is not None, "nobody brings this about"
             self._owner.wait_for(self, timeout)

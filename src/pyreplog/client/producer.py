@@ -224,7 +224,11 @@ class Producer:
         """Queue many records, each as :meth:`send` would; ``keys``, ``headers``, ``timestamps``, where given, are as long as ``values``.
         REQUIRES :meth:`knows`. What was queued before a value that is refused stays queued."""
         for name, given in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
-            if given is not None and len(given) != len(values):
+            if given is None:
+                continue
+            if not hasattr(given, "__len__") or isinstance(given, (str, bytes, bytearray, memoryview)):
+                raise TypeError(f"{name} are a list, with one for each value, not {type(given).__name__}")
+            if len(given) != len(values):
                 raise ValueError(f"{len(values)} values but {len(given)} {name}")
         state = self._state(topic)
         stamp_ms = self._clock.wall_ms()

@@ -106,6 +106,7 @@ class Cluster:
             raise
         self._driver.start()
         self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
+        self._own_process = own_process
         remember(self)
         if own_process:
             end_on_sigterm()
@@ -462,6 +463,10 @@ class Cluster:
             close()
         if failure is not None and clean:
             raise failure
+
+    def unclosed(self) -> str | None:
+        """For the warning at exit. That a process which is there for its cluster ends with it is in order."""
+        return None if self._own_process else repr(self)
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's."""

@@ -10,7 +10,7 @@ from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
 from pyreplog.config import check_number, check_seconds, check_whole
-from pyreplog.errors import ClosedError, ConfigError
+from pyreplog.errors import ClosedError, ConfigError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
@@ -48,7 +48,10 @@ class Consumer:
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
     def assign(self, subject: Subject) -> None:
-        """Read these from now on: a topic (all its partitions), several, or (topic, partition) pairs. Positions kept before stay."""
+        """Read these from now on: a topic (all its partitions), several, or (topic, partition) pairs. Positions kept before stay.
+
+        Raises UnknownTopicError for a topic or a partition that is not there, which changes nothing.
+        """
         self._check()
         try:
             entries = [subject] if isinstance(subject, str) else [one if isinstance(one, str) else TopicPartition(*one) for one in subject]
@@ -60,6 +63,8 @@ class Consumer:
                 partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry))]
             else:
                 check_number(f"the partition of {entry.topic!r}", entry.partition, 0)
+                if entry.partition >= (count := self._partition_count(entry.topic)):
+                    raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {entry.partition}")
                 partitions.append(entry)
         with self._seat.lock:
             self._machine.assign(partitions)
@@ -146,7 +151,7 @@ class Consumer:
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
         self._check()
         if (offset is None) == (timestamp is None):
-            raise TypeError("seek takes an offset or a timestamp")
+            raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
         if offset is None:
             offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"))
             if offset < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import warnings
 from types import FrameType
 from typing import Protocol
 
@@ -22,6 +23,10 @@ class Closeable(Protocol):
 
     def forked(self) -> None:
         """In the child of a fork: refuse everything from now on, and touch nothing."""
+        ...
+
+    def unclosed(self) -> str | None:
+        """What to call it in the warning of its not being closed before the exit; None where there is none to give."""
         ...
 
 
@@ -64,6 +69,12 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 def _at_exit() -> None:
     for item in reversed(list(_open.values())):
+        try:
+            about = item.unclosed()
+            if about is not None:
+                warnings.warn(f"unclosed {about}; it is closed as the process ends", ResourceWarning, source=item, stacklevel=2)
+        except ResourceWarning:  # somebody wants warnings as errors: there is nobody left to catch this one
+            LOGGER.exception("at exit")
         try:
             item.close()
         except Exception:

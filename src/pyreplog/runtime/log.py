@@ -91,6 +91,8 @@ def open_log(
 def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
     if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"values is one {type(values).__name__}; append_many takes a list of them, append takes one")
+    if not isinstance(values, Iterable):
+        raise TypeError(f"values are a list, not {type(values).__name__}; append takes one of them")
     return list(values)
 
 
@@ -237,7 +239,7 @@ class Log:
         if before is not None:
             check_whole("before", before)
         if before is not None and before < 0:
-            raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=str(self))
+            raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=f"the log {self._path!r}")
         start = self._writing().delete_records(-1 if before is None else before)
         self._position = max(self._position, start)
         return start
@@ -336,7 +338,7 @@ class Log:
         """Reading may begin at what is in the log and nobody may see yet: it is empty, or comes later."""
         first, last = self._view.start_offset, self._view.log_end_offset
         if not first <= start <= last:
-            raise OffsetOutOfRangeError(start, first, last, log=str(self))
+            raise OffsetOutOfRangeError(start, first, last, log=f"the log {self._path!r}")
 
     def scan(
         self,
@@ -491,6 +493,7 @@ class Log:
         # No input or output here: it would happen at any moment in any thread. The process's exit closes what is left.
         if getattr(self, "_closed", True) or self._writer is None or self._writer.closed:
             return
+        self._writer.is_told_of = True
         warnings.warn(f"unclosed log {self!r}; it stays open until the process ends", ResourceWarning, source=self, stacklevel=2)
 
     def _check(self) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
+from pyreplog.config import check_seconds
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError
 from pyreplog.ports import Buffer
 from pyreplog.record import Ack
@@ -95,6 +96,8 @@ class Producer:
         if not isinstance(values, (list, tuple)):
             if isinstance(values, (str, bytes, bytearray, memoryview)):
                 raise TypeError(f"values is one {type(values).__name__}; send_many takes a list of them, send takes one")
+            if not isinstance(values, Iterable):
+                raise TypeError(f"values are a list, not {type(values).__name__}; send takes one of them")
             values = list(values)
         if topic not in self._known:
             self._learn(topic)
@@ -135,6 +138,8 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
+        if timeout is not None and not hasattr(timeout, "__float__"):
+            check_seconds("timeout", timeout)
         until = None if timeout is None else time.monotonic() + timeout
         for outcome in self._unsettled():
             if not outcome.settled:

@@ -97,6 +97,8 @@ class LogWriter:
         self.log = log
         self.lock = threading.Lock()
         self.closed = False
+        self.is_told_of = False
+        """Whether somebody was warned that nobody closed it."""
         self._root = root
         self._reopen = reopen
         self._now_ms = clock.wall_ms
@@ -779,6 +781,10 @@ class LogWriter:
         self._tell_followers()
         if failure is not None:
             raise failure
+
+    def unclosed(self) -> str | None:
+        """For the warning at exit. None where its face has given one."""
+        return None if self.is_told_of else f"log {self.log.directory!r}"
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
