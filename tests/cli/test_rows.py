@@ -107,6 +107,15 @@ def test_csv() -> None:
     assert rows(data, "csv", Fields(key="carrier")) == [Row(b'{"carrier":"UA","n":"1"}', b"UA", None, (), None)]
 
 
+def test_what_kcat_prints_is_taken() -> None:
+    """A consumed message as ``kcat -J`` prints it, whose headers are one flat list of names and values."""
+    data = b'{"topic":"t","partition":2,"offset":0,"ts":17,"headers":["a","1","b",null,"a",""],"key":"k","payload":"{}"}'
+    fields = Fields(value="payload", key="key", timestamp="ts", headers="headers", partition="partition")
+    assert rows(data, "ndjson", fields) == [Row(b"{}", b"k", 17, (("a", b"1"), ("b", None), ("a", b"")), 2)]
+    with pytest.raises(RowError, match="neither an object nor a list"):
+        rows(b'{"value": "", "headers": ["a"]}')
+
+
 @pytest.mark.parametrize(
     ("form", "data", "said"),
     [

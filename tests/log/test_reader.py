@@ -163,6 +163,30 @@ def test_rot_is_reported_with_its_offsets(place: Place) -> None:
     reader.close()
 
 
+@pytest.mark.parametrize(("harm", "span"), [("cut-first", (6, 8)), ("cut-last", (22, 24)), ("removed", (8, 16))])
+def test_the_offsets_of_damage_are_all_that_cannot_be_read(place: Place, harm: str, span: tuple[int, int]) -> None:
+    """Where no batch says how far the damage goes, it goes up to where reading can go on: everything outside the range can be read."""
+    root, log = begin(place, config=LogConfig(segment_bytes=1024))
+    for _ in range(12):
+        log.append_as_leader(batch(2, size=75), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(24)
+    root.close()
+    bases = [f"root/events-0/{base:020}.log" for base in (0, 8, 16)]
+    assert [place.disk.stat(place.of(path)) is not None for path in bases] == [True] * 3
+    if harm == "removed":
+        place.disk.remove(place.of(bases[1]))
+    else:
+        path = bases[0 if harm == "cut-first" else 2]
+        place.write(path, place.read(path)[:-20])
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        with pytest.raises(CorruptLogError) as caught:
+            offsets(reader)
+        assert (caught.value.start, caught.value.end) == span
+        assert offsets(reader, 0, span[0]) == list(range(span[0]))
+        assert offsets(reader, span[1]) == list(range(span[1], 24))
+
+
 def test_a_log_whose_files_are_all_gone_is_not_an_empty_one(place: Place) -> None:
     """Somebody else removed the segments: what the mark calls synced is reported as missing, not passed over."""
     root, log = begin(place)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, offset
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, number
 from pyreplog.cli.output import Progress, json_line, printable, record_fields
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
@@ -28,7 +28,7 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     add_selection(parser)
     add_range(parser)
-    parser.add_argument("-n", "--count", metavar="N", type=offset, help="stop after N records in all")
+    parser.add_argument("-n", "--count", metavar="N", type=number, help="stop after N records in all")
     parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
     add_progress(parser)
 

@@ -274,7 +274,8 @@ def _timestamp(row: dict[str, Any], name: str) -> int | None:
 
 
 def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers: a list of ``{"key": ..., "value": ...}`` as ``cat`` prints it, or one object of names and values."""
+    """Headers: a list of ``{"key": ..., "value": ...}`` as ``cat`` prints it, one object of names and values, or a flat list of a name, its
+    value, the next name and so on, as ``kcat -J`` prints them."""
     if field is None or field == "":
         return ()
     if isinstance(field, str):
@@ -285,6 +286,9 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
         return tuple((key, _bytes(field, key, needed=True)) for key in field)
     if isinstance(field, list) and all(isinstance(pair, dict) and isinstance(pair.get("key"), str) for pair in field):
         return tuple((pair["key"], _bytes(pair, "value", needed=True)) for pair in field)
+    if isinstance(field, list) and len(field) % 2 == 0 and all(isinstance(one, str) for one in field[::2]):
+        values = (_bytes({"value": value}, "value", needed=True) for value in field[1::2])
+        return tuple(zip(field[::2], values, strict=True))
     raise ValueError(f'field {name!r} is neither an object nor a list of {{"key": ..., "value": ...}}')
 
 

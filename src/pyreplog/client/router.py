@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from pyreplog.client.calls import MS, Calls
-from pyreplog.errors import ClusterError, cluster_error
+from pyreplog.errors import ClusterError, UnknownTopicError, cluster_error
 from pyreplog.ports import Address, Clock, Random
 from pyreplog.wire import NO_ERROR, ErrorCode, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
 
@@ -213,7 +213,8 @@ class Router:
             self._next_peer += 1
         else:
             self._denials.pop(name, None)
-            self._unknown[name] = cluster_error(code, repr(name))
+            hint = "; admin.create_topic makes one" if code == UnknownTopicError.code else ""
+            self._unknown[name] = cluster_error(code, f"{name!r}{hint}")
         return False
 
     def _pause(self) -> None:

@@ -14,22 +14,20 @@ a torn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from pyreplog._core import RecordBatch, SegmentScanner
+from pyreplog._core import SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
-from pyreplog.log.layout import INT64_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
+from pyreplog.log.layout import LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState, sync_found_mark
-from pyreplog.log.segment import Segment, describe_damage, scan_segment, status_text
+from pyreplog.log.segment import Segment, describe_damage, resume_offset, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH
-
-_SEARCH_SIZE_MAX: Final = 64 << 20
 
 
 class RecoveryReport(NamedTuple):
@@ -355,7 +353,7 @@ class Loader:
         else:
             reason = "a batch is cut off"
         reason = describe_damage(segment.file, position, segment.size, reason)
-        end = _resume(segment, position, start)
+        end = resume_offset(segment, position, start)
         if end is None:
             end = segments[index + 1].base_offset if index + 1 < len(segments) else self.durable_end
         return CorruptLogError(reason, start=start, end=max(end, start + 1), file=segment.path, position=position)
@@ -456,27 +454,3 @@ class Loader:
 def _begins_at(segment: Segment, position: int) -> int | None:
     data = segment.file.read_at(position, 8)
     return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
-
-
-def _resume(segment: Segment, position: int, start: int) -> int | None:
-    """Base offset of the first whole batch behind the damage at ``position``; None where none is found.
-
-    First where the damaged batch's own length leads, then wherever the index says that a batch begins.
-    """
-    candidates = []
-    if position + 12 <= segment.size:
-        candidates.append(position + 12 + int.from_bytes(segment.file.read_at(position + 8, 4), "big", signed=True))
-    offsets = segment.indexes.offsets
-    candidates += [entry for slot in range(offsets.count) if (entry := offsets.entry(slot)[1]) > position]
-    for candidate in candidates:
-        if not position < candidate < segment.size:
-            continue
-        data = segment.file.read_at(candidate, min(_SEARCH_SIZE_MAX, segment.size - candidate))
-        try:
-            batch = RecordBatch(data)
-            batch.check_crc()
-        except CorruptError:
-            continue
-        if start < batch.base_offset <= INT64_MAX:
-            return batch.base_offset
-    return None

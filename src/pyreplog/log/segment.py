@@ -20,6 +20,7 @@ from pyreplog.log.layout import (
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
     INT32_MAX,
+    INT64_MAX,
     LOG_SUFFIX,
     LOOKUP_CHUNK_SIZE,
     SCAN_CHUNK_SIZE,
@@ -40,6 +41,7 @@ _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
 _MESSAGE_SIZE_MIN: Final = _LOG_OVERHEAD + _OLD_LENGTH_MIN
 _OLD_LENGTH_MAX: Final = 64 << 20
+_SEARCH_SIZE_MAX: Final = 64 << 20
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
@@ -728,3 +730,28 @@ def scan_segment(
             break
         want = max(SCAN_CHUNK_SIZE, needed)
     return scan
+
+
+def resume_offset(segment: Segment, position: int, start: int) -> int | None:
+    """Base offset of the first whole batch behind the damage at ``position``, which begins at offset ``start``; None where none is found.
+
+    First where the damaged batch's own length leads, then wherever the index says that a batch begins.
+    """
+    candidates = []
+    if position + _LOG_OVERHEAD <= segment.size:
+        length = int.from_bytes(segment.file.read_at(position + _LENGTH_POSITION, 4), "big", signed=True)
+        candidates.append(position + _LOG_OVERHEAD + length)
+    offsets = segment.indexes.offsets
+    candidates += [entry for slot in range(offsets.count) if (entry := offsets.entry(slot)[1]) > position]
+    for candidate in candidates:
+        if not position < candidate < segment.size:
+            continue
+        data = segment.file.read_at(candidate, min(_SEARCH_SIZE_MAX, segment.size - candidate))
+        try:
+            batch = RecordBatch(data)
+            batch.check_crc()
+        except CorruptError:
+            continue
+        if start < batch.base_offset <= INT64_MAX:
+            return batch.base_offset
+    return None

@@ -14,7 +14,7 @@ from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import Segment, scan_segment, status_text
+from pyreplog.log.segment import Segment, resume_offset, scan_segment, status_text
 
 
 class Segments:
@@ -119,7 +119,8 @@ class Segments:
             raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=scan.position)
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
-        segment = self._use(self._segments[self._slot(offset)])
+        index = self._slot(offset)
+        segment = self._use(self._segments[index])
         place = chain.place_of(segment, offset)
         try:
             if 0 < place < segment.size:
@@ -129,22 +130,28 @@ class Segments:
             else:
                 found = segment.locate(offset, size_max, end_offset)
         except CorruptError as error:
-            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=error.file, position=error.position) from None
+            raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
         if found is not None:
             return found[1][: chain.check(segment, found[0], found[1], offset, end_offset)]
         # Its batch may end above `end_offset`. But it must be there.
         position = segment.position_of(offset)
         if position is None:
-            raise CorruptLogError(
-                "the batch of this offset is not in its segment", start=offset, end=offset + 1, file=segment.path, position=segment.size
-            )
+            raise self._damaged(index, offset, end_offset, "the batch of this offset is not in its segment", segment.size)
         data = segment.read_at(position, HEADER_SIZE)
         chain.check(segment, position, data, offset, INT64_MAX)
         try:
             RecordBatch(data).check_crc()
         except CorruptError as error:
-            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=position) from None
+            raise self._damaged(index, offset, end_offset, error.reason, position) from None
         return None
+
+    def _damaged(self, index: int, offset: int, end_offset: int, reason: str, position: int | None) -> CorruptLogError:
+        """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where reading can go on."""
+        segment = self._segments[index]
+        end = resume_offset(segment, segment.size if position is None else position, offset)
+        if end is None:
+            end = self._bases[index + 1] if index + 1 < len(self._bases) else end_offset
+        return CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=segment.path, position=position)
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""

@@ -123,7 +123,7 @@ def _refuse_registered(path: str) -> None:
         with _registry_lock:
             holder = _registry.get((status.st_dev, status.st_ino))
         if holder is not None:
-            raise LockedError(path, holder)
+            raise LockedError(path, f"this process, {holder}")
 
 
 def _holder(fd: int) -> str:
