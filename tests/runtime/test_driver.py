@@ -1,0 +1,91 @@
+"""Who is polled first, and when the thread in the background takes part."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+from pyreplog.client import Pending
+from pyreplog.runtime.background import Background
+from pyreplog.runtime.driver import PATIENCE, Driver, Seat
+from pyreplog.system import SystemClock
+
+PATIENT_S = 60.0
+
+
+class Polled:
+    """A machine that only counts."""
+
+    next_wake_ns: int | None = None
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def poll(self, timeout_ns: int = 0) -> bool:
+        """One more."""
+        self.count += 1
+        return True
+
+
+def seat_of(driver: Driver, machine: Polled) -> Seat:
+    """``machine`` in ``driver``, with nothing to do yet."""
+    seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
+    driver.network.ready.clear()
+    seat.transport.is_ready = False
+    return seat
+
+
+def test_who_sends_is_polled_before_those_that_have_news_already() -> None:
+    """So a leader finds the new requests with the waiting ones, and writes them together."""
+    driver = Driver(SystemClock(), "test")
+    leader, producer = seat_of(driver, Polled()), seat_of(driver, Polled())
+    driver.network.enter(leader.transport)
+    driver.enter(producer)
+    assert list(driver.network.ready) == [producer.transport, leader.transport]
+
+
+def test_who_sends_while_somebody_drives_takes_its_turn() -> None:
+    """Else one that sends without an end would be polled alone."""
+    driver = Driver(SystemClock(), "test")
+    leader, producer = seat_of(driver, Polled()), seat_of(driver, Polled())
+    with driver.exclusive():
+        driver.network.enter(leader.transport)
+        driver.enter(producer)
+        assert list(driver.network.ready) == [leader.transport, producer.transport]
+
+
+def test_the_background_leaves_the_drive_for_a_while_to_who_waited() -> None:
+    """It takes part when nobody has waited for some turns of its own; what was sent is not forgotten."""
+    driver = Driver(SystemClock(), "test")
+    machine = Polled()
+    seat = seat_of(driver, machine)
+    with pytest.raises(TimeoutError):
+        driver.wait_for(Pending(driver), 0.0)
+    driver.enter(seat)
+    for _ in range(PATIENCE):
+        driver._work()
+        assert machine.count == 0
+    driver._work()
+    assert machine.count == 1
+
+
+def test_lingering_ends_at_once_for_what_is_urgent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts as armed meanwhile, so that arming wakes no thread."""
+    monkeypatch.setattr("pyreplog.runtime.background.LINGER_S", 24 * 3600.0)
+    calls: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def work() -> None:
+        background.linger()
+        calls.put(background.is_armed)
+
+    background = Background("test", work)
+    background.start()
+    try:
+        assert calls.get(timeout=PATIENT_S)
+        background.arm()
+        background.wake()
+        assert calls.get(timeout=PATIENT_S)
+    finally:
+        background.stop()
+    assert not background.is_running
