@@ -34,6 +34,7 @@ __all__ = [
     "LockedError",
     "LogTruncatedError",
     "MessageTooLargeError",
+    "NoThreadError",
     "NotControllerError",
     "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
@@ -187,6 +188,14 @@ class ForkedError(PyreplogError):
 
 class InternalError(PyreplogError):
     """A bug of pyreplog. Please report it with the seed or the file named in the text."""
+
+
+class NoThreadError(PyreplogError, RuntimeError):
+    """The system lets no thread be started. What was asked for was not begun; what was acknowledged before is kept."""
+
+    def __init__(self, purpose: str) -> None:
+        advice = "raise the limit of processes and threads (`ulimit -u`, a container's pids limit), or end some"
+        super().__init__(f"no thread can be started {purpose}: {advice}")
 
 
 class BufferExhaustedError(PyreplogError, TimeoutError):

@@ -329,8 +329,9 @@ class MetadataFollower:
 def _run_of_partitions(records: Sequence[tuple[int, MetadataRecord]], first: int) -> list[tuple[PartitionKey, PartitionRecord]]:
     """The new partitions that follow one another in ``records`` from index ``first`` on."""
     run: list[tuple[PartitionKey, PartitionRecord]] = []
-    for number, (offset, record) in enumerate(records[first:]):
-        if offset != records[first][0] + number or not isinstance(record, PartitionRecord):
+    for index in range(first, len(records)):
+        offset, record = records[index]
+        if offset != records[first][0] + index - first or not isinstance(record, PartitionRecord):
             break
         run.append(((record.topic_id, record.partition_id), record))
     return run

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from pyreplog.errors import NoThreadError
 from pyreplog.runtime.logger import LOGGER
 
 __all__ = ["LINGER_S", "Background", "release"]
@@ -40,13 +41,16 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread unless it runs. REQUIRES that calls do not overlap (the owner's lock)."""
+        """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. REQUIRES that calls do not overlap (the owner's
+        lock)."""
         if self._thread is None and not self._stopping:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             try:
                 self._thread.start()
-            except (RuntimeError, MemoryError):  # no thread is to be had: the next call tries again
+            except (RuntimeError, MemoryError) as error:  # no thread is to be had: the next call tries again
                 self._thread = None
+                if isinstance(error, RuntimeError):
+                    raise NoThreadError(f"for {self._name}") from error
                 raise
 
     @property

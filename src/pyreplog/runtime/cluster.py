@@ -101,11 +101,11 @@ class Cluster:
             count = max(count, known)
             self._start_nodes(count)
             self._admin = Admin(self._driver, self._make_admin, self._settle, count)
+            self._driver.start()
+            self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
         except BaseException:
             self._end(clean=False)
             raise
-        self._driver.start()
-        self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
         self._own_process = own_process
         remember(self)
         if own_process:

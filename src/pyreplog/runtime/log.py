@@ -116,7 +116,11 @@ class Log:
             remember(writer)
         self._owner = owner
         if owner is not None:
-            owner.start()
+            try:
+                owner.start()
+            except BaseException:
+                self.close()
+                raise
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'")

@@ -346,6 +346,7 @@ class LogWriter:
 
     def _begin_gathering(self) -> Outcome:
         self._check()
+        self._background.start()
         topic, partition = self.log.topic_partition
         self._stamps = []
         self._gathering = outcome = Outcome(self, topic, partition, self._stamps)
@@ -354,7 +355,6 @@ class LogWriter:
         except MemoryError:  # it did not begin, and what it holds is the batch before
             self._gathering = None
             raise
-        self._background.start()
         self._background.arm()
         return outcome
 
@@ -473,6 +473,9 @@ class LogWriter:
         """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns."""
         log = self.log
         appended: Appended | None = None
+        if self._is_new:  # first: where no thread is to be had, nothing is appended
+            self._background.start()
+            self._is_new = False
         self._busy = True
         try:
             appended = log.append_as_leader(batch, self.epoch, trusted=True)
@@ -491,9 +494,6 @@ class LogWriter:
         if self._sync_each:
             self._unsynced.append((appended.last_offset + 1, appended.size))
             self._unsynced_size += appended.size
-        if self._is_new:
-            self._is_new = False
-            self._background.start()
         return appended
 
     def _write_part(self, batch: memoryview, start: int, count: int) -> None:

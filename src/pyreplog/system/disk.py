@@ -11,7 +11,9 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -129,14 +131,44 @@ class SystemDisk:
 
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
         """In as many threads as there are processors, or as a disk can use (of a few waits none is worth a thread), which end with the
-        call."""
+        call. This one is among them, and does all where no other is to be had."""
         count = min(len(items) // WAITS_OF_THREAD if waits else min(len(items), os.cpu_count() or 1), MAP_THREADS_MAX)
         if count < 2:
             return [work(item) for item in items]
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (slow to load, and seldom needed)
+        waiting = deque(enumerate(items))
+        results: dict[int, R] = {}
+        failures: dict[int, BaseException] = {}
 
-        with ThreadPoolExecutor(count, "pyreplog-map") as pool:
-            return [future.result() for future in [pool.submit(work, item) for item in items]]
+        def share() -> None:
+            while True:
+                try:
+                    index, item = waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    results[index] = work(item)
+                except Exception as error:
+                    failures[index] = error
+
+        helpers: list[threading.Thread] = []
+        try:
+            for _ in range(count - 1):
+                helper = threading.Thread(target=share, name="pyreplog-map")
+                try:
+                    helper.start()
+                except (RuntimeError, MemoryError):
+                    break
+                helpers.append(helper)
+            share()
+        except BaseException:
+            waiting.clear()
+            raise
+        finally:
+            for helper in helpers:
+                helper.join()
+        if failures:
+            raise failures[min(failures)]
+        return [results[index] for index in range(len(items))]
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
         """Begin to sync ``files`` (of this disk) in background threads; returns a token at once.

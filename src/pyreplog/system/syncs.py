@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pyreplog.errors import ClosedError, StorageError
+from pyreplog.errors import ClosedError, NoThreadError, StorageError
 from pyreplog.ports import SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
 
@@ -111,13 +111,26 @@ class SyncPool:
             if wanted and (
                 self._held is None or sum([descriptor.writes - descriptor.writes_synced for descriptor in wanted]) > HELD_SIZE_MAX
             ):
-                self._employ()
+                try:
+                    self._employ()
+                except BaseException:
+                    self._withdraw(request)
+                    raise
             elif wanted and self._held is not None and self not in self._held.pools:
                 self._held.pools.append(self)
         if not wanted:
             self._done.append(SyncDone(request.token, None))
             wake()
         return request.token
+
+    def _withdraw(self, request: _Request) -> None:
+        # REQUIRES the lock. Nobody will do it, and who asked is told so.
+        for descriptor in request.left:
+            queued = self._waiting.get(descriptor)
+            if queued is not None and request in queued.requests:
+                queued.requests.remove(request)
+                if not queued.requests:
+                    del self._waiting[descriptor]
 
     def begin(self) -> None:
         """Begin what was held back, and leave the list; last, so that who is interrupted before finds it there."""
@@ -213,8 +226,11 @@ class SyncPool:
             except BaseException as error:  # no thread is to be had, or Ctrl-C
                 if thread.ident is None and thread in self._threads:
                     self._threads.remove(thread)
-                if not isinstance(error, RuntimeError | MemoryError) or not self._threads:
-                    raise  # else those that there are do it
+                if isinstance(error, RuntimeError | MemoryError) and self._threads:
+                    return  # those that there are do it
+                if isinstance(error, RuntimeError):
+                    raise NoThreadError("to sync files") from error
+                raise
 
     def _next(self) -> tuple[Descriptor, _Queued] | None:
         for descriptor in self._waiting:

@@ -1,0 +1,120 @@
+"""No thread is to be had (RLIMIT_NPROC, a container's limit): a typed error with advice, nothing half-done, and the next call works."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import pyreplog
+from pyreplog.system import SystemDisk
+
+Refuse = Callable[[int], None]
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
+    """``refuse(n)``: the n-th thread from now on and all after it cannot be started; a negative number ends that."""
+    left = -1
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+        if left == 0:
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+
+    def set_left(count: int) -> None:
+        nonlocal left
+        left = count
+
+    return set_left
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+@pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "append_many later"])
+def test_an_append_that_would_need_one(tmp_path: Path, refuse: Refuse, durability: Literal["sync", "os"], way: str) -> None:
+    """Opening is refused and leaves nothing locked; an append is refused and leaves nothing; both succeed when there are threads again."""
+    path = tmp_path / "log"
+    refuse(1)
+    with pytest.raises(pyreplog.NoThreadError, match=r"no thread can be started for pyreplog spool of .* raise the limit"):
+        pyreplog.open_log(path, durability=durability)
+    refuse(2)  # the one that looks for what other processes leave may be started
+    with pyreplog.open_log(path, durability=durability) as log:
+        ways: dict[str, Callable[[], object]] = {
+            "append": lambda: log.append(b"x"),
+            "append_many": lambda: log.append_many([b"x"]),
+            "append_nowait": lambda: log.append_nowait(b"x").result(10),
+            "append_many later": lambda: log.append_many([b"x"], wait=False).result(10),
+        }
+        for _ in range(2):
+            with pytest.raises(pyreplog.NoThreadError, match="ulimit -u"):
+                ways[way]()
+            assert log.end_offset == 0
+        refuse(-1)
+        ways[way]()
+        assert [record.value for record in log] == [b"x"]
+    with pyreplog.open_log(path, "r") as reader:
+        assert reader.end_offset == 1
+
+
+@pytest.mark.parametrize("count", range(1, 4))
+def test_a_cluster_that_would_need_one(tmp_path: Path, refuse: Refuse, count: int) -> None:
+    """A cluster that cannot start leaves its folder to who comes next."""
+    refuse(count)
+    try:
+        pyreplog.Cluster(tmp_path / "cluster", 1).close()
+    except pyreplog.NoThreadError as error:
+        assert "ulimit -u" in str(error)
+    refuse(-1)
+    with pyreplog.Cluster(tmp_path / "cluster", 1) as cluster:
+        cluster.admin.create_topic("t")
+        with cluster.producer() as producer:
+            assert producer.send("t", b"x").result(10).offset == 0
+
+
+def test_side_by_side_becomes_one_by_one(tmp_path: Path, refuse: Refuse) -> None:
+    """``map`` works in as many threads as there are, this one at least, each item once; the first failure in order is raised."""
+    disk = SystemDisk()
+    done: list[int] = []
+
+    def work(item: int) -> int:
+        done.append(item)
+        if item < 0 and item % 7 == 3:
+            raise ValueError(item)
+        return -item
+
+    for count in (1, 2, -1):
+        refuse(count)
+        done.clear()
+        assert disk.map(work, range(40), waits=True) == [-item for item in range(40)]
+        assert sorted(done) == list(range(40))
+        done.clear()
+        with pytest.raises(ValueError, match="^-4$"):
+            disk.map(work, [-item for item in range(40)], waits=True)
+        assert len(done) == 40
+    disk.close()
+
+
+def test_a_sync_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
+    """A sync that could not be begun is not left waiting, and the next one is done."""
+    disk = SystemDisk()
+    file = disk.create(str(tmp_path / "file"))
+    file.write_at(0, [b"x"])
+    refuse(1)
+    with pytest.raises(pyreplog.NoThreadError, match="no thread can be started to sync files"):
+        disk.submit_sync([file], lambda: None)
+    refuse(-1)
+    news = threading.Event()
+    token = disk.submit_sync([file], news.set)
+    assert news.wait(10)
+    assert [done.token for done in disk.poll()] == [token]
+    file.close()
+    disk.close()
