@@ -6,12 +6,13 @@ import copy
 import gc
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow
 import pytest
@@ -453,3 +454,20 @@ def test_what_is_open_at_exit_is_warned_of(tmp_path: Path, kind: str) -> None:
         assert path in done.stderr
         assert {"log": "unclosed log", "cluster": "unclosed <pyreplog.Cluster"}[kind] in done.stderr
     assert list(tmp_path.rglob(".kafka_cleanshutdown"))
+
+
+@pytest.mark.parametrize("mode", ["a", "r"])
+def test_rot_found_by_reading_says_where_it_is(tmp_path: Path, mode: Literal["a", "r"]) -> None:
+    """A bit that flipped while nobody looked: the error names folder and offsets, and what lies behind can be read."""
+    with pyreplog.open_log(tmp_path / "log", config={"segment.bytes": 1024}) as log:
+        for number in range(30):
+            log.append_many([b"%d" % number * 50] * 2)
+    first = tmp_path / "log/log-0/00000000000000000000.log"
+    content = bytearray(first.read_bytes())
+    content[100] ^= 1
+    first.write_bytes(content)
+    with pyreplog.open_log(tmp_path / "log", mode) as log:
+        with pytest.raises(pyreplog.CorruptLogError, match=re.escape(str(first.parent))) as caught:
+            list(log.read())
+        assert (caught.value.start, caught.value.end) == (0, 2)
+        assert len(list(log.read(2))) == 58

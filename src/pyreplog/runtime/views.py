@@ -30,6 +30,11 @@ class LogView(Protocol):
     partition: int
 
     @property
+    def directory(self) -> str:
+        """The folder that is read."""
+        ...
+
+    @property
     def start_offset(self) -> int:
         """The first offset that is there."""
         ...
@@ -99,6 +104,11 @@ class WriterView:
         self._writer = writer
         self._closed = False
         self.topic, self.partition = writer.log.topic_partition
+
+    @property
+    def directory(self) -> str:
+        """The partition's folder."""
+        return self._writer.log.directory
 
     @property
     def start_offset(self) -> int:
@@ -178,6 +188,11 @@ class ReaderView:
         self._closed = False
         self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
+
+    @property
+    def directory(self) -> str:
+        """The folder that is read: of several copies, the one that is ahead."""
+        return self._reader.directory
 
     @property
     def start_offset(self) -> int:
@@ -280,6 +295,11 @@ class CommittedView:
         self.topic, self.partition = view.topic, view.partition
 
     @property
+    def directory(self) -> str:
+        """Of the view."""
+        return self._view.directory
+
+    @property
     def start_offset(self) -> int:
         """The first offset that is there."""
         return self._view.start_offset
@@ -356,7 +376,7 @@ def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
             try:
                 batch.check_crc()
             except CorruptError as error:
-                raise CorruptLogError(error.reason, start=start, end=batch.next_offset) from None
+                raise CorruptLogError(error.reason, start=start, end=batch.next_offset, file=view.directory) from None
             if found := records_of(batch, view.topic, view.partition, start, end):
                 yield found
             start = batch.next_offset
