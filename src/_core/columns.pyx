@@ -711,6 +711,8 @@ cdef int reserve_bytes(binary_column *column, int64_t more, int64_t least) excep
     if needed > INT32_MAX:
         raise OverflowError(f"{needed} bytes in one column of an Arrow batch: finish() it before it is that large")
     bytes = min(larger(needed, column.capacity, least), <int64_t>INT32_MAX)
+    if needed <= LARGE_PAGE_SIZE < bytes:
+        bytes = LARGE_PAGE_SIZE  # what a batch of a scan holds at most: twice as much of each would leave room to keep half as many
     if bytes < BLOCK_LARGE:
         grow(<void **>&column.data, bytes)
     else:
