@@ -122,11 +122,11 @@ def check(cluster: pyreplog.Cluster, ledger: Ledger) -> pl.DataFrame:
     missing, twice = FLIGHT_COUNT - len(counts), counts.filter(pl.col("count") > 1).height
     if lost or missing or twice:
         raise SystemExit(f"FAILED: {len(lost)} acknowledged flights lost, {missing} never arrived, {twice} there more than once")
-    per_partition = log["partition"].value_counts().sort("partition")["count"].to_list()
+    per_partition = ", ".join(f"{count:,}" for count in log["partition"].value_counts().sort("partition")["count"])
     console.print(f"  {len(ledger.places):,} acknowledgements checked: each flight is at the partition and offset it was promised")
-    console.print(
-        f"  all {FLIGHT_COUNT:,} flights are there [bold green]exactly once[/], {PARTITION_COUNT} partitions with {per_partition}"
-    )
+    if unheard := FLIGHT_COUNT - len(ledger.places):
+        console.print(f"  {unheard:,} more are in the log, whose acknowledgement never arrived: found there, and not sent again")
+    console.print(f"  all {FLIGHT_COUNT:,} flights are there [bold green]exactly once[/], in {PARTITION_COUNT} partitions: {per_partition}")
     return log
 
 

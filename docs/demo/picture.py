@@ -72,7 +72,8 @@ def _time_line(axes: Axes, progress: Sequence[tuple[float, int]], moments: Seque
     for number, moment in enumerate(moments):
         axes.axvline(moment.at_s, color=moment.colour, lw=1.4, ls=(0, (4, 3)))
         place = (moment.at_s, 390 - 36 * (number % 3))
-        axes.annotate(moment.text, place, xytext=(5, 0), textcoords="offset points", color=moment.colour, va="top", fontsize=9)
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # a line that crosses the text passes behind it
+        axes.annotate(moment.text, place, xytext=(5, 0), textcoords="offset points", color=moment.colour, va="top", fontsize=9, bbox=paper)
 
 
 def _delays(axes: Axes, delays: pl.DataFrame) -> None:

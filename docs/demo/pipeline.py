@@ -95,7 +95,6 @@ class Watcher:
         self.lines: queue.Queue[Line] = queue.Queue()
         self.began = time.monotonic()
         self.sent = 0
-        self.batches = 0
         self.stream: Child | None = None
         self._delays: list[pyreplog.Log] = []
 
@@ -126,7 +125,6 @@ class Watcher:
             self.sent = line["count"]
             self.run.sent.append((at, datetime.fromtimestamp(line["timestamp"] / 1000, UTC)))
         elif kind == "batch":
-            self.batches += 1
             self.run.batches.append((at, line["batch"], line["rows"], line["ms"]))
         elif kind == "ended" and not (name == "pipeline_stream.py" and self.run.killed_at is not None and self.run.running_at is None):
             raise SystemExit(f"{name} ended by itself; what it said last is in {self.folder}")
@@ -153,7 +151,7 @@ class Watcher:
         self.run.killed_batch = int(waiting[0].split(".")[3]) if waiting else -1
         self.run.killed_step = "published, not yet acknowledged" if waiting else "between two batches"
         console.print(f"  [red]SIGKILL to the whole Spark process[/] while batch {self.run.killed_batch} was {self.run.killed_step}")
-        console.print(f"  in the cluster's folder at that moment: {len(left)} files of the spool")
+        console.print(f"  left in the cluster's folder at that moment: {len(left)} files of a batch on its way")
 
 
 def flow(watcher: Watcher) -> None:
@@ -249,7 +247,7 @@ def main() -> None:
     assert run.killed_at is not None
     assert run.restarted_at is not None
     console.print(
-        f"  {FLIGHT_COUNT:,} flights in {run.sent[-1][0]:.0f} s, {watcher.batches} micro-batches; the query was down for "
+        f"  {FLIGHT_COUNT:,} flights in {run.sent[-1][0]:.0f} s, {len(run.batches)} micro-batches; the query was down for "
         f"{(run.running_at or run.restarted_at) - run.killed_at:.1f} s, and nobody had to tell it where it was"
     )
     console.rule("[bold]2. Hold `delays` against the whole log", align="left")

@@ -196,7 +196,7 @@ def _timeline(run: Run) -> Figure:
             each.axvline(until, color=GOOD, lw=1.4, ls=(0, (4, 3)))
         axes.text(run.killed_at, begin + 412, " SIGKILL", color=BAD, va="top", weight="bold")
         axes.text(until, begin + 412, " started again", color=GOOD, va="top")
-    axes.legend(loc="upper left", bbox_to_anchor=(0.0, 0.93), frameon=True, framealpha=0.85, edgecolor="white")
+    axes.legend(loc="lower right", frameon=True, framealpha=0.85, edgecolor="white")
     rows = max((rows for _, _, rows, _ in run.batches), default=1) or 1
     rug.bar(
         [at for at, _, _, _ in run.batches],
