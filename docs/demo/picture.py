@@ -83,6 +83,7 @@ def _delays(axes: Axes, delays: pl.DataFrame) -> None:
     axes.barh(places, [row["delay"] for row in rows], color=[LATE if row["delay"] >= 15 else GOOD for row in rows], height=0.68)
     axes.set_yticks(places, [row["carrier"] for row in rows], family="monospace", color=INK)
     axes.set_xticks([])
+    axes.text(0.99, 0.01, "orange: 15 minutes or more", transform=axes.transAxes, fontsize=8.5, color=LATE, va="bottom", ha="right")
     axes.spines[["bottom"]].set_visible(False)
     for place, row in zip(places, rows, strict=True):
         axes.text(row["delay"] + 0.25, place, f"{row['delay']:.1f}", va="center", fontsize=9)
