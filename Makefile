@@ -25,7 +25,7 @@ help:
 	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, and replays of what it wrote, block by block; as root"
 	@echo "               (CUTS='--share 10' for a part of the first, BLOCKS='--states 50' of the second)"
 	@echo "make bench     the figures, as a table"
-	@echo "make bench-kafka  those of Spark against its own Kafka source and a broker, which Maven gets"
+	@echo "make bench-kafka  all of Spark's, also against its own Kafka source and a broker, which Maven gets"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
 # --- set-up: an existing .venv is used as it is ---------------------------------------------------------------------------------

@@ -19,6 +19,8 @@ from pyreplog.spark import local_session
 
 datasource = pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark before 4.2 has no limits per trigger")
 
+pytestmark = pytest.mark.timeout(600)
+
 BATCHES = 30
 WARM = 8
 ROUNDS = 3

@@ -1,7 +1,8 @@
-"""One command for the figures against Spark's own Kafka source: ``make bench-kafka``.
+"""One command for all figures of Spark, with Spark's own Kafka source as a peer: ``make bench-kafka``.
 
-Has Maven resolve that source's jars and a broker's into ``build/``, starts a broker of one node on this machine's loopback, runs the
-benchmarks of Spark beside it, and stops it. Needs Java 17, Maven and the group ``bench``. Arguments go to pytest.
+Has Maven resolve that source's jars and a broker's into ``build/`` (``SPARK_KAFKA_JARS`` and ``KAFKA_JARS`` name folders that have them
+already), starts a broker of one node on this machine's loopback, runs the benchmarks of Spark beside it, and stops it. Needs Java 17, the
+group ``bench``, and Maven unless both are named. Arguments go to pytest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KAFKA: Final = "4.1.0"
 PORT: Final = 19092
 CONTROLLER_PORT: Final = 29093
 START_S: Final = 120
-SELECTED: Final = "full_read or narrow or map_arrow or planning or floor"
+FILES: Final = [f"benchmarks/bench_spark{part}.py" for part in ("", "_stream", "_sink")]
 
 POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
@@ -49,6 +50,14 @@ def resolve(folder: Path, wanted: list[tuple[str, str, str]], managed: list[tupl
         subprocess.run(["mvn", "-q", "-f", str(part / "pom.xml"), *copy], check=True)
         part.rename(folder)
     return folder
+
+
+def named(variable: str) -> Path | None:
+    """The folder of jars that an environment variable names, if it does."""
+    folder = os.environ.get(variable)
+    if folder and not any(Path(folder).glob("*.jar")):
+        raise SystemExit(f"{variable}={folder} holds no jars")
+    return Path(folder).absolute() if folder else None
 
 
 @contextmanager
@@ -94,12 +103,12 @@ def main() -> int:
     spark = ".".join([*pyspark.__version__.split(".")[:2], "0"])
     source = [("org.apache.spark", "spark-sql-kafka-0-10_2.13", spark)]
     token = [("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", TOKEN_PROVIDER)]
-    jars = resolve(ROOT / "build" / f"kafka-source-{spark}", source, token)
+    jars = named("SPARK_KAFKA_JARS") or resolve(ROOT / "build" / f"kafka-source-{spark}", source, token)
     logging = [("org.apache.logging.log4j", name, "2.24.3") for name in ("log4j-slf4j2-impl", "log4j-core")]
-    node = resolve(ROOT / "build" / f"kafka-{KAFKA}", [("org.apache.kafka", "kafka_2.13", KAFKA), *logging], [])
+    node = named("KAFKA_JARS") or resolve(ROOT / "build" / f"kafka-{KAFKA}", [("org.apache.kafka", "kafka_2.13", KAFKA), *logging], [])
     with broker(node) as address:
-        command = [sys.executable, "-m", "pytest", "benchmarks", "--benchmark-enable", "--benchmark-only", "--benchmark-quiet"]
-        command += ["--benchmark-disable-gc", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-k", SELECTED, *sys.argv[1:]]
+        command = [sys.executable, "-m", "pytest", *FILES, "--benchmark-enable", "--benchmark-only", "--benchmark-quiet"]
+        command += ["--benchmark-disable-gc", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", *sys.argv[1:]]
         environment = os.environ | {"SPARK_KAFKA_JARS": str(jars), "SPARK_KAFKA_SERVERS": address}
         return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
