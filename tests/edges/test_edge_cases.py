@@ -2,7 +2,7 @@
 
 The numbers are those of the list that this project was written to: varints and records 1-9, batches 10-23, files 24-34, indexes 35-53,
 segments 54-65, appending and rolling 66-83, reading 84-90, truncation and recovery 91-104, retention, epochs and checkpoints 105-116.
-110 and 111 are about compaction, which is not here.
+110 and 111 are about compaction, which is not here; 75, about what a compacted topic takes, is that there is none.
 """
 
 from __future__ import annotations
@@ -128,7 +128,6 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
 """Where the test of a number is that is not in this file."""
 
 NOT_HERE = {
-    75: "a record without a key on a compacted topic: no topic is compacted",
     110: "the cleaner",
     111: "the cleaner",
 }
@@ -507,6 +506,19 @@ def test_e071_a_follower_takes_what_its_leader_took(place: Place) -> None:
     assert log.append_as_follower([batch(20, size=100, base_offset=20, leader_epoch=0)]) == 40
     assert len(contents(log)) == 40
     log.close(clean=True)
+
+
+def test_e075_nothing_is_compacted(tmp_path: Path) -> None:
+    """No topic can be told to be compacted, so that a record without a key never gets into one."""
+    for policy in ("compact", "compact,delete"):
+        with pytest.raises(ConfigError, match=r"cleanup\.policy"):
+            pyreplog.open_log(tmp_path / "log", config={"cleanup.policy": policy})
+    assert not (tmp_path / "log").exists()
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"kept", key=b"k")
+        log.append(None, key=b"k")
+        log.append(b"without a key")
+        assert [(record.key, record.value) for record in log] == [(b"k", b"kept"), (b"k", None), (None, b"without a key")]
 
 
 def test_e081_a_failing_transaction_index(place: Place) -> None:
