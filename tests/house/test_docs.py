@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from pyreplog.quorum.election import ReplicaEnd
+from pyreplog.quorum.state import decode, encode
 from tests.house.sources import PACKAGE, ROOT
 
 DOCS = ROOT / "docs"
@@ -130,6 +132,19 @@ def test_one_title_per_page() -> None:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, page
         assert text.startswith("# "), page
+
+
+def test_the_controllers_state_is_as_its_page_shows_it() -> None:
+    """The example on the page is read, and written again byte for byte: the layout is promised never to change."""
+    page = (DOCS / "internals/format/controller.md").read_text(encoding="utf-8")
+    example = re.search(r"```text\n(pyreplog-controller .*?\n)```", page, re.DOTALL)
+    assert example is not None
+    data = example.group(1).encode()
+    state = decode(data, "page")
+    assert encode(state) == data
+    ((key, members),) = state.suspects.items()
+    assert (state.image.topics[key[0]].name, key[1], members) == ("orders", 0, {2: ReplicaEnd(0, 1)})
+    assert [(broker.broker_id, broker.fenced) for broker in state.image.brokers.values()] == [(1, False), (2, True)]
 
 
 def test_the_readme_shows_the_two_commands() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -40,7 +41,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     run(sys.executable, "-m", "build", "--no-isolation", "--sdist", "--outdir", folder, tree, cwd=folder)
     sdist = next(folder.glob("*.tar.gz"))
     with tarfile.open(sdist) as archive:
-        archive.extractall(folder / "unpacked", filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11 has it from 3.11.4 on
+        archive.extractall(folder / "unpacked")
     unpacked = next((folder / "unpacked").iterdir())
     run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, unpacked, cwd=folder)
     return sdist, next(folder.glob("*.whl"))
@@ -67,6 +69,14 @@ def test_wheel_holds_types_and_no_sources(built: tuple[Path, Path]) -> None:
     assert not [name for name in names if name.endswith(SOURCES) or name.startswith("_core/")]
     compiled = {name.rpartition("/")[2].partition(".")[0] for name in names if name.endswith(".so")}
     assert {path.stem for path in (PACKAGE / "_core").glob("*.pyi")} == compiled
+
+
+def test_windows_is_told_where_to_go() -> None:
+    """A build on Windows stops at once, with what to do instead."""
+    program = "import Cython.Build, runpy, setuptools, sys; sys.platform = 'win32'; runpy.run_path('setup.py')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search("runs on Linux and macOS. On Windows, .*WSL", done.stderr)
 
 
 def test_wheel_installs_and_works_alone(built: tuple[Path, Path], tmp_path: Path) -> None:
