@@ -3,7 +3,7 @@
 The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive and polls whichever
 machine has news, until its own answer is there; every other waiter is released the moment its answer comes; then the drive goes to the
 next one that still waits. When nobody waits, one parked background thread drives for timers, heartbeats and whatever was sent without
-waiting; it stands back for a few milliseconds where callers wait, and so drive, again and again. So a replicated append in one process
+waiting; it stands back for two milliseconds where callers wait, and so drive, again and again. So a replicated append in one process
 costs no thread switch, and nothing depends on somebody calling ``poll``.
 
 What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
@@ -36,7 +36,7 @@ HELD_CHECK: Final = 8
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
-PATIENCE: Final = 4
+PATIENCE: Final = 2
 """Milliseconds for which the background thread leaves the drive to callers after one of them waited: who fills many batches between two
 waits is back by then."""
 _AT_ONCE: Final = (False,)
@@ -250,8 +250,8 @@ class Driver:
     # --------------------------------------------------------------------------------------------------------------------- waking
 
     def enter(self, seat: Seat) -> None:
-        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives (a few
-        milliseconds, where callers waited just now)."""
+        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives (two
+        or three, where callers waited just now)."""
         transport = seat.transport
         if not transport.is_ready:
             transport.is_ready = True
