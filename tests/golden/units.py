@@ -59,7 +59,8 @@ def _unpacked(group: str) -> Path:
     target = Path(tempfile.mkdtemp(prefix="replog-units-"))
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     with tarfile.open(HERE / f"{group}.tar.xz") as archive:
-        archive.extractall(target, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11 has it from 3.11.4 on
+        archive.extractall(target)
     return target
 
 
