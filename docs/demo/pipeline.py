@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("build/pipeline"), help="where everything goes; emptied first")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long the year takes")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that its children end with it, as after Ctrl-C
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
     watcher = Watcher(options.folder, options.seconds)
