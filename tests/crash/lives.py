@@ -441,7 +441,7 @@ def mended(disk: SimDisk, facts: list[Fact]) -> None:
 
 
 Workload = Callable[[SimDisk, list[Fact]], None]
-LIVES: Final[tuple[Workload, ...]] = (sync_log, os_log, cycles, stubborn, retained, deleted, rolls, crowd, mended)
+LIVES: Final[tuple[Workload, ...]] = (sync_log, os_log, cycles, stubborn, replaced, retained, deleted, rolls, crowd, mended)
 DURABILITY: Final[dict[Workload, str]] = {
     replaced: "os",
     sync_log: "sync",

@@ -1,4 +1,4 @@
-"""Every end of nine lives of a log root, and every refusal of its disk.
+"""Every end of ten lives of a log root, and every refusal of its disk.
 
 The share that runs by default is drawn by a seed that the output names: ``REPLOG_CRASH_SEED`` sets it. ``-m soak`` runs everything, with
 several seeds (``REPLOG_CRASH_SEEDS``).
@@ -16,7 +16,7 @@ import pytest
 
 from pyreplog.testing.crash import CrashReport, crash_points, error_points
 from pyreplog.testing.disk import SimDisk
-from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, cycles, retained
+from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, cycles, replaced, retained
 
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
@@ -24,8 +24,8 @@ ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
 """A refused write has also written a part: a short one."""
 PARTS: Final = 4
 """Of the longest test of the soak, so that several processes share it."""
-EVERY: Final[dict[Workload, int]] = {cycles: 61, crowd: 73, retained: 41}  # they make many calls
-SHARE: Final[dict[Workload, int]] = {cycles: 7, crowd: 11, retained: 6}
+EVERY: Final[dict[Workload, int]] = {cycles: 61, crowd: 73, retained: 41, replaced: 10}  # they make many calls, or few
+SHARE: Final[dict[Workload, int]] = {cycles: 7, crowd: 11, retained: 6, replaced: 1}
 
 
 def checking(life: Workload, again: float) -> Callable[[SimDisk, Sequence[Fact]], None]:
