@@ -268,6 +268,42 @@ def test_after_a_kill_the_mark_is_exact() -> None:
     after_power_loss.close(clean=True)
 
 
+@pytest.mark.parametrize("durability", ["sync", "os"])
+@pytest.mark.parametrize("bit", [0, 1, 7, 8, 21, 30, 31])
+def test_a_flipped_epoch_of_the_last_batch_is_no_epoch(durability: str, bit: int) -> None:
+    """The checksum of a batch does not cover its leader epoch. Where only the process died, an epoch that was never written down is damage:
+    above what the mark promises the batch is cut, and the history stays what it was; below it is rot."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    place = Place(disk, "data")
+    log = create(disk, place.of(T), LogConfig(durability=durability))  # type: ignore[arg-type]
+    for _ in range(3):
+        log.append_as_leader(batch(2), 0)
+    log.become_leader(1)
+    log.append_as_leader(batch(2), 1)
+    history = log.epochs.entries
+    log.append_as_leader(batch(2), 1)
+    log.write_mark()
+    log.close(clean=False)
+    name = logs(place)[0]
+    content = bytearray(place.read(name))
+    size = len(content) // 5
+    content[4 * size + 15 - bit // 8] ^= 1 << bit % 8
+    place.write(name, bytes(content))
+    again = reopen(disk, place.of(T), same_boot=True)
+    assert (again.end_offset, again.epochs.entries) == (8, history)
+    assert again.recovery.torn_size == size
+    again.append_as_leader(batch(2), 1)
+    again.advance_high_watermark(10)
+    again.write_mark()
+    again.close(clean=False)
+    content = bytearray(place.read(name))
+    content[4 * size + 15 - bit // 8] ^= 1 << bit % 8
+    place.write(name, bytes(content))
+    with pytest.raises(CorruptLogError):
+        reopen(disk, place.of(T), same_boot=True)
+
+
 def test_without_a_mark_everything_is_scanned_and_the_replica_is_incomplete(place: Place) -> None:
     """A missing or damaged mark never means an empty log; the root's recovery point then tells torn from rotten."""
     whole = written(place, 10, synced=10)

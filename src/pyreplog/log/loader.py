@@ -229,8 +229,11 @@ class Loader:
                 self._check_epochs(segment, scan.epochs, history)
             end = scan.next_offset if scan.batch_count else start
             falls = bool(scan.epochs) and scan.epochs[0][0] < last_epoch
+            strange = None if history is None else self._strange(scan.epochs, history)
             if falls:
                 end, position = start, 0
+            elif strange is not None:
+                end, position = strange, _position_of(segment, strange)
             else:
                 position = scan.position
             if position < segment.size:
@@ -239,8 +242,8 @@ class Loader:
                     raise self._rot(segments, index, scan, position, end)
                 self._drop(segments, index + 1)
                 self._cut(segment, position)
-                if falls:
-                    scan = scan_segment(segment.file, 0, segment.base_offset, index_interval=self.config.index_interval_bytes)
+                if falls or strange is not None:
+                    scan = scan_segment(segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes)
             segment.set_scanned(scan, closed=index + 1 < len(segments))
             segment.created_ms = self.clock.wall_ms()
             found += scan.epochs
@@ -283,6 +286,13 @@ class Loader:
                 # The checksum of a batch does not cover its epoch, that of the mark does.
                 reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path)
+
+    def _strange(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
+        """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written down before its first
+        batch, and after the mere end of a process all that was written is there. None where none does, or nobody can say."""
+        if not self.same_boot or self.state is None or self.state.poisoned:
+            return None
+        return next((offset for epoch, offset in found if epoch != history.epoch_for_offset(offset) != NO_EPOCH), None)
 
     def _refuse_old_format(self, segment: Segment, position: int) -> None:
         reason = describe_damage(segment.file, position, segment.size, "")
@@ -454,3 +464,13 @@ class Loader:
 def _begins_at(segment: Segment, position: int) -> int | None:
     data = segment.file.read_at(position, 8)
     return int.from_bytes(data, "big", signed=True) if len(data) == 8 else None
+
+
+def _position_of(segment: Segment, offset: int) -> int:
+    """Where in ``segment`` the batch begins that has base offset ``offset``. REQUIRES that it is there, and whole like those before it."""
+    position = 0
+    while True:
+        head = bytes(segment.file.read_at(position, 12))
+        if int.from_bytes(head[:8], "big") == offset:
+            return position
+        position += 12 + int.from_bytes(head[8:], "big")
