@@ -56,6 +56,14 @@ async def listed(records: Any) -> list[Any]:
     return [record.value async for record in records]
 
 
+def test_what_was_not_awaited_says_so(tmp_path: Path) -> None:
+    """``aio.open_log`` opens nothing by itself, and who forgot to await it is told; the folder is not made."""
+    opening: Any = aio.open_log(tmp_path / "events")
+    with pytest.raises(AttributeError, match="'append' is asked of what is not open yet: .*async with.*await"):
+        opening.append(b"x")
+    assert not (tmp_path / "events").exists()
+
+
 def test_the_same_names(tmp_path: Path, run: Callable[[Main], None]) -> None:
     """Everything that the blocking log does is there under its name, and gives the same."""
 

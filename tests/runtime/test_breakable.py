@@ -143,6 +143,8 @@ def test_who_is_not_there(cluster: BreakableCluster) -> None:
     """A node by a wrong number is a ConfigError that says how they are numbered."""
     with pytest.raises(ConfigError, match="numbered from 1 to 3"):
         cluster.kill(0)
+    with pytest.raises(ConfigError, match="no node '1'"):
+        cluster.kill("1")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no node 4"):
         cluster.slow_disk(4, 1.0)
 

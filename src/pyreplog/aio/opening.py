@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyreplog.aio.calls import Calls
 
@@ -52,6 +52,11 @@ class Opening(Generic[F]):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._opened is not None:
             await self._opened.close()
+
+    if not TYPE_CHECKING:  # who checks types is told by them
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(f"{name!r} is asked of what is not open yet: open it by `async with`, or await it")
 
     async def _run(self) -> F:
         calls = Calls(self._name)

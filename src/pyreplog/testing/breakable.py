@@ -275,8 +275,8 @@ class BreakableCluster(Cluster):
         return self._disks[f"node-{node}"]
 
     def _node(self, node: int) -> Any:
-        if not 1 <= node <= len(self.nodes):
-            raise ConfigError(f"there is no node {node}; nodes are numbered from 1 to {len(self.nodes)}")
+        if not (isinstance(node, int) and 1 <= node <= len(self.nodes)):
+            raise ConfigError(f"there is no node {node!r}; nodes are numbered from 1 to {len(self.nodes)}")
         return self.nodes[node - 1]
 
     # -- nodes ------------------------------------------------------------------------------------------------------------------------
