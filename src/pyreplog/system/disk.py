@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import stat
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -135,9 +134,10 @@ class SystemDisk:
         count = min(len(items) // WAITS_OF_THREAD if waits else min(len(items), os.cpu_count() or 1), MAP_THREADS_MAX)
         if count < 2:
             return [work(item) for item in items]
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (slow to load, and seldom needed)
+
         waiting = deque(enumerate(items))
         results: dict[int, R] = {}
-        failures: dict[int, BaseException] = {}
 
         def share() -> None:
             while True:
@@ -145,29 +145,18 @@ class SystemDisk:
                     index, item = waiting.popleft()
                 except IndexError:
                     return
-                try:
-                    results[index] = work(item)
-                except Exception as error:
-                    failures[index] = error
+                results[index] = work(item)
 
-        helpers: list[threading.Thread] = []
-        try:
+        with ThreadPoolExecutor(count - 1, "pyreplog-map") as pool:
+            shares = []
             for _ in range(count - 1):
-                helper = threading.Thread(target=share, name="pyreplog-map")
                 try:
-                    helper.start()
-                except (RuntimeError, MemoryError):
+                    shares.append(pool.submit(share))
+                except (RuntimeError, MemoryError):  # no thread is to be had; should one begin it later, it finds nothing to do
                     break
-                helpers.append(helper)
             share()
-        except BaseException:
-            waiting.clear()
-            raise
-        finally:
-            for helper in helpers:
-                helper.join()
-        if failures:
-            raise failures[min(failures)]
+            for one in shares:
+                one.result()
         return [results[index] for index in range(len(items))]
 
     def submit_sync(self, files: Sequence[File], wake: Callable[[], None]) -> int:
