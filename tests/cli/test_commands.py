@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -53,6 +54,15 @@ def test_cat_selects(replog: Replog, events: Path, options: list[str], offsets: 
     done = replog("cat", events, *options)
     assert done.code == 0
     assert [row["offset"] for row in done.objects()] == offsets
+
+
+def test_cat_from_behind_the_end_says_so(replog: Replog, events: Path) -> None:
+    """Nothing is printed, which is no failure, and standard error says where the end is; at the end itself nothing needs saying."""
+    done = replog("cat", events, "--start", 99)
+    assert (done.code, done.out) == (0, "")
+    assert re.fullmatch(r"replog cat: nothing is there yet at offset 99: readers see what lies below (\d+)\n", done.err)
+    end = done.err.split()[-1]
+    assert replog("cat", events, "--start", end).err == ""
 
 
 def test_cat_values(replog: Replog, events: Path) -> None:

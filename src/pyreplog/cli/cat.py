@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, number
-from pyreplog.cli.output import Progress, json_line, printable, record_fields
+from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
 from pyreplog.log import LogReader
@@ -41,6 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
             total = min(total, arguments.count)
         # On a terminal the records themselves show that it goes on.
         progress = Progress("read", total=total, forced=arguments.progress) if arguments.progress or not sys.stdout.isatty() else None
+        if found and arguments.start > (end := max(reader.end_offset for reader in found.values())):
+            say(f"replog cat: nothing is there yet at offset {arguments.start}: readers see what lies below {end}")
         left = INT64_MAX if arguments.count is None else arguments.count
         try:
             for reader in found.values():
