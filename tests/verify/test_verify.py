@@ -16,6 +16,8 @@ import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot
+from pyreplog.log.mark import MarkFile, MarkState
+from pyreplog.ports import File
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -295,6 +297,39 @@ def test_rot_is_found_whatever_a_writer_does_meanwhile(turn: Turn) -> None:
             book = verify(racing, "root")
             assert book.worst is Level.DAMAGE, (pause, back)
             writers.close()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_writer_between_history_and_mark(monkeypatch: pytest.MonkeyPatch, goes_on: bool) -> None:
+    """Whenever verify looks, it has written the leader epoch history, and not yet the mark that vouches for it. But a history that nothing
+    vouches for in the end is told of."""
+    disk = SimDisk(Random(1))
+    writers = Writers(disk, 1)
+    log = writers.logs[0]
+    late: list[MarkState] = []
+    opened = disk.open
+
+    def begin() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(MarkFile, "write_state", lambda _, state: late.append(state))
+            log.become_leader(log.epochs.latest + 1)
+        assert late
+
+    def look(path: str, *, write: bool = False) -> File:
+        if goes_on and late and path.endswith(".log"):
+            log._mark.write_state(late.pop())
+        elif goes_on and not late and path.endswith("partition.metadata"):
+            begin()
+        return opened(path, write=write)
+
+    begin()
+    monkeypatch.setattr(disk, "open", look)
+    book = verify(disk, "root")
+    monkeypatch.undo()
+    told = [text for text in found(book, Level.WARNING) if "the mark vouches for" in text]
+    assert (book.worst, len(told)) == ((Level.NOTE, 0) if goes_on else (Level.WARNING, 1)), book.findings
+    assert bool(late) != goes_on
+    writers.close()
 
 
 def test_a_topic_may_be_deleted_meanwhile() -> None:

@@ -102,6 +102,7 @@ class FolderCheck:
         #: The leader epochs that the mark vouches for.
         self._history: list[tuple[int, int]] | None = None
         self._history_starts: list[int] = []
+        self._unvouched: bytes | None = None
 
     def look_at_small_files(self) -> None:
         """The mark first, for what it promises is in the files by then, and they only grow. Again where a writer is between two of them."""
@@ -114,7 +115,7 @@ class FolderCheck:
             self._settings()
             vouched_for = self._epochs()
             self._leftovers()
-            if own.worst is Level.NOTE or (vouched_for and not self.changed_since()):
+            if vouched_for and (own.worst is Level.NOTE or not self.changed_since()):
                 break
         own.byte_count = 0  # counted already
         self._book = book
@@ -247,8 +248,19 @@ class FolderCheck:
                 "remove it and open the log with the settings that it had",
             )
 
+    def look_at_history_again(self) -> None:
+        """At the end of the look: is it still one that the mark does not vouch for?"""
+        data, newest = self._read(states.EPOCHS, quiet=True), self._newest_mark()
+        if data is not None and data == self._unvouched and newest is not None and newest.epochs_crc != crc32c(data):
+            self._book.warn(
+                self._at(states.EPOCHS),
+                "it is not the leader epoch history that the mark vouches for",
+                "nothing to do: it is made anew from the batches when the log is next opened for writing",
+            )
+
     def _epochs(self) -> bool:
         """Whether the mark vouches for the history, as far as both are there."""
+        self._unvouched = None
         data = self._read(states.EPOCHS)
         path = self._at(states.EPOCHS)
         mark = self.facts.mark
@@ -263,14 +275,7 @@ class FolderCheck:
             return True
         self.facts.epochs = history
         if mark is not None and crc32c(data) != mark.epochs_crc:
-            newest = self._newest_mark()
-            if newest is not None and newest.epochs_crc == crc32c(data):
-                return False  # a live writer changed both since the look at the mark
-            self._book.warn(
-                path,
-                "it is not the leader epoch history that the mark vouches for",
-                "nothing to do: it is made anew from the batches when the log is next opened for writing",
-            )
+            self._unvouched = data  # a live writer may have come to the one and not yet to the other
             return False
         self._history = history
         self._history_starts = [start for _, start in history]

@@ -65,6 +65,7 @@ class PartitionCheck(FolderCheck):
             self._segment(base, name, list(bases))
         self._reach_snapshots(_BIG)
         self._end(bases)
+        self.look_at_history_again()
         return self.facts
 
     # -- segments --
