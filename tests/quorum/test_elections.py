@@ -388,7 +388,7 @@ def test_who_lost_records_since_somebody_vouched_for_it_is_out() -> None:
         house.kill(2, 1)
         assert (house[key].leader, house[key].isr) == (3, (3,))
         house.kill(3)
-        house.register(3, {key: (0, 9)}, incomplete=[key], **more)  # type: ignore[arg-type]
+        house.register(3, {key: (0, 9)}, incomplete=[key], **more)
         house.beat(3)
         house.wait(1000, beating=[3])
         assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), ())
