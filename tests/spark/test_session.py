@@ -374,7 +374,7 @@ def test_a_function_on_arrow_batches(spark: SparkSession, orders: tuple[Path, li
     swapped = map_arrow(spark, sizes, "size long, partition long", columns=["partition", "value"], path=root, maxRecordsPerPartition=40)
     assert swapped.select("partition", "size").collect() == rows
     for schema, fn, text in (
-        ("partition long, sise long", sizes, "gave columns partition, size; the schema has partition, sise"),
+        ("partition long, width long", sizes, "gave columns partition, size; the schema has partition, width"),
         ("n long", lambda _: pa.RecordBatch.from_pydict({"n": [1]}), "must give an iterator of pyarrow.RecordBatch; it gave Int64Array"),
     ):
         with pytest.raises(PySparkException, match=text):
