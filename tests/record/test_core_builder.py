@@ -160,7 +160,7 @@ def test_takes_any_contiguous_buffer() -> None:
         (b"", None, ["ab"], 0, TypeError, "pairs"),
         (b"", None, [5], 0, TypeError, "pairs"),
         (b"", None, {"a": b"b"}, 0, TypeError, "pairs"),
-        (b"", None, 5, 0, TypeError, "iterable"),
+        (b"", None, 5, 0, TypeError, "pairs, not int"),
         (b"", None, [("\ud800", b"")], 0, UnicodeEncodeError, "surrogates"),
         (b"", None, (), -2, ValueError, "below -1"),
         (b"", None, (), 2**63, OverflowError, ""),
