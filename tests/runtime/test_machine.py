@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -231,10 +232,31 @@ source.close()
 """
 
 
+PYTHON_ALONE = """
+import _testcapi
+class Files:
+    sizes = [1, 2]
+    def size(self):
+        return sum(size for size in self.sizes)
+def deep(files, depth):
+    return deep(files, depth - 1) if depth else files.size()
+for nth in range(80):
+    _testcapi.set_nomemory(nth, nth + 1)
+    try:
+        deep(Files(), 3)
+    except MemoryError:
+        pass
+    finally:
+        _testcapi.remove_mem_hooks()
+"""
+
+
 def test_row_37_no_memory(tmp_path: Path) -> None:
     """Each of the first allocations of Python's within every call fails once: MemoryError, or an error it caused, comes out, nothing is
     left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
     pytest.importorskip("_testcapi")
+    if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
+        pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")
     lines = ran(NO_MEMORY, tmp_path / "log", 60, options=(), quiet=False).splitlines()
     assert [line.split()[0] for line in lines] == [str(number) for number in range(11)]
     assert sum(line.endswith("True") for line in lines) >= 8
