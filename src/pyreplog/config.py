@@ -66,6 +66,12 @@ def check_seconds(name: str, value: object, without: str = "for ever") -> None:
         raise ConfigError(f"{name} is {value!r}; it must be seconds from 0, or None {without}")
 
 
+def check_timeout(timeout: object) -> None:
+    """Raises :class:`ConfigError` unless ``timeout`` is seconds, or None. What is below 0 has passed, as with Python's own futures."""
+    if timeout is not None and not hasattr(timeout, "__float__"):
+        check_seconds("timeout", timeout)
+
+
 class _Fields:
     """What the functions of ``dataclasses`` look for, made when one does: to load that module takes longer than to open a log."""
 

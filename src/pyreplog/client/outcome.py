@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from pyreplog.config import check_seconds
+from pyreplog.config import check_timeout
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
 __all__ = ["Outcome", "Owner", "Pending"]
@@ -44,8 +44,7 @@ class Pending:
 
     def wait(self, timeout: float | None) -> None:
         """Block until settled; TimeoutError when ``timeout`` seconds pass first, ConfigError where it is no number."""
-        if timeout is not None and not hasattr(timeout, "__float__"):
-            check_seconds("timeout", timeout)
+        check_timeout(timeout)
         if not self.settled:
             assert self._owner is not None, "nobody brings this about"
             self._owner.wait_for(self, timeout)

@@ -9,7 +9,7 @@ from types import TracebackType
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.config import check_number, check_seconds, check_whole
+from pyreplog.config import check_number, check_timeout, check_whole
 from pyreplog.errors import ClosedError, ConfigError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.driver import Driver, Seat
@@ -89,8 +89,7 @@ class Consumer:
 
         At most ``count_max`` (default 500). Moves the positions behind what it returns.
         """
-        if timeout is not None and not hasattr(timeout, "__float__"):
-            check_seconds("timeout", timeout)
+        check_timeout(timeout)
         while True:
             self._check()
             seat = self._seat

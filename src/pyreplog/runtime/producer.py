@@ -8,7 +8,7 @@ from types import TracebackType
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
-from pyreplog.config import check_seconds
+from pyreplog.config import check_timeout
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError
 from pyreplog.ports import Buffer
 from pyreplog.record import Ack
@@ -138,8 +138,7 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
-        if timeout is not None and not hasattr(timeout, "__float__"):
-            check_seconds("timeout", timeout)
+        check_timeout(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         for outcome in self._unsettled():
             if not outcome.settled:
