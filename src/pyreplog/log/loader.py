@@ -467,7 +467,8 @@ def _begins_at(segment: Segment, position: int) -> int | None:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
-    """Where in ``segment`` the batch begins that has base offset ``offset``. REQUIRES that it is there, and whole like those before it."""
+    """Where in ``segment`` the batch begins that has base offset ``offset``, without the index, which an unclean end may have left
+    behind. REQUIRES that it is there, and whole like those before it."""
     position = 0
     while True:
         head = bytes(segment.file.read_at(position, 12))
