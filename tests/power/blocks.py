@@ -18,10 +18,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
-from tests.power.rig import KINDS, Unavailable, run
+from tests.power.rig import KINDS, Rig, Unavailable, run
 
 PLUGIN: Final = Path(__file__).with_name("nbdkit_log.py")
 ENTRY: Final = struct.Struct("<cQQ")
@@ -40,7 +39,7 @@ class Entry(NamedTuple):
     data: bytes
 
 
-class Recording:
+class Recording(Rig):
     """A file system of ``kind`` at ``place``, whose disk is recorded. Use as a context manager: everything is taken down at its end.
 
     Raises :class:`Unavailable` where this machine cannot have it.
@@ -55,28 +54,20 @@ class Recording:
         self._mounted = False
         self._helpers: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> Self:
-        try:
-            if os.geteuid():
-                raise Unavailable("only root may mount")
-            for name in ("nbdkit", "nbdfuse", "losetup"):
-                if shutil.which(name) is None:
-                    raise Unavailable(f"there is no {name}")
-            with self._image.open("wb") as file:
-                file.truncate(KINDS[self.kind].size)
-            run(*KINDS[self.kind].make, str(self._image))
-            self.place.mkdir()
-            self.mount(self._image)
-            os.chmod(self.place, 0o700)
-            self.unmount()
-            run("cp", "--sparse=always", str(self._image), str(self._base))
-        except BaseException:
-            self._take_down()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._take_down()
+    def _put_up(self) -> None:
+        if os.geteuid():
+            raise Unavailable("only root may mount")
+        for name in ("nbdkit", "nbdfuse", "losetup"):
+            if shutil.which(name) is None:
+                raise Unavailable(f"there is no {name}")
+        with self._image.open("wb") as file:
+            file.truncate(KINDS[self.kind].size)
+        run(*KINDS[self.kind].make, str(self._image))
+        self.place.mkdir()
+        self.mount(self._image)
+        os.chmod(self.place, 0o700)
+        self.unmount()
+        run("cp", "--sparse=always", str(self._image), str(self._base))
 
     def mount(self, image: Path) -> None:
         """``image`` at :attr:`place`."""

@@ -6,6 +6,7 @@ and refuses everything until the file system is mounted again, when it replays i
 
 from __future__ import annotations
 
+import abc
 import ctypes
 import fcntl
 import os
@@ -53,7 +54,29 @@ def run(*words: str) -> str:
     return done.stdout.strip()
 
 
-class Power:
+class Rig(abc.ABC):
+    """What is put up where a ``with`` begins, and taken down at its end, or where putting it up failed."""
+
+    @abc.abstractmethod
+    def _put_up(self) -> None: ...
+
+    @abc.abstractmethod
+    def _take_down(self) -> None:
+        """As far as it was put up."""
+
+    def __enter__(self) -> Self:
+        try:
+            self._put_up()
+        except BaseException:
+            self._take_down()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._take_down()
+
+
+class Power(Rig):
     """A mounted file system of ``kind`` at ``place``. Use as a context manager: everything is taken down at its end.
 
     Raises :class:`Unavailable` where this machine cannot have it.
@@ -67,26 +90,18 @@ class Power:
         self._device = ""
         self._mounted = False
 
-    def __enter__(self) -> Self:
-        try:
-            if os.geteuid():
-                raise Unavailable("only root may mount")
-            image = self._folder / "image"
-            with image.open("wb") as file:
-                file.truncate(KINDS[self.kind].size)
-            run(*KINDS[self.kind].make, str(image))
-            self._device = run("losetup", "--find", "--show", str(image))
-            self.place.mkdir()
-            self.mount()
-            self.cut()
-            self.mount()
-        except BaseException:
-            self._take_down()
-            raise
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._take_down()
+    def _put_up(self) -> None:
+        if os.geteuid():
+            raise Unavailable("only root may mount")
+        image = self._folder / "image"
+        with image.open("wb") as file:
+            file.truncate(KINDS[self.kind].size)
+        run(*KINDS[self.kind].make, str(image))
+        self._device = run("losetup", "--find", "--show", str(image))
+        self.place.mkdir()
+        self.mount()
+        self.cut()
+        self.mount()
 
     def mount(self) -> None:
         """The power is back: the journal is replayed."""

@@ -61,6 +61,22 @@ def test_excluded_after_power_loss_then_killed_on_the_same_boot(seed: int) -> No
     assert not log_of(world, victim).incomplete
 
 
+def live_unheard(world: World, node_id: int) -> None:
+    """Started, and killed before it can tell the controller anything."""
+    world.network.cut_both(f"node-{node_id}", "controller")
+    world.start(node_id)
+    world.run_for(50)
+    world.kill(node_id, tell=False, silent=True)
+
+
+def come_back(world: World, node_id: int) -> World:
+    """Started alone, heard by all."""
+    world.network.heal()
+    world.start(node_id)
+    world.run_for(3000)
+    return world
+
+
 def killed_before_it_registered(seed: int, log_class: type[Log] = Log) -> World:
     """All die at once, one of them by power loss; that one starts, is killed before the controller hears of it, and starts again on the
     same boot, alone. The controller still believes that it is in sync."""
@@ -70,14 +86,8 @@ def killed_before_it_registered(seed: int, log_class: type[Log] = Log) -> World:
     world.lose_power(victim, tell=False)
     all_die(world, power_loss=False)
     assert victim in partition(world).isr
-    world.network.cut_both(f"node-{victim}", "controller")
-    world.start(victim)
-    world.run_for(50)
-    world.kill(victim, tell=False, silent=True)
-    world.network.heal()
-    world.start(victim)
-    world.run_for(3000)
-    return world
+    live_unheard(world, victim)
+    return come_back(world, victim)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -127,15 +137,8 @@ def put_in_the_set(seed: int, *, power_loss: bool, log_class: type[Log] = Log) -
     all_die(world, power_loss=False)
     assert victim in partition(world).isr
     for _ in range(2):
-        # Also before it can tell anybody.
-        world.network.cut_both(f"node-{victim}", "controller")
-        world.start(victim)
-        world.run_for(50)
-        world.kill(victim, tell=False, silent=True)
-    world.network.heal()
-    world.start(victim)
-    world.run_for(3000)
-    return world
+        live_unheard(world, victim)
+    return come_back(world, victim)
 
 
 @pytest.mark.parametrize("seed", range(3))
