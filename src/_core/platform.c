@@ -16,7 +16,7 @@
 
 /* fsync() on macOS stops at the drive's volatile cache; F_FULLFSYNC goes through it. Some file systems refuse it, and then
  * fsync() is all there is (leveldb/util/env_posix.cc does the same). */
-int rl_sync_data(int fd)
+static int sync_content(int fd)
 {
     if (fcntl(fd, F_FULLFSYNC) == 0) {
         return 0;
@@ -29,7 +29,7 @@ int rl_sync_data(int fd)
 
 int rl_sync_all(int fd)
 {
-    return rl_sync_data(fd);
+    return sync_content(fd);
 }
 
 int rl_preallocate(int fd, int64_t size)
@@ -56,7 +56,7 @@ int rl_drop_cache(int fd, int64_t position, int64_t size)
 
 #else
 
-int rl_sync_data(int fd)
+static int sync_content(int fd)
 {
     return fdatasync(fd) == 0 ? 0 : errno;
 }
@@ -95,6 +95,13 @@ int rl_drop_cache(int fd, int64_t position, int64_t size)
 }
 
 #endif
+
+int (*rl_sync_call)(int fd) = sync_content;
+
+int rl_sync_data(int fd)
+{
+    return rl_sync_call(fd);
+}
 
 #if defined(__linux__)
 

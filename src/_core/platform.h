@@ -12,6 +12,9 @@
 /* Content (and what is needed to read it back) to stable storage, through the drive's own cache. */
 int rl_sync_data(int fd);
 
+/* What rl_sync_data calls: the system, unless a test has put a disk of its own in its place. Set it while nobody syncs. */
+extern int (*rl_sync_call)(int fd);
+
 /* The same with all metadata: for directories. */
 int rl_sync_all(int fd);
 

@@ -4,8 +4,6 @@
 
 #include "syncs.h"
 
-#include "platform.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,7 +24,7 @@ struct rl_syncs {
     int below; /* who waits is told when fewer than so many are left */
     int woken;
     int freed;
-    int fds[RL_SYNCS_MAX];
+    rl_file *files[RL_SYNCS_MAX];
     int codes[RL_SYNCS_MAX];
 };
 
@@ -130,7 +128,7 @@ static void *serve(void *unused)
                 last = NULL;
             }
         }
-        int fd = group->fds[place];
+        rl_file *file = group->files[place];
         int more = queued;
         pthread_mutex_unlock(&lock);
         if (more) {
@@ -138,8 +136,9 @@ static void *serve(void *unused)
         }
         int code;
         do {
-            code = rl_sync_data(fd);
+            code = rl_file_sync(file);
         } while (code == EINTR);
+        rl_file_let_go(file); /* before anybody is told, so that a close after that closes */
         pthread_mutex_lock(&lock);
         busy--;
         group->codes[place] = code;
@@ -204,7 +203,7 @@ void rl_syncs_free(rl_syncs *group)
     }
 }
 
-int rl_syncs_begin(rl_syncs *group, const int *fds, int count)
+int rl_syncs_begin(rl_syncs *group, rl_file *const *files, int count)
 {
     if (count < 1 || count > RL_SYNCS_MAX) {
         return EINVAL;
@@ -221,8 +220,9 @@ int rl_syncs_begin(rl_syncs *group, const int *fds, int count)
         pthread_mutex_unlock(&lock);
         return code;
     }
-    memcpy(group->fds, fds, (size_t)count * sizeof *fds);
     for (int i = 0; i < count; i++) {
+        rl_file_hold(files[i]);
+        group->files[i] = files[i];
         group->codes[i] = -1;
     }
     group->next = NULL;

@@ -53,7 +53,7 @@ def follow():
 thread = threading.Thread(target=follow, daemon=True)
 thread.start()
 assert came.wait(20)
-file_module._sync_data = lambda fd: 5
+file_module._file_sync = lambda handle: 5
 try:
     log.append(b"two")
 except pyreplog.PyreplogError as error:

@@ -16,9 +16,9 @@ import pytest
 
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.system import SystemDisk
-from pyreplog.system import file as file_module
 from pyreplog.system.file import SystemFile
 from pyreplog.system.shelf import DESCRIPTORS_MAX, SHELF
+from tests.system.syncing import syncs_by
 
 
 @pytest.fixture(params=[2, 8])
@@ -86,15 +86,13 @@ def test_what_is_not_synced_keeps_its_descriptor(tmp_path: Path, few: int) -> No
     assert len(others) == 40
 
 
-def test_a_failed_sync_is_remembered(tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_sync_is_remembered(tmp_path: Path, few: int) -> None:
     """A file whose sync failed is never parked, so that the failure is not forgotten with its descriptor."""
     disk = SystemDisk()
     file = disk.create(str(tmp_path / "failed"))
     file.write_at(0, [b"x"])
-    monkeypatch.setattr(file_module, "_sync_data", lambda fd: errno.EIO)
-    with pytest.raises(StorageError):
+    with syncs_by(lambda fd: errno.EIO), pytest.raises(StorageError):
         file.sync()
-    monkeypatch.undo()
     SHELF.clear()
     with pytest.raises(StorageError):
         file.sync()

@@ -28,6 +28,7 @@ from pyreplog.system import lock as lock_module
 from pyreplog.system import syncs as syncs_module
 from pyreplog.system.file import Descriptor, SystemFile
 from pyreplog.system.shelf import SHELF
+from tests.system.syncing import syncs_by
 
 
 @pytest.fixture
@@ -359,9 +360,7 @@ class TestSyncs:
             thread.join(10)
             assert not thread.is_alive()
 
-    def test_a_failed_sync_is_reported_and_never_tried_again(
-        self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_failed_sync_is_reported_and_never_tried_again(self, disk: SystemDisk, tmp_path: Path) -> None:
         """All who waited hear of the failure; the file's later syncs fail too, without another call; other files go on."""
         calls: list[int] = []
 
@@ -369,7 +368,6 @@ class TestSyncs:
             calls.append(fd)
             return errno.EIO if len(calls) == 1 else 0
 
-        monkeypatch.setattr(file_module, "_sync_data", failing)
         bad, good = disk.create(f"{tmp_path}/bad"), disk.create(f"{tmp_path}/good")
         news = threading.Event()
 
@@ -379,35 +377,21 @@ class TestSyncs:
             assert news.wait(10)
             return disk.poll()[0].error
 
-        error = outcome(bad)
-        assert isinstance(error, StorageError)
-        assert (error.errno, error.filename) == (errno.EIO, f"{tmp_path}/bad")
-        assert outcome(bad, good) is not None
-        assert outcome(good) is None
-        with pytest.raises(StorageError, match="syncing"):
-            bad.sync()
+        with syncs_by(failing):
+            error = outcome(bad)
+            assert isinstance(error, StorageError)
+            assert (error.errno, error.filename) == (errno.EIO, f"{tmp_path}/bad")
+            assert outcome(bad, good) is not None
+            assert outcome(good) is None
+            with pytest.raises(StorageError, match="syncing"):
+                bad.sync()
         assert len(calls) == 3
 
-    def test_a_sync_beside_one_that_fails_fails_too(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Of two syncs of a file at once the kernel tells one alone that pages were lost."""
-        file = disk.create(f"{tmp_path}/file")
-        assert isinstance(file, SystemFile)
-        file.write_at(0, [b"x"])
-
-        def beside(fd: int) -> int:
-            file.descriptor.sync_error = errno.EIO  # in another thread: one was told, and this one is not
-            return 0
-
-        monkeypatch.setattr(file_module, "_sync_data", beside)
-        with pytest.raises(StorageError):
-            file.sync()
-        assert file.descriptor.writes_synced == 0
-
-    def test_an_interrupted_sync_is_begun_again(self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_sync_is_begun_again(self, disk: SystemDisk, tmp_path: Path) -> None:
         """EINTR is no outcome: it neither fails a sync nor passes for success."""
         answers = [errno.EINTR, errno.EINTR, 0]
-        monkeypatch.setattr(file_module, "_sync_data", lambda fd: answers.pop(0))
-        disk.create(f"{tmp_path}/a").sync()
+        with syncs_by(lambda fd: answers.pop(0)):
+            disk.create(f"{tmp_path}/a").sync()
         assert answers == []
 
     def test_threads_end(self, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, NoReturn, SupportsIndex
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
@@ -25,7 +25,10 @@ OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking
 PARTS_MAX: Final = 512
 """Parts per system call; the kernel takes at most IOV_MAX (1024)."""
 
-_sync_data = _platform.lib.rl_sync_data
+_NONE: Final = _platform.ffi.NULL
+_file_new = _platform.lib.rl_file_new
+_file_sync = _platform.lib.rl_file_sync
+_file_error = _platform.lib.rl_file_error
 _preallocate = _platform.lib.rl_preallocate
 _drop_cache = _platform.lib.rl_drop_cache
 
@@ -36,15 +39,23 @@ def open_again(path: str, *, write: bool) -> int:
 
 
 class Descriptor:
-    """Owns one descriptor number, and closes it when nobody uses it any more. -1: closed."""
+    """Owns one descriptor number, and closes it when nobody uses it any more, not even a sync. -1: closed.
 
-    __slots__ = ("close_errors", "fd", "process", "sync_error", "used", "writes", "writes_synced")
+    ``before``: of the same file, which was given up for this one: a sync that failed there, or still does, is a failure here.
+    """
 
-    def __init__(self, fd: int, process: Process) -> None:
+    __slots__ = ("close_errors", "fd", "handle", "process", "used", "writes", "writes_synced")
+
+    def __init__(self, fd: int, process: Process, before: Descriptor | None = None) -> None:
+        self.handle: Any = _NONE
+        """The ``rl_file`` by which all syncs go, so that none of them misses the failure of another."""
+        self.handle = _file_new(fd, _NONE if before is None else before.handle)
+        if self.handle == _NONE:
+            if fd >= 0:
+                os.close(fd)
+            raise MemoryError
         self.fd = fd
         self.process = process
-        self.sync_error: int = 0
-        """Errno of the first failed sync. The kernel forgets such an error once it was told, so we do not."""
         self.close_errors: list[int] = []
         self.used = True
         """Whether anything was read since somebody asked."""
@@ -52,35 +63,32 @@ class Descriptor:
         """Bytes written, and one for each write, and how much of that a sync covered: what is in between is not known to be on the disk."""
         self.writes_synced = 0
 
+    @property
+    def sync_error(self) -> int:
+        """Errno of the first failed sync, 0 without one. The kernel forgets such an error once it was told, so we do not."""
+        return _file_error(self.handle)
+
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         # A copy would close the number under the original.
         raise TypeError("an open file cannot be copied")
 
-    def __del__(self, _close: Callable[[int], None] = os.close) -> None:
-        if self.fd >= 0:
-            try:
-                _close(self.fd)
-            except OSError as error:
-                self.close_errors.append(error.errno or errno.EIO)
+    def __del__(self, _let_go: Callable[[Any], int] = _platform.lib.rl_file_let_go) -> None:
+        if error := _let_go(self.handle):
+            self.close_errors.append(error)
 
 
 def sync_data(descriptor: Descriptor) -> int:
     """Full sync of the content: 0 or an errno. Blocks without the GIL; any thread.
 
-    A failed sync is never tried again: the kernel marks the lost pages clean, and a second call would report success.
-    Only EINTR is no outcome yet. Nor is a success one where another thread's sync of the same descriptor failed meanwhile: the kernel tells
-    of an error once.
+    A failed sync is never tried again: the kernel marks the lost pages clean, and a second call would report success. So would one beside
+    it, because the kernel tells of an error once: they are made one after the other, whoever makes them. Only EINTR is no outcome yet.
     """
-    if descriptor.sync_error:
-        return descriptor.sync_error
     writes = descriptor.writes
-    while (code := _sync_data(descriptor.fd)) == errno.EINTR:
+    while (code := _file_sync(descriptor.handle)) == errno.EINTR:
         pass
-    if code:
-        descriptor.sync_error = code
-    elif not descriptor.sync_error:
+    if not code:
         descriptor.writes_synced = writes
-    return descriptor.sync_error
+    return code
 
 
 class _Parked(Process):
@@ -241,7 +249,7 @@ class SystemFile:
             status = os.fstat(descriptor.fd)
         except OSError:
             return False
-        parked = Descriptor(-1, _Parked((status.st_dev, status.st_ino)))
+        parked = Descriptor(-1, _Parked((status.st_dev, status.st_ino)), descriptor)
         if self._descriptor is descriptor:
             self._descriptor = parked
         if descriptor.writes != descriptor.writes_synced and self._descriptor is parked:
@@ -267,7 +275,7 @@ class SystemFile:
             status = os.fstat(fd)
         except OSError as error:
             raise StorageError.from_os_error(error, "opening again", self._path) from error
-        descriptor = Descriptor(fd, current())
+        descriptor = Descriptor(fd, current(), parked)
         if (status.st_dev, status.st_ino) != process.identity:
             raise StorageError(errno.ESTALE, "another file is in its place", self._path)
         if self._descriptor is parked:

@@ -34,14 +34,14 @@ _wake = _lib.rl_syncs_wake
 class _Group:
     """The syncs of one beginning. Belongs to one thread at a time, except ``handle``."""
 
-    __slots__ = ("begun", "codes", "descriptors", "handle", "loans", "numbers", "told", "writes")
+    __slots__ = ("begun", "codes", "descriptors", "files", "handle", "loans", "told", "writes")
 
     def __init__(self) -> None:
         handle = _lib.rl_syncs_new()
         if handle == _ffi.NULL:
             raise MemoryError
         self.handle: Any = _ffi.gc(handle, _lib.rl_syncs_free)
-        self.numbers: Any = _ffi.new("int[]", _lib.RL_SYNCS_MAX)
+        self.files: Any = _ffi.new("rl_file *[]", _lib.RL_SYNCS_MAX)
         self.codes: Any = _ffi.new("int[]", _lib.RL_SYNCS_MAX)
         self.loans: list[Loan] = []
         """Whose files these are, or were to be."""
@@ -56,14 +56,14 @@ class _Group:
         """Begin what was lent; False where nothing was begun."""
         descriptors = self.descriptors = [descriptor for _, lent in self.loans for descriptor in lent]
         count = len(descriptors)
-        if not count or count > _lib.RL_SYNCS_MAX or any(descriptor.sync_error for descriptor in descriptors):
+        if not count or count > _lib.RL_SYNCS_MAX:
             return False
         self.writes = [descriptor.writes for descriptor in descriptors]
-        numbers = self.numbers
+        files = self.files
         for place, descriptor in enumerate(descriptors):
-            numbers[place] = descriptor.fd
+            files[place] = descriptor.handle
         # One call into C: no signal handler comes between the beginning and its note.
-        self.begun.extend(map(_begin, (self.handle,), (numbers,), (count,)))
+        self.begun.extend(map(_begin, (self.handle,), (files,), (count,)))
         return self.begun[0] == 0
 
     def end(self) -> None:
@@ -80,12 +80,9 @@ class _Group:
             if number in self.told or -1 in codes[start:first]:
                 continue
             for place in range(start, first):
-                descriptor = self.descriptors[place]
-                if code := codes[place]:
-                    descriptor.sync_error = code
-                elif not descriptor.sync_error:
-                    descriptor.writes_synced = self.writes[place]
-            pool.end_lent(lent)
+                if not codes[place]:
+                    self.descriptors[place].writes_synced = self.writes[place]
+            pool.end_lent(lent, codes[start:first])
             self.told.append(number)
 
     def rest(self) -> None:

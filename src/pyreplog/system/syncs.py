@@ -147,10 +147,11 @@ class SyncPool:
                 loans.append((self, self._waiting))
                 self._lent, self._waiting = self._waiting, {}
 
-    def end_lent(self, lent: Mapping[Descriptor, _Queued]) -> None:
-        """All of ``lent`` was synced, or failed: the descriptors say which. Tells who waits. Again is harmless."""
+    def end_lent(self, lent: Mapping[Descriptor, _Queued], codes: Sequence[int]) -> None:
+        """All of ``lent`` was synced, or failed: ``codes`` has 0 or an errno for each. Tells who waits. Again is harmless."""
         with self._lock:
-            ended = [request for descriptor, queued in lent.items() for request in queued.end(descriptor, descriptor.sync_error)]
+            ends = zip(lent.items(), codes, strict=True)
+            ended = [request for (descriptor, queued), code in ends for request in queued.end(descriptor, code)]
             self.calls += len(lent)
         for request in ended:
             self._done.append(SyncDone(request.token, request.error))
