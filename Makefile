@@ -9,11 +9,14 @@ PYTEST ?=
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 
 CORE_SOURCES := $(shell find src/_core -type f \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.py' \) 2>/dev/null)
+# Whose modules setup.py compiles; a few more than that.
+COMPILED_SOURCES := $(wildcard src/pyreplog/arrivals.py src/pyreplog/wire/*.py src/pyreplog/system/*.py src/pyreplog/replica/*.py \
+  src/pyreplog/node/*.py src/pyreplog/client/*.py src/pyreplog/runtime/driver.py)
 PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help demo pipeline test test-spark check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
+.PHONY: help pure demo pipeline test test-spark check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
@@ -26,6 +29,7 @@ help:
 	@echo "               (CUTS='--share 10' for a part of the first, BLOCKS='--states 50' of the second)"
 	@echo "make bench     the figures, as a table"
 	@echo "make bench-kafka  all of Spark's, also against its own Kafka source and a broker, which Maven gets"
+	@echo "make pure      takes away what was compiled of Python, until the next make: its sources run as they are"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
 # --- set-up: an existing .venv is used as it is ---------------------------------------------------------------------------------
@@ -44,9 +48,15 @@ $(PACKAGE): pyproject.toml setup.py $(VENV)/.ready-build
 	$(PIP) install --no-build-isolation -e .
 	@touch $@ $(CORE)
 
-$(CORE): $(CORE_SOURCES) $(PACKAGE)
+$(CORE): $(CORE_SOURCES) $(COMPILED_SOURCES) $(PACKAGE)
+	@$(REMOVE_COMPILED)
 	$(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	@touch $@
+
+# What was compiled of Python is taken away, so that its sources run as they are, until the next `make`. For writing and debugging.
+REMOVE_COMPILED := rm -f src/pyreplog__mypyc*.so; find src/pyreplog -name '*.so' -not -path '*/_core/*' -delete
+pure: $(CORE)
+	$(REMOVE_COMPILED)
 
 $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs $(VENV)/.ready-bench: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready-build
 	$(PIP) install --group $*

@@ -1,8 +1,10 @@
 """The compiled parts of pyreplog. Everything else about the package is in pyproject.toml.
 
-Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top (``# distutils: sources``).
-Switches from the environment: ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line coverage of Cython), ``DEBUG=1``.
-``BUILD_DIR`` moves what is generated (default ``build/cython``).
+Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top (``# distutils: sources``). The
+modules of ``COMPILED`` are ordinary typed Python, which runs as it is; mypyc compiles them besides, because every batch goes through them.
+Switches from the environment: ``PURE=1`` (leave Python to the interpreter), ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line
+coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to the interpreter too. ``BUILD_DIR`` moves what is generated
+(default ``build/cython``).
 """
 
 from __future__ import annotations
@@ -19,7 +21,18 @@ if sys.platform == "win32":
     sys.exit("pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2 (https://learn.microsoft.com/windows/wsl/install).")
 
 CORE = Path("src/_core")
-SANITIZE, TRACE, DEBUG = (os.environ.get(name, "") not in ("", "0") for name in ("SANITIZE", "TRACE", "DEBUG"))
+SANITIZE, TRACE, DEBUG, PURE = (os.environ.get(name, "") not in ("", "0") for name in ("SANITIZE", "TRACE", "DEBUG", "PURE"))
+
+COMPILED = {
+    ".": "arrivals",
+    "wire": "frame schemas",
+    "system": "local",
+    "replica": "events follower leader progress readers replica seat",
+    "node": "admin checkpoints deletion effects fetch follow forwarding hosting lifecycle metadata node produce proposals sessions",
+    "client": "accumulator calls producer relay router",
+    "runtime": "driver",
+}
+"""By layer. None of them on the way of a log that is opened alone: mypyc ends the process where an integer finds no memory."""
 
 compile_args = ["-std=c11", "-fvisibility=hidden"]
 link_args: list[str] = []
@@ -53,6 +66,20 @@ extensions = [
     for source in sorted(CORE.glob("*.pyx"))
 ]
 
+
+def compiled() -> list[Extension]:
+    """The modules of ``COMPILED`` as one library, ``pyreplog__mypyc``, and for each a small extension that fetches it from there."""
+    from mypyc.build import mypycify  # noqa: PLC0415  (not wanted with PURE)
+
+    sources = [str(Path("src/pyreplog", layer, f"{name}.py")) for layer, names in COMPILED.items() for name in names.split()]
+    options = ["--config-file=", "--ignore-missing-imports", "--cache-dir=build/mypyc-cache"]
+    extensions = list(mypycify([*options, *sources], opt_level="2", debug_level="0", group_name="pyreplog", target_dir="build/mypyc"))
+    for extension in extensions:
+        # Of generated code, by whatever compiler: its warnings are for those who write mypyc.
+        extension.extra_compile_args = [one for one in extension.extra_compile_args if one != "-Werror"]
+    return extensions
+
+
 setup(
     ext_modules=cythonize(
         extensions,
@@ -65,6 +92,7 @@ setup(
             "autotestdict": False,
             "linetrace": TRACE,
         },
-    ),
+    )
+    + ([] if SANITIZE or TRACE or DEBUG or PURE else compiled()),
     cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() else [],
 )

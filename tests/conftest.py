@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pyreplog"
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -20,6 +23,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rewrite`` of the scripts; ``--seeds`` of the simulations."""
     parser.addoption("--seeds", type=int, default=200, help="how many simulated clusters tests/sim runs")
     parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts and tests/scenarios anew")
+
+
+def pytest_report_header() -> str:
+    """Whether Python was compiled here. Where a source is newer than what was compiled of it, nothing is run: it would be the old one."""
+    modules = [path for path in PACKAGE.rglob("*.so") if path.parent.name != "_core"]
+    for module in modules:
+        source = module.with_name(f"{module.name.partition('.')[0]}.py")
+        if not source.exists() or source.stat().st_mtime > module.stat().st_mtime:
+            pytest.exit(f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4)
+    return f"pyreplog: {len(modules)} modules of Python compiled" if modules else "pyreplog: Python interpreted"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from pyreplog.arrivals import Address, Connected, Disconnected, Received, TransportEvent
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -49,10 +51,6 @@ def __getattr__(name: str) -> object:
 
     globals()[name] = Random
     return Random
-
-
-Address = str
-"""Where a node listens: ``"node-1"`` in one process, ``"tcp://10.0.0.1:9092"`` across machines."""
 
 
 class Clock(Protocol):
@@ -258,55 +256,6 @@ class Message(Protocol):
     def encode(self) -> Sequence[Buffer]:
         """Its bytes in order, uncopied."""
         ...
-
-
-# Not frozen, which would cost more than the rest of handing a message over; nobody changes one.
-class _Peered:
-    __slots__ = ("peer",)
-
-    def __init__(self, peer: Address) -> None:
-        self.peer = peer
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Peered) and type(other) is type(self) and self.peer == other.peer
-
-    __hash__ = None  # type: ignore[assignment]  # as of what may change
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.peer!r})"
-
-
-class Connected(_Peered):
-    """A peer can be sent to."""
-
-    __slots__ = ()
-
-
-class Received:
-    """A message arrived."""
-
-    __slots__ = ("message", "peer")
-
-    def __init__(self, peer: Address, message: object) -> None:
-        self.peer = peer
-        self.message = message
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Received) and self.peer == other.peer and self.message == other.message
-
-    __hash__ = None  # type: ignore[assignment]  # as of what may change
-
-    def __repr__(self) -> str:
-        return f"Received({self.peer!r}, {self.message!r})"
-
-
-class Disconnected(_Peered):
-    """A peer is gone; what was sent and not answered may or may not have arrived."""
-
-    __slots__ = ()
-
-
-TransportEvent = Connected | Received | Disconnected
 
 
 class Transport(Protocol):

@@ -19,7 +19,7 @@ from pyreplog.testing.disk import SimDisk
 from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, cycles, replaced, retained
 
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
-SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 20)
+SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 4)
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
 """A refused write has also written a part: a short one."""
 PARTS: Final = 4

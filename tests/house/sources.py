@@ -23,6 +23,15 @@ def modules(*layers: str) -> Iterator[Path]:
             yield path
 
 
+def compiled_modules() -> list[str]:
+    """What setup.py has mypyc compile: ``replica/leader`` and the others, without their endings."""
+    for node in tree(ROOT / "setup.py").body:
+        if isinstance(node, ast.Assign) and dotted(node.targets[0]) == "COMPILED":
+            layers: dict[str, str] = ast.literal_eval(node.value)
+            return [str(Path(layer, name)) for layer, names in layers.items() for name in names.split()]
+    raise AssertionError("setup.py names no COMPILED")
+
+
 @functools.cache
 def tree(path: Path) -> ast.Module:
     """The parsed file."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.sources import PACKAGE, ROOT
+from tests.house.sources import PACKAGE, ROOT, compiled_modules
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -67,8 +67,9 @@ def test_wheel_holds_types_and_no_sources(built: tuple[Path, Path]) -> None:
     assert expected <= names
     assert any(name.startswith("pyspark_replog/") for name in names)
     assert not [name for name in names if name.endswith(SOURCES) or name.startswith("_core/")]
-    compiled = {name.rpartition("/")[2].partition(".")[0] for name in names if name.endswith(".so")}
-    assert {path.stem for path in (PACKAGE / "_core").glob("*.pyi")} == compiled
+    compiled = {name.partition(".")[0] for name in names if name.endswith(".so")}
+    core = {f"pyreplog/_core/{path.stem}" for path in (PACKAGE / "_core").glob("*.pyi")}
+    assert core | {str(Path("pyreplog", name)) for name in compiled_modules()} | {"pyreplog__mypyc"} == compiled
 
 
 def test_windows_is_told_where_to_go() -> None:
@@ -92,6 +93,12 @@ def test_wheel_installs_and_works_alone(built: tuple[Path, Path], tmp_path: Path
         "    assert log.scan().__arrow_c_stream__()\n"
         "import importlib.util\n"
         "assert not any(importlib.util.find_spec(name) for name in ('pyarrow', 'pyspark', 'pandas', 'polars'))\n"
+        "with pyreplog.Cluster('cluster', nodes=3) as cluster:\n"
+        "    cluster.admin.create_topic('events')\n"
+        "    with cluster.producer() as producer:\n"
+        "        assert producer.send('events', b'hello').result(30).offset == 0\n"
+        "import pyreplog.replica.leader\n"
+        "assert pyreplog.replica.leader.__file__.endswith('.so')\n"
         "print(pyreplog.__file__)\n"
     )
     where = run(python, "-c", code, cwd=tmp_path)

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from pyreplog._core import TAIL_COUNT, TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log import Log
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
-from pyreplog.log.slice import TAIL_COUNT, TailCache
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call

@@ -53,7 +53,7 @@ class FakeTransport:
         return [message for _, message in self.take() if isinstance(message, Response)]
 
 
-class FakeReplica:
+class FakeReplica(Replica):
     """Remembers its events; ``answer`` makes effects of one."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Desk:
         """A partition of topic id ``id``."""
         replica = self.replicas[number] = FakeReplica()
         key = ("id", number)
-        hosted = self.hosted[key] = Hosted(key, TopicPartition("t", number), cast("Log", None), cast("Replica", replica))
+        hosted = self.hosted[key] = Hosted(key, TopicPartition("t", number), cast("Log", None), replica)
         return hosted
 
     def wait(self, ms: int) -> None:

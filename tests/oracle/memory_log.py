@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, MessageTooLargeError, OffsetOutOfRangeError, OutcomeUnknownError
+from pyreplog.ports import File
 from pyreplog.values import EpochEntry, TopicPartition
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -40,7 +41,7 @@ class Appended(NamedTuple):
 class SyncPlan(NamedTuple):
     """What ``sync_plan`` returns."""
 
-    files: Sequence[object]
+    files: list[File]
     upto: int
     generation: int
 
@@ -248,7 +249,7 @@ class MemoryLog:
         return self.start_offset
 
     def sync_plan(self) -> SyncPlan | None:
-        return None if self.flushed_offset == self.end_offset else SyncPlan((), self.end_offset, self.generation)
+        return None if self.flushed_offset == self.end_offset else SyncPlan([], self.end_offset, self.generation)
 
     def synced(self, upto: int, generation: int) -> None:
         if generation == self.generation:

@@ -19,6 +19,7 @@ from pyreplog.replica import (
     Event,
     FetchAnswered,
     FollowerFetch,
+    Leader,
     ListOffsets,
     OffsetForLeaderEpoch,
     Produce,
@@ -265,8 +266,11 @@ def test_steps_are_deterministic() -> None:
 def test_variants_need_only_a_class() -> None:
     """The classes of the roles can be replaced on a subclass of the machine."""
 
+    class L(Leader):
+        pass
+
     class Other(Replica):
-        leader_class = type("L", (Replica.leader_class,), {})
+        leader_class = L
 
     log = MemoryLog(LogConfig(durability="os"))
     bench = Bench({1: log}, replica_class=Other)

@@ -93,7 +93,8 @@ def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Ca
     """Wherever a KeyboardInterrupt strikes while syncs that were held back are begun: they begin, and so do later ones."""
     create(durability="sync")
     ways = (SyncPool.begin, SyncPool.lend, SyncPool.end_lent, HeldSyncs.begin, HeldSyncs.start, HeldSyncs.finish, Driver._sync)
-    places = {way.__code__ for way in (*ways, _Group.begin, _Group.end)}
+    # Of what is compiled too: there nothing strikes but where it calls something that is not, or waits.
+    places = {way.__code__ for way in (*ways, _Group.begin, _Group.end) if hasattr(way, "__code__")}
     struck: list[str] = []
     with cluster.producer() as producer:
         producer.send("events", b"first").result(PATIENCE_S)

@@ -11,7 +11,6 @@ Only the replica that is given an event is copied, so a step costs some fifty mi
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator
@@ -43,11 +42,13 @@ from pyreplog.replica import (
     Sync,
     Synced,
 )
+from pyreplog.testing.copies import shallow_copy
 from pyreplog.wire import (
     AlterPartitionRequest,
     AlterPartitionTopic,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
+    FetchPartition,
     PartitionData,
     PartitionEnd,
 )
@@ -281,7 +282,7 @@ class Explorer:
         statuses = {one: BrokerStatus(broker.epoch, broker.active) for one, broker in picture.brokers}
         told = node.told + 1
         if dict(picture.brokers)[node_id].epoch != node.epoch:
-            return state._replace(nodes=_with(state.nodes, node_id, self._copied(node, told)))
+            return state._replace(nodes=_with(state.nodes, node_id, self.shallow_copy(node, told)))
         part = picture.partition
         before = state.pictures[node.told - 1] if node.told else None
         event: Event
@@ -405,7 +406,7 @@ class Explorer:
 
     # ------------------------------------------------------------------------------------------------------------------ one replica
 
-    def _copied(self, node: Node, told: int) -> Node:
+    def shallow_copy(self, node: Node, told: int) -> Node:
         new = Node(_copy_replica(node.replica), node.epoch, node.life)
         new.told, new.fetch, new.syncing, new.asked, new.print = told, node.fetch, node.syncing, node.asked, node.print
         return new
@@ -413,7 +414,7 @@ class Explorer:
     def _step(self, state: State, node_id: int, event: Event, told: int = -1, *, synced: bool = False) -> State:
         self.steps += 1
         old = state.nodes[node_id - 1]
-        node = self._copied(old, old.told if told < 0 else told)
+        node = self.shallow_copy(old, old.told if told < 0 else told)
         if synced:
             node.syncing = None
         if isinstance(event, FetchAnswered) and node.fetch is not None and node.fetch.request is event.request:
@@ -429,14 +430,14 @@ class Explorer:
         if isinstance(effect, Reply):
             if effect.source == "client" or not isinstance(effect.result, PartitionData):
                 return
-            follower = int(effect.source)
-            request: Any = effect.correlation_id
+            source = effect.source
+            assert isinstance(source, Asking)
+            follower, life, asked = int(source), source.life, source.request
             data = effect.result
             parts: Any = data.records
             content = b"" if parts is None else b"".join(parts.parts())
             diverging = data.diverging_epoch
             told = (data.error_code, data.high_watermark, content, None if diverging is None else (diverging.epoch, diverging.end_offset))
-            life, asked = request
             body = FetchAnswered(
                 asked, PartitionData(0, data.error_code, data.high_watermark, data.high_watermark, 0, diverging, None, -1, content or None)
             )
@@ -467,8 +468,9 @@ class Explorer:
     def _fetch_letter(self, node: Node, fetch: Fetch) -> Letter:
         request = fetch.request
         follower = node.replica.broker_id
-        back: Any = (node.life, request)  # comes back with the answer
-        event = FollowerFetch(str(follower), back, request, follower, node.epoch)
+        source = Asking(str(follower))  # comes back with the answer
+        source.life, source.request = node.life, request
+        event = FollowerFetch(source, node.life, request, follower, node.epoch)
         text = (request.current_leader_epoch, request.fetch_offset, request.last_fetched_epoch, request.high_watermark)
         return Letter.of("fetch", follower, fetch.leader_id, node.life, event, text)
 
@@ -616,41 +618,37 @@ def _fingerprint(node: Node) -> bytes:
     )
 
 
-def _copied(thing: Any) -> Any:
-    """A shallow copy."""
-    new = object.__new__(type(thing))
-    for kind in type(thing).__mro__:
-        for name in kind.__dict__.get("__slots__", ()):
-            if hasattr(thing, name):
-                setattr(new, name, getattr(thing, name))
-    if hasattr(thing, "__dict__"):
-        new.__dict__.update(thing.__dict__)
-    return new
+class Asking(str):
+    """A follower's name, with what it asked for and in which of its lives."""
+
+    __slots__ = ("life", "request")
+    life: int
+    request: FetchPartition
 
 
 def _copy_log(log: MemoryLog) -> MemoryLog:
-    new: MemoryLog = _copied(log)
+    new: MemoryLog = shallow_copy(log)
     new.batches = list(log.batches)
-    new.epochs = _copied(log.epochs)
+    new.epochs = shallow_copy(log.epochs)
     new.epochs.log = new
     return new
 
 
 def _copy_replica(replica: Replica) -> Replica:
-    new: Replica = _copied(replica)
+    new: Replica = shallow_copy(replica)
     new.log = _copy_log(replica.log)  # type: ignore[arg-type, assignment]
-    seat = _copied(replica.seat)
+    seat = shallow_copy(replica.seat)
     seat.machine, seat.log = new, new.log
     if isinstance(seat, Leader):
-        followers = {one: copy.copy(progress) for one, progress in seat.followers.items()}
+        followers = {one: shallow_copy(progress) for one, progress in seat.followers.items()}
         seat.followers, seat.remotes = followers, list(followers.values())
         seat.waiters, seat.flush_waiters, seat.deletions = list(seat.waiters), list(seat.flush_waiters), list(seat.deletions)
         if seat.pending is not None:
-            seat.pending = copy.copy(seat.pending)
+            seat.pending = shallow_copy(seat.pending)
             if seat.pending.joins is not None:
                 seat.pending.joins = followers[seat.pending.joins.broker_id]
     if isinstance(seat, Leader | Follower):
-        seat.readers = copy.copy(seat.readers)
+        seat.readers = shallow_copy(seat.readers)
         seat.readers._seat = seat
     new._sit(seat)
     return new

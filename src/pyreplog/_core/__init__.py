@@ -16,25 +16,28 @@ from pyreplog._core.segment import (
     whole_batches,
 )
 from pyreplog._core.table import ArrowRows
-from pyreplog._core.values import quick
+from pyreplog._core.tail import TAIL_COUNT, LogSlice, TailCache
 
 __all__ = [
     "COLUMNS",
     "HEADER_SIZE",
     "LOG_OVERHEAD",
+    "TAIL_COUNT",
     "Ack",
     "ArrowBatch",
     "ArrowRows",
     "ArrowSchema",
     "ArrowStream",
     "BatchBuilder",
-    "Gathering",
     "ColumnsBuilder",
+    "Gathering",
+    "LogSlice",
     "OffsetIndex",
     "Record",
     "RecordBatch",
     "RowEncoder",
     "SegmentScanner",
+    "TailCache",
     "TimeIndex",
     "TimeSearch",
     "crc32c",
@@ -43,7 +46,6 @@ __all__ = [
     "find_timestamp",
     "murmur2",
     "legacy_messages",
-    "quick",
     "stamp",
     "whole_batches",
 ]

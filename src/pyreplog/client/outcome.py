@@ -44,7 +44,8 @@ class Pending:
 
     def wait(self, timeout: float | None) -> None:
         """Block until settled; TimeoutError when ``timeout`` seconds pass first, ConfigError where it is no number."""
-        check_timeout(timeout)
+        if timeout is not None:
+            check_timeout(timeout)
         if not self.settled:
             assert self._owner is not None, "nobody brings this about"
             self._owner.wait_for(self, timeout)

@@ -26,6 +26,7 @@ from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
+from pyreplog.compiled import mypyc_attr
 from pyreplog.config import check_number
 from pyreplog.errors import (
     ClosedError,
@@ -79,6 +80,7 @@ _MISLED: Final = _NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
 _NO_ANSWER: Final = "the node gave no answer"
 
 
+@mypyc_attr(native_class=False)  # users make it, and are told in its own words what is wrong with what they say
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
     """A producer's settings. Sizes in bytes, times in ms."""

@@ -6,6 +6,7 @@ partition that needs no lock and writes nothing.
 
 from __future__ import annotations
 
+from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, find_roots, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
@@ -19,7 +20,6 @@ from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping
-from pyreplog.log.slice import LogSlice
 from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
 from pyreplog.log.transaction_index import AbortedTransaction
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from pyreplog._core import RecordBatch, crc32c, stamp
+from pyreplog._core import LogSlice, RecordBatch, TailCache, crc32c, stamp
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     ClosedError,
@@ -38,11 +38,12 @@ from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability
 from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
-from pyreplog.log.slice import TAIL_SIZE, LogSlice, TailCache
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import EpochEntry, LogStats, TopicPartition
 
+TAIL_SIZE: Final = 4 << 20
+"""Bytes of appended batches that a log keeps in memory, unless told otherwise."""
 _new_tuple = tuple.__new__
 
 
@@ -390,6 +391,8 @@ class Log:
         if self._failure is not None or self._closed:
             self._check_writable()
         end = self.end_offset
+        if len(parts) == 1 and self._append_next(parts[0], end):
+            return self.end_offset
         views, batches, numbered, total, gaps = check_fetched(parts, end, self.epochs.latest)
         if not batches:
             return end
@@ -404,6 +407,45 @@ class Log:
         return self.end_offset
 
     _append_checked = group.append_checked
+
+    def _append_next(self, part: Buffer, end: int) -> bool:
+        """What a follower is given nearly always: one batch, the very next, of the epoch that goes on, into the same segment. False: it is
+        something else, and nothing was done."""
+        view = memoryview(part)
+        size = view.nbytes
+        batch = RecordBatch(view)
+        if batch.size != size:
+            return False
+        batch.check_crc()
+        base, last, epoch, _, timestamp, producer_id, is_control = batch.place()
+        active = self._active
+        if (
+            base != end
+            or last < base
+            or epoch != self.epochs.latest
+            or is_control
+            or active.size > self._segment_size_max - size
+            or last >= self._roll_offset
+            or active.entries_left <= 0
+            or (timestamp > self._roll_timestamp and self._is_old(timestamp))
+        ):
+            return False
+        try:
+            active.write((view,), size)
+        except StorageError as error:
+            self._append_refused(error)
+            raise
+        active.note(size, last, timestamp)
+        tail = self._tail
+        if tail.size_max:
+            tail.append(base, last + 1, view, size)
+        self.end_offset = last + 1
+        self._batches += 1
+        self._records += last + 1 - base
+        self._bytes += size
+        if producer_id != -1:
+            self.producers.note(batch, base, active)
+        return True
 
     def _is_old(self, max_timestamp: int) -> bool:
         """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""

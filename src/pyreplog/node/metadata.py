@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log import LogRoot, NewLog
@@ -50,11 +51,12 @@ _ABOUT_PARTITIONS: Final = (PartitionChangeRecord, PartitionRecord)
 _log = logging.getLogger("pyreplog.node")
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MetadataFollower:
     """Keeps ``standing.image`` up to date, and ``hosted`` with it: this is the only place that makes or removes a replica."""
 
     #: The class of the machines; the known-bad variants of ``pyreplog.testing`` put others in its place.
-    replica_class: type[Replica] = Replica
+    replica_class: ClassVar[type[Replica]] = Replica
 
     def __init__(
         self,

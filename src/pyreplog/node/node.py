@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Container
+from typing import ClassVar
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClusterError, PyreplogError
 from pyreplog.log import LogRoot
@@ -72,10 +74,11 @@ def _offline_by(hosted: Hosted, error: Exception) -> SyncFailed | RootFailed:
     return SyncFailed(failure) if hosted.log.poisoned and isinstance(failure, OSError) else RootFailed(error)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
     """See the module's text."""
 
-    metadata_class: type[MetadataFollower] = MetadataFollower
+    metadata_class: ClassVar[type[MetadataFollower]] = MetadataFollower
 
     def __init__(
         self,

@@ -1,12 +1,12 @@
 """Bytes <-> record batch: the door.
 
 The compiled core knows the layout of a batch; this layer adds what it leaves to others: compression, the checks a leader makes, and
-the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder``, ``Ack`` and ``quick`` come from the core and are handed on from here.
+the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` come from the core and are handed on from here.
 """
 
 from __future__ import annotations
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, murmur2, quick, stamp
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, murmur2, stamp
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
     end_of,
@@ -50,7 +50,6 @@ __all__ = [
     "murmur2",
     "partition_for_key",
     "payload_of",
-    "quick",
     "recompress",
     "records_of",
     "set_append_time",

@@ -16,6 +16,7 @@ The classes have slots and are not frozen, because they are made several times p
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,7 +24,6 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.ports import Address, File
-from pyreplog.record import quick
 from pyreplog.wire import (
     READ_UNCOMMITTED,
     AlterPartitionData,
@@ -120,8 +120,7 @@ class Stop:
 # ---------------------------------------------------------------------------------------------------------- events: what clients ask
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Produce:
     """Append one batch. Answered by ``Reply`` with a :class:`PartitionProduceResponse`; with ``acks`` 0 never, not even on errors.
 
@@ -139,6 +138,24 @@ class Produce:
     leader_epoch: int = -1
     trusted: bool = False
 
+    def __init__(
+        self,
+        source: Address,
+        correlation_id: int,
+        acks: int,
+        records: Buffer,
+        timeout_ms: int,
+        leader_epoch: int = -1,
+        trusted: bool = False,
+    ) -> None:
+        self.source = source
+        self.correlation_id = correlation_id
+        self.acks = acks
+        self.records = records
+        self.timeout_ms = timeout_ms
+        self.leader_epoch = leader_epoch
+        self.trusted = trusted
+
 
 @dataclass(slots=True)
 class ProduceMany:
@@ -147,8 +164,7 @@ class ProduceMany:
     batches: Sequence[Produce]
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ConsumerFetch:
     """A reader's fetch: up to the high watermark. Answered by one ``Reply`` with a :class:`PartitionData`: at once when there are
     ``min_bytes`` bytes (or as many as one answer may have, or all up to where a segment ends), an error, a divergence, or ``max_wait_ms``
@@ -164,6 +180,24 @@ class ConsumerFetch:
     min_bytes: int = 1
     isolation_level: int = READ_UNCOMMITTED
     anywhere: bool = False
+
+    def __init__(
+        self,
+        source: Address,
+        correlation_id: int,
+        request: FetchPartition,
+        max_wait_ms: int,
+        min_bytes: int = 1,
+        isolation_level: int = READ_UNCOMMITTED,
+        anywhere: bool = False,
+    ) -> None:
+        self.source = source
+        self.correlation_id = correlation_id
+        self.request = request
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.isolation_level = isolation_level
+        self.anywhere = anywhere
 
 
 @dataclass(slots=True)
@@ -208,8 +242,7 @@ class OffsetForLeaderEpoch:
 # ------------------------------------------------------------------------------------------------------ events: between the replicas
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class FollowerFetch:
     """Another replica's fetch, as it stands in its session.
 
@@ -225,9 +258,15 @@ class FollowerFetch:
     replica_id: int
     replica_epoch: int
 
+    def __init__(self, source: Address, correlation_id: int, request: FetchPartition, replica_id: int, replica_epoch: int) -> None:
+        self.source = source
+        self.correlation_id = correlation_id
+        self.request = request
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class FetchAnswered:
     """The leader's answer to a ``Fetch`` effect. ``request`` is **the very object** of that effect: an answer to any other is dropped.
 
@@ -237,6 +276,10 @@ class FetchAnswered:
 
     request: FetchPartition
     data: PartitionData
+
+    def __init__(self, request: FetchPartition, data: PartitionData) -> None:
+        self.request = request
+        self.data = data
 
 
 @dataclass(slots=True)
@@ -252,8 +295,7 @@ class AlterPartitionAnswered:
 # ---------------------------------------------------------------------------------------------------------- events: this machine
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Synced:
     """The files of a ``Sync`` effect are on stable storage; ``upto`` and ``generation`` are that effect's. One of a former generation only
     frees the slot for the next."""
@@ -261,12 +303,16 @@ class Synced:
     upto: int
     generation: int
 
+    def __init__(self, upto: int, generation: int) -> None:
+        self.upto = upto
+        self.generation = generation
+
 
 @dataclass(slots=True)
 class SyncFailed:
     """The sync failed: data may be lost and is never retried. The log is poisoned, the replica goes offline for good."""
 
-    error: OSError
+    error: builtins.OSError  # so that mypyc finds it, as below
 
 
 @dataclass(slots=True)
@@ -274,10 +320,9 @@ class RootFailed:
     """Another copy in the same root went offline, and the node leaves the cluster: this replica goes offline with it. Its log is as good as
     it was, and so is the copy at the next start."""
 
-    error: Exception
+    error: builtins.Exception
 
 
-@quick
 @dataclass(slots=True)
 class Tick:
     """Time passed: give it at or after the moment of a ``Wake``. Too many are harmless."""
@@ -308,8 +353,7 @@ Event = (
 Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse | OffsetForLeaderEpochResult | DeleteRecordsPartitionResult
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Reply:
     """Answer the request of ``source`` with this number. ``PartitionData.records`` may be a ``LogSlice``: bytes are taken as late as
     possible, and a transport that delays takes them when it sends."""
@@ -318,15 +362,23 @@ class Reply:
     correlation_id: int
     result: Result
 
+    def __init__(self, source: Address, correlation_id: int, result: Result) -> None:
+        self.source = source
+        self.correlation_id = correlation_id
+        self.result = result
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Fetch:
     """Fetch this from the node that leads: the newest replaces any earlier one of this replica, sent or not. The node keeps it until it is
     answered (``FetchAnswered`` with this very ``request``), replaced or ended by ``StopFetching``, and repeats it in every new session."""
 
     leader_id: int
     request: FetchPartition
+
+    def __init__(self, leader_id: int, request: FetchPartition) -> None:
+        self.leader_id = leader_id
+        self.request = request
 
 
 @dataclass(slots=True)
@@ -343,8 +395,7 @@ class AlterPartition:
     proposal: AlterPartitionData
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Sync:
     """Make ``files`` durable without waiting (``Disk.submit_sync``), then give ``Synced(upto, generation)`` or ``SyncFailed``. At most one
     per replica is outstanding; what is appended meanwhile goes with the next."""
@@ -353,13 +404,20 @@ class Sync:
     upto: int
     generation: int
 
+    def __init__(self, files: Sequence[File], upto: int, generation: int) -> None:
+        self.files = files
+        self.upto = upto
+        self.generation = generation
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class Wake:
     """Give a ``Tick`` at ``at_ns`` of the monotonic clock. Earlier moments replace later ones; a replica asks again after each ``Tick``."""
 
     at_ns: int
+
+    def __init__(self, at_ns: int) -> None:
+        self.at_ns = at_ns
 
 
 @dataclass(slots=True)
@@ -367,7 +425,7 @@ class Offline:
     """The disk refused or a sync failed: this replica answers KAFKA_STORAGE_ERROR from now on. The node takes it out of the cluster (stops
     being a candidate, has the controller move its leaderships); only reopening the log with verification brings it back."""
 
-    error: Exception
+    error: builtins.Exception
 
 
 @dataclass(slots=True)

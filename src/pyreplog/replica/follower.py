@@ -7,8 +7,9 @@ flushed end, so that the fetch itself says what is durable.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.record import RecordBatch
@@ -31,6 +32,7 @@ MARK_INTERVAL_NS: Final = 1_000_000
 _PASSING: Final = OUT_OF_ROOM | OUT_OF_MEANS
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Follower(Seat):
     """One reign of one leader, seen from below."""
 
@@ -46,7 +48,7 @@ class Follower(Seat):
         "stopped",
     )
 
-    name = "follower"
+    name: ClassVar[str] = "follower"
 
     def __init__(self, machine: Replica) -> None:
         super().__init__(machine)

@@ -13,8 +13,9 @@ A known-bad variant overrides one of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import (
     ClosedError,
@@ -87,6 +88,7 @@ _UNTIL_METADATA: Final = (
 )
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Leader(Seat):
     """One reign: from the metadata that named this broker with a new leader epoch to the next change of that epoch."""
 
@@ -112,7 +114,7 @@ class Leader(Seat):
         "waiters",
     )
 
-    name = "leader"
+    name: ClassVar[str] = "leader"
 
     def __init__(self, machine: Replica, isr: Sequence[int]) -> None:
         super().__init__(machine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.replica.seat import FAR, NEVER
 from pyreplog.wire import AlterPartitionData
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Deletion", "Progress", "Proposal", "Waiter"]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Progress:
     """How far one other replica has come: R[r] of the rules. ``leo`` -1 until it has fetched in this epoch."""
 
@@ -93,6 +95,7 @@ class Deletion:
         self.deadline_ns = deadline_ns
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Proposal:
     """An in-sync set that the controller may or may not have accepted. ``joins`` is the replica it adds, None where it only removes."""
 

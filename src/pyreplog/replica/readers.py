@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.record import RecordBatch
 from pyreplog.replica.seat import FAR
@@ -35,6 +36,7 @@ _NOBODY: Final[dict[tuple[str, int], _Waiting]] = {}
 """What stays empty: there may be very many partitions that nobody reads."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Readers:
     """The consumers of one seat."""
 

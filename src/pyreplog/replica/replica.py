@@ -21,8 +21,9 @@ A picture with an older leader epoch, or with the same one and an older partitio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
@@ -100,6 +101,7 @@ def _handlers(kind: type, names: Mapping[type, str]) -> Handlers:
     return table
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Replica:
     """One partition's replica on one broker. Owns ``log``: nobody else changes it until ``Stop``.
 
@@ -134,10 +136,11 @@ class Replica:
         "unclean_epoch",
         "wake_at",
     )
+    __deletable__ = ("out",)
 
     #: The classes of the roles; the known-bad variants of ``pyreplog.testing`` put others in their place.
-    leader_class: type[Leader] = Leader
-    follower_class: type[Follower] = Follower
+    leader_class: ClassVar[type[Leader]] = Leader
+    follower_class: ClassVar[type[Follower]] = Follower
 
     def __init__(self, log: Log, broker_id: int, config: NodeConfig) -> None:
         self.log = log

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -45,6 +46,7 @@ NEVER: Final = -(1 << 62)
 """A moment before all others (ns)."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Seat:
     """One role of a replica, from the moment it takes it to the moment it leaves it.
 
@@ -54,7 +56,7 @@ class Seat:
 
     __slots__ = ("log", "machine")
 
-    name = "none"
+    name: ClassVar[str] = "none"
 
     def __init__(self, machine: Replica) -> None:
         self.machine = machine
@@ -202,7 +204,7 @@ class Offlined(Seat):
 
     __slots__ = ()
 
-    name = "offline"
+    name: ClassVar[str] = "offline"
 
     def refusal(self, epoch: int) -> int:
         """KAFKA_STORAGE_ERROR."""

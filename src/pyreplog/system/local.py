@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import LocalProtocolError
 from pyreplog.ports import Address, Connected, Disconnected, Received, TransportEvent
 
@@ -19,6 +20,7 @@ QUEUE_MAX: Final = 4096
 """Messages that may wait at one endpoint before ``send`` says False."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LocalNetwork:
     """All endpoints of one process. One owner, except where a method says any thread."""
 
@@ -63,6 +65,7 @@ class LocalNetwork:
             self.ready.append(endpoint)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class LocalTransport:
     """One endpoint: the :class:`~pyreplog.ports.Transport` between nodes and clients of one process."""
 

@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from pyreplog.ports import Address
-from pyreplog.record import quick
 from pyreplog.wire.admin_schemas import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -98,8 +97,7 @@ ResponseBody = (
 T = TypeVar("T")
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Request:
     """``source`` is where the answer goes; ``correlation_id`` is the sender's, unique among its unanswered requests."""
 
@@ -107,19 +105,28 @@ class Request:
     correlation_id: int
     body: RequestBody
 
+    def __init__(self, source: Address, correlation_id: int, body: RequestBody) -> None:
+        self.source = source
+        self.correlation_id = correlation_id
+        self.body = body
+
     def materialised(self) -> Request:
         """A deep copy that shares no memory with anyone; see :func:`materialised`."""
         return Request(self.source, self.correlation_id, materialised(self.body))
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Response:
     """``source`` is who answers; ``correlation_id`` is that of the request."""
 
     source: Address
     correlation_id: int
     body: ResponseBody
+
+    def __init__(self, source: Address, correlation_id: int, body: ResponseBody) -> None:
+        self.source = source
+        self.correlation_id = correlation_id
+        self.body = body
 
     def materialised(self) -> Response:
         """A deep copy that shares no memory with anyone; see :func:`materialised`."""

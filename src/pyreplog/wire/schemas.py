@@ -22,7 +22,6 @@ from typing import Final, Protocol
 from typing_extensions import Buffer
 
 from pyreplog.config import INT64_MAX
-from pyreplog.record import quick
 from pyreplog.wire.metadata import MetadataRecord
 
 __all__ = [
@@ -125,8 +124,7 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
 # ---------------------------------------------------------------------------------------------------------------------- Produce (0), v3-13
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class PartitionProduceData:
     """One partition's batch. ``records``: one whole v2 batch with base offset 0, **handed over**: the leader writes base offset and
     leader epoch into it where it is writable (a read-only one is copied first). Who may have to send it again keeps its own copy."""
@@ -134,18 +132,24 @@ class PartitionProduceData:
     index: int
     records: Buffer
 
+    def __init__(self, index: int, records: Buffer) -> None:
+        self.index = index
+        self.records = records
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class TopicProduceData:
     """One topic's part of a produce request."""
 
     topic_id: str
     partition_data: Sequence[PartitionProduceData]
 
+    def __init__(self, topic_id: str, partition_data: Sequence[PartitionProduceData]) -> None:
+        self.topic_id = topic_id
+        self.partition_data = partition_data
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class ProduceRequest:
     """Append batches. ``acks``: 0 no answer, 1 the leader has it, -1 every in-sync replica has it."""
 
@@ -153,6 +157,12 @@ class ProduceRequest:
     timeout_ms: int
     topic_data: Sequence[TopicProduceData]
     transactional_id: str | None = None
+
+    def __init__(self, acks: int, timeout_ms: int, topic_data: Sequence[TopicProduceData], transactional_id: str | None = None) -> None:
+        self.acks = acks
+        self.timeout_ms = timeout_ms
+        self.topic_data = topic_data
+        self.transactional_id = transactional_id
 
 
 @dataclass(slots=True)
@@ -171,8 +181,7 @@ class LeaderIdAndEpoch:
     leader_epoch: int = -1
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class PartitionProduceResponse:
     """One partition's outcome. ``base_offset`` -1 and ``error_code`` where refused; ``log_append_time_ms`` -1 unless the topic uses it."""
 
@@ -185,14 +194,37 @@ class PartitionProduceResponse:
     error_message: str | None = None
     current_leader: LeaderIdAndEpoch | None = None
 
+    def __init__(
+        self,
+        index: int,
+        error_code: int = 0,
+        base_offset: int = -1,
+        log_append_time_ms: int = -1,
+        log_start_offset: int = -1,
+        record_errors: Sequence[BatchIndexAndErrorMessage] = (),
+        error_message: str | None = None,
+        current_leader: LeaderIdAndEpoch | None = None,
+    ) -> None:
+        self.index = index
+        self.error_code = error_code
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start_offset = log_start_offset
+        self.record_errors = record_errors
+        self.error_message = error_message
+        self.current_leader = current_leader
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class TopicProduceResponse:
     """One topic's part of a produce answer."""
 
     topic_id: str
     partition_responses: Sequence[PartitionProduceResponse]
+
+    def __init__(self, topic_id: str, partition_responses: Sequence[PartitionProduceResponse]) -> None:
+        self.topic_id = topic_id
+        self.partition_responses = partition_responses
 
 
 @dataclass(slots=True)
@@ -205,14 +237,20 @@ class NodeEndpoint:
     rack: str | None = None
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class ProduceResponse:
     """Answers :class:`ProduceRequest` (acks 0: never sent)."""
 
     responses: Sequence[TopicProduceResponse]
     throttle_time_ms: int = 0
     node_endpoints: Sequence[NodeEndpoint] = ()
+
+    def __init__(
+        self, responses: Sequence[TopicProduceResponse], throttle_time_ms: int = 0, node_endpoints: Sequence[NodeEndpoint] = ()
+    ) -> None:
+        self.responses = responses
+        self.throttle_time_ms = throttle_time_ms
+        self.node_endpoints = node_endpoints
 
 
 # ------------------------------------------------------------------------------------------------------------------------ Fetch (1), v4-18
@@ -226,8 +264,7 @@ class ReplicaState:
     replica_epoch: int = -1
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class FetchPartition:
     """From where one partition is wanted.
 
@@ -245,14 +282,37 @@ class FetchPartition:
     replica_directory_id: str = NO_ID
     high_watermark: int = INT64_MAX
 
+    def __init__(
+        self,
+        partition: int,
+        current_leader_epoch: int,
+        fetch_offset: int,
+        last_fetched_epoch: int = -1,
+        log_start_offset: int = -1,
+        partition_max_bytes: int = 1 << 20,
+        replica_directory_id: str = NO_ID,
+        high_watermark: int = INT64_MAX,
+    ) -> None:
+        self.partition = partition
+        self.current_leader_epoch = current_leader_epoch
+        self.fetch_offset = fetch_offset
+        self.last_fetched_epoch = last_fetched_epoch
+        self.log_start_offset = log_start_offset
+        self.partition_max_bytes = partition_max_bytes
+        self.replica_directory_id = replica_directory_id
+        self.high_watermark = high_watermark
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class FetchTopic:
     """One topic's part of a fetch request."""
 
     topic_id: str
     partitions: Sequence[FetchPartition]
+
+    def __init__(self, topic_id: str, partitions: Sequence[FetchPartition]) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
 
 
 @dataclass(slots=True)
@@ -263,8 +323,7 @@ class ForgottenTopic:
     partitions: Sequence[int]
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class FetchRequest:
     """Read from many partitions. Sessions: id 0 and epoch 0 open one with a full list; then epochs 1, 2, ... carry only what changed;
     epoch -1 means no session. A fetch of :data:`pyreplog.wire.METADATA_TOPIC_ID` is answered with metadata records."""
@@ -280,6 +339,32 @@ class FetchRequest:
     forgotten_topics_data: Sequence[ForgottenTopic] = ()
     rack_id: str = ""
     cluster_id: str | None = None
+
+    def __init__(
+        self,
+        max_wait_ms: int,
+        min_bytes: int,
+        topics: Sequence[FetchTopic],
+        replica_state: ReplicaState | None = None,
+        max_bytes: int = 0x7FFFFFFF,
+        isolation_level: int = READ_UNCOMMITTED,
+        session_id: int = 0,
+        session_epoch: int = -1,
+        forgotten_topics_data: Sequence[ForgottenTopic] = (),
+        rack_id: str = "",
+        cluster_id: str | None = None,
+    ) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.topics = topics
+        self.replica_state = replica_state
+        self.max_bytes = max_bytes
+        self.isolation_level = isolation_level
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.forgotten_topics_data = forgotten_topics_data
+        self.rack_id = rack_id
+        self.cluster_id = cluster_id
 
 
 @dataclass(slots=True)
@@ -306,8 +391,7 @@ class AbortedTransaction:
     first_offset: int
 
 
-@quick
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class PartitionData:
     """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
 
@@ -323,18 +407,46 @@ class PartitionData:
     snapshot_id: SnapshotId | None = None
     aborted_transactions: Sequence[AbortedTransaction] | None = None
 
+    def __init__(
+        self,
+        partition_index: int,
+        error_code: int = 0,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        diverging_epoch: EpochEndOffset | None = None,
+        current_leader: LeaderIdAndEpoch | None = None,
+        preferred_read_replica: int = -1,
+        records: Records | Sequence[tuple[int, MetadataRecord]] | None = None,
+        snapshot_id: SnapshotId | None = None,
+        aborted_transactions: Sequence[AbortedTransaction] | None = None,
+    ) -> None:
+        self.partition_index = partition_index
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.diverging_epoch = diverging_epoch
+        self.current_leader = current_leader
+        self.preferred_read_replica = preferred_read_replica
+        self.records = records
+        self.snapshot_id = snapshot_id
+        self.aborted_transactions = aborted_transactions
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class FetchableTopicResponse:
     """One topic's part of a fetch answer."""
 
     topic_id: str
     partitions: Sequence[PartitionData]
 
+    def __init__(self, topic_id: str, partitions: Sequence[PartitionData]) -> None:
+        self.topic_id = topic_id
+        self.partitions = partitions
 
-@quick
-@dataclass(slots=True)
+
+@dataclass(slots=True, init=False)
 class FetchResponse:
     """Answers :class:`FetchRequest`; within a session only the partitions that have something to say."""
 
@@ -343,6 +455,20 @@ class FetchResponse:
     session_id: int = 0
     throttle_time_ms: int = 0
     node_endpoints: Sequence[NodeEndpoint] = ()
+
+    def __init__(
+        self,
+        responses: Sequence[FetchableTopicResponse],
+        error_code: int = 0,
+        session_id: int = 0,
+        throttle_time_ms: int = 0,
+        node_endpoints: Sequence[NodeEndpoint] = (),
+    ) -> None:
+        self.responses = responses
+        self.error_code = error_code
+        self.session_id = session_id
+        self.throttle_time_ms = throttle_time_ms
+        self.node_endpoints = node_endpoints
 
 
 # ------------------------------------------------------------------------------------------------------------------ ListOffsets (2), v1-10

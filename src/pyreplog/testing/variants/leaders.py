@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import Any
 
@@ -17,8 +16,10 @@ from pyreplog.replica import (
     ProduceMany,
     Progress,
     Replica,
+    Synced,
     SyncFailed,
 )
+from pyreplog.testing.copies import shallow_copy
 from pyreplog.wire import FetchPartition, PartitionData
 
 __all__ = [
@@ -196,7 +197,7 @@ class KeepsProgress(Replica):
     def _change(self, seat: Any, now_ns: int) -> None:
         """The new reign begins with the old one's followers."""
         if isinstance(self.seat, Leader) and isinstance(seat, Leader):
-            seat.followers = {broker_id: copy.copy(follower) for broker_id, follower in self.seat.followers.items()}
+            seat.followers = {broker_id: shallow_copy(follower) for broker_id, follower in self.seat.followers.items()}
             super()._change(seat, now_ns)
             seat._look_for_joiners(now_ns)
         else:
@@ -311,7 +312,7 @@ class FsyncFailureIgnored(Replica):
         """As if it had succeeded."""
         self.syncing = False
         self.log.synced(self.log.end_offset, self.log.generation)
-        self.seat.synced(event, now_ns)  # type: ignore[arg-type]
+        self.seat.synced(Synced(self.log.end_offset, self.log.generation), now_ns)
 
 
 class _GenerousLeader(Leader):
