@@ -9,9 +9,9 @@ PYTEST ?=
 PIP := $(PY) -m pip --quiet --disable-pip-version-check
 
 CORE_SOURCES := $(shell find src/_core -type f \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.py' \) 2>/dev/null)
-# Whose modules setup.py compiles; a few more than that.
-COMPILED_SOURCES := $(wildcard src/pyreplog/arrivals.py src/pyreplog/wire/*.py src/pyreplog/system/*.py src/pyreplog/replica/*.py \
-  src/pyreplog/node/*.py src/pyreplog/client/*.py src/pyreplog/runtime/driver.py)
+# What setup.py compiles is among them, and what that has its constants from.
+COMPILED_SOURCES := $(shell find src/pyreplog -name '*.py')
+REMOVE_COMPILED := rm -f src/pyreplog__mypyc*.so; find src/pyreplog -name '*.so' -not -path '*/_core/*' -delete
 PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
@@ -45,18 +45,18 @@ $(VENV)/.ready-build: pyproject.toml | $(PY)
 	@touch $@
 
 $(PACKAGE): pyproject.toml setup.py $(VENV)/.ready-build
-	$(PIP) install --no-build-isolation -e .
-	@touch $@ $(CORE)
+	BARE=1 $(PIP) install --no-build-isolation -e .
+	@touch $@
 
 $(CORE): $(CORE_SOURCES) $(COMPILED_SOURCES) $(PACKAGE)
 	@$(REMOVE_COMPILED)
 	$(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	@touch $@
+	@touch $@ src/pyreplog__mypyc*.so
 
 # What was compiled of Python is taken away, so that its sources run as they are, until the next `make`. For writing and debugging.
-REMOVE_COMPILED := rm -f src/pyreplog__mypyc*.so; find src/pyreplog -name '*.so' -not -path '*/_core/*' -delete
 pure: $(CORE)
 	$(REMOVE_COMPILED)
+	@rm -f $(CORE)
 
 $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs $(VENV)/.ready-bench: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready-build
 	$(PIP) install --group $*

@@ -2,7 +2,7 @@
 
 Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top (``# distutils: sources``). The
 modules of ``COMPILED`` are ordinary typed Python, which runs as it is; mypyc compiles them besides, because every batch goes through them.
-Switches from the environment: ``PURE=1`` (leave Python to the interpreter), ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line
+Switches from the environment: ``BARE=1`` (nothing is compiled: it will be, in place), ``PURE=1`` (leave Python to the interpreter), ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line
 coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to the interpreter too. ``BUILD_DIR`` moves what is generated
 (default ``build/cython``).
 """
@@ -21,7 +21,7 @@ if sys.platform == "win32":
     sys.exit("pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2 (https://learn.microsoft.com/windows/wsl/install).")
 
 CORE = Path("src/_core")
-SANITIZE, TRACE, DEBUG, PURE = (os.environ.get(name, "") not in ("", "0") for name in ("SANITIZE", "TRACE", "DEBUG", "PURE"))
+SANITIZE, TRACE, DEBUG, PURE, BARE = (os.environ.get(name, "") not in ("", "0") for name in ("SANITIZE", "TRACE", "DEBUG", "PURE", "BARE"))
 
 COMPILED = {
     ".": "arrivals",
@@ -80,9 +80,25 @@ def compiled() -> list[Extension]:
     return extensions
 
 
+def forget_others(extensions: list[Extension]) -> None:
+    """What an earlier build compiled of Python and this one does not must not go into a wheel."""
+    names = {Path(*extension.name.split(".")) for extension in extensions}
+    for library in Path("build").glob("lib*"):
+        for built in library.rglob("*.so"):
+            if built.parent.name != "_core" and built.relative_to(library).with_name(built.name.partition(".")[0]) not in names:
+                built.unlink()
+
+
+BUILDS = {"build", "build_ext", "bdist_wheel", "editable_wheel", "install"}
+
+python = []
+if BUILDS & set(sys.argv) and not (SANITIZE or TRACE or DEBUG or BARE):
+    python = [] if PURE else compiled()
+    forget_others(python)
+
 setup(
     ext_modules=cythonize(
-        extensions,
+        [] if BARE else extensions,
         include_path=[str(CORE)],
         build_dir=None if TRACE else os.environ.get("BUILD_DIR", "build/cython"),  # coverage wants the C beside the .pyx
         compiler_directives={
@@ -93,6 +109,7 @@ setup(
             "linetrace": TRACE,
         },
     )
-    + ([] if SANITIZE or TRACE or DEBUG or PURE else compiled()),
-    cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() else [],
+    + python,
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() and not BARE else [],
 )

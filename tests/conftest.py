@@ -25,14 +25,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write the expected side of tests/scripts and tests/scenarios anew")
 
 
-def pytest_report_header() -> str:
-    """Whether Python was compiled here. Where a source is newer than what was compiled of it, nothing is run: it would be the old one."""
-    modules = [path for path in PACKAGE.rglob("*.so") if path.parent.name != "_core"]
-    for module in modules:
-        source = module.with_name(f"{module.name.partition('.')[0]}.py")
-        if not source.exists() or source.stat().st_mtime > module.stat().st_mtime:
+def pytest_configure() -> None:
+    """Where a source is newer than what was compiled of it nothing is run: it would be the old one."""
+    shims = [path for path in PACKAGE.rglob("*.so") if path.parent.name != "_core"]
+    compiled_ns = max((path.stat().st_mtime_ns for path in PACKAGE.parent.glob("pyreplog__mypyc*.so")), default=0)
+    for shim in shims:
+        source = shim.with_name(f"{shim.name.partition('.')[0]}.py")
+        if not source.exists() or source.stat().st_mtime_ns > compiled_ns:
             pytest.exit(f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4)
-    return f"pyreplog: {len(modules)} modules of Python compiled" if modules else "pyreplog: Python interpreted"
+
+
+def pytest_report_header() -> str:
+    """Whether Python was compiled here."""
+    return f"pyreplog: Python {'compiled' if [*PACKAGE.parent.glob('pyreplog__mypyc*.so')] else 'interpreted'}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

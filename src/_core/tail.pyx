@@ -1,3 +1,4 @@
+# distutils: sources = src/_core/kernels/segment.c src/_core/kernels/legacy.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
 """What a read of a log hands out, and the memory of what was appended last.
 
 Followers and readers near the end are served from the very buffers that were appended, without a copy or a system call; others by
@@ -5,9 +6,11 @@ Followers and readers near the end are served from the very buffers that were ap
 """
 
 cimport cython
-from libc.stdint cimport int64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 
-from pyreplog._core.segment import find_offset, whole_batches
+from kernels cimport check, segment_find_offset, segment_whole_batches
+
 from pyreplog.errors import OutcomeUnknownError
 
 cdef enum:
@@ -19,6 +22,28 @@ TAIL_COUNT = COUNT_MAX
 cdef object GONE = memoryview(b"")
 
 
+cdef int64_t position_of(object batches, int64_t offset) except -1:
+    # Of the batch that holds `offset`. REQUIRES that one does.
+    cdef Py_buffer view
+    cdef int64_t size = 0
+    PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+    cdef int64_t position = segment_find_offset(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, offset, &size)
+    PyBuffer_Release(&view)
+    check(<int>position if position < 0 else 0, size)
+    return position
+
+
+cdef int64_t whole_size(object batches, int64_t end_offset, int64_t size_max) except -1:
+    # Of the leading whole batches that end at or below `end_offset`, at least one where one is whole.
+    cdef Py_buffer view
+    PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)
+    cdef int64_t size = segment_whole_batches(<const uint8_t *>view.buf, <const uint8_t *>view.buf + view.len, end_offset, size_max)
+    PyBuffer_Release(&view)
+    return check(<int>size, 0) if size < 0 else size
+
+
+@cython.final
+@cython.freelist(16)
 cdef class LogSlice:
     """See the stub."""
 
@@ -55,6 +80,7 @@ cdef class _Entry:
     cdef object view
 
 
+@cython.final
 cdef class TailCache:
     """See the stub."""
 
@@ -63,8 +89,8 @@ cdef class TailCache:
     cdef list _entries  # each begins where the one before ends; those below `first` are gone
     cdef Py_ssize_t _first
 
-    def __init__(self, int64_t size_max):
-        self.size_max = size_max
+    def __init__(self, size_max):
+        self.size_max = INT64_MAX if size_max > INT64_MAX else size_max
         self.clear()
 
     def __len__(self):
@@ -98,7 +124,8 @@ cdef class TailCache:
             del entries[: self._first]
             self._first = 0
 
-    def read(self, int64_t offset, int64_t size_max, int64_t end_offset):
+    def read(self, int64_t offset, wanted_max, int64_t end_offset):
+        cdef int64_t size_max = INT64_MAX if wanted_max > INT64_MAX else wanted_max
         cdef list entries = self._entries
         cdef Py_ssize_t last = len(entries) - 1
         if last < 0:
@@ -115,7 +142,7 @@ cdef class TailCache:
         view = entry.view
         cdef int64_t size = entry.size
         if entry.start != offset:
-            view = view[find_offset(view, offset)[0] :]
+            view = view[position_of(view, offset) :]
             size = view.nbytes
         parts = []
         cdef int64_t total = 0
@@ -123,7 +150,7 @@ cdef class TailCache:
         while True:
             if entry.end > end_offset or total + size > size_max:
                 # Part of an entry may still fit: it can be many batches. The very first batch is given whatever its size.
-                taken = whole_batches(view, end_offset, size_max - total)
+                taken = whole_size(view, end_offset, size_max - total)
                 if taken and (total == 0 or total + taken <= size_max):
                     parts.append(view[:taken])
                     total += taken

@@ -5,6 +5,8 @@ The classes are not frozen, which would cost more than the rest of handing a mes
 
 from __future__ import annotations
 
+from pyreplog.compiled import mypyc_attr
+
 __all__ = ["Address", "Connected", "Disconnected", "Received", "TransportEvent"]
 
 Address = str
@@ -32,6 +34,7 @@ class Connected(_Peered):
     __slots__ = ()
 
 
+@mypyc_attr(acyclic=True)
 class Received:
     """A message arrived."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -124,6 +125,41 @@ def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Ca
                 sys.settrace(before)
             producer.send("events", b"after %d" % number).result(PATIENCE_S)
     assert len({*struck}) >= 30
+
+
+class Struck(Exception):
+    """Raised by a signal handler."""
+
+
+def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> None:
+    """Wherever a signal handler raises on the way into a moment in which no machine moves, or out of it: the next such moment comes."""
+    driver = cluster._driver
+    armed, struck = False, 0
+
+    def strike(*_: object) -> None:
+        nonlocal armed, struck
+        if armed:
+            armed, struck = False, struck + 1
+            raise Struck
+
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    try:
+        for _ in range(10_000):
+            try:
+                armed = True
+                with driver.exclusive():
+                    pass
+            except Struck:
+                pass
+            armed = False
+            assert not driver._exclusive_guard.locked()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert struck > 100
+    with driver.exclusive():
+        assert not driver._exclusive_wanted
 
 
 def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

@@ -1,7 +1,7 @@
 """What a read of a log hands out, and the memory of what was appended last."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, final
 
 from typing_extensions import Buffer
 
@@ -13,6 +13,7 @@ class _Generational(Protocol):
 
     generation: int
 
+@final
 class LogSlice:
     """Whole batches from ``offset`` on, ``size`` bytes. Immutable; any thread.
 
@@ -36,6 +37,7 @@ class LogSlice:
         """
     def __len__(self) -> int: ...
 
+@final
 class TailCache:
     """The newest appended buffers, by offset, up to ``size_max`` bytes and :data:`TAIL_COUNT`. Belongs to the log's owner."""
 
@@ -50,7 +52,7 @@ class TailCache:
         """Entries kept."""
     def append(self, start: int, end: int, data: Buffer, size: int) -> None:
         """Keep ``data`` (whole batches of ``size`` bytes, never changed again) as the offsets from ``start`` to ``end``."""
-    def read(self, offset: int, size_max: int, end_offset: int) -> tuple[list[memoryview], int] | None:
+    def read(self, offset: int, wanted_max: int, end_offset: int) -> tuple[list[memoryview], int] | None:
         """Parts and their bytes from the batch that holds ``offset`` on, below ``end_offset``; None where it is not here."""
     def clear(self) -> None:
         """Forget everything."""

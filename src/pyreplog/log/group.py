@@ -139,10 +139,10 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
         raise
     for _, last, _, size, timestamp in batches:
         active.note(size, last, timestamp)
+    start, log.end_offset = log.end_offset, last_offset + 1  # with the notes: what is written must not be written again
     if len(batches) == 1 and log._tail.size_max:
-        log._tail.append(log.end_offset, last_offset + 1, views[0], total)
+        log._tail.append(start, last_offset + 1, views[0], total)
     elif log._tail.size_max:
-        start = log.end_offset
         count = 0
         for view in views:
             # Which offsets a part holds: count its batches along.
@@ -153,7 +153,6 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
             end = batches[count - 1][1] + 1 if count else start
             log._tail.append(start, end, view, view.nbytes)
             start = end
-    log.end_offset = last_offset + 1
     log._batches += len(batches)
     log._records += log.end_offset - first[0]
     log._bytes += total

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from typing_extensions import Buffer
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.ports import Address, File
 from pyreplog.wire import (
     READ_UNCOMMITTED,
@@ -120,6 +121,7 @@ class Stop:
 # ---------------------------------------------------------------------------------------------------------- events: what clients ask
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Produce:
     """Append one batch. Answered by ``Reply`` with a :class:`PartitionProduceResponse`; with ``acks`` 0 never, not even on errors.
@@ -164,6 +166,7 @@ class ProduceMany:
     batches: Sequence[Produce]
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class ConsumerFetch:
     """A reader's fetch: up to the high watermark. Answered by one ``Reply`` with a :class:`PartitionData`: at once when there are
@@ -242,6 +245,7 @@ class OffsetForLeaderEpoch:
 # ------------------------------------------------------------------------------------------------------ events: between the replicas
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FollowerFetch:
     """Another replica's fetch, as it stands in its session.
@@ -266,6 +270,7 @@ class FollowerFetch:
         self.replica_epoch = replica_epoch
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchAnswered:
     """The leader's answer to a ``Fetch`` effect. ``request`` is **the very object** of that effect: an answer to any other is dropped.
@@ -295,6 +300,7 @@ class AlterPartitionAnswered:
 # ---------------------------------------------------------------------------------------------------------- events: this machine
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Synced:
     """The files of a ``Sync`` effect are on stable storage; ``upto`` and ``generation`` are that effect's. One of a former generation only
@@ -353,6 +359,7 @@ Event = (
 Result = PartitionProduceResponse | PartitionData | ListOffsetsPartitionResponse | OffsetForLeaderEpochResult | DeleteRecordsPartitionResult
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Reply:
     """Answer the request of ``source`` with this number. ``PartitionData.records`` may be a ``LogSlice``: bytes are taken as late as
@@ -368,6 +375,7 @@ class Reply:
         self.result = result
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Fetch:
     """Fetch this from the node that leads: the newest replaces any earlier one of this replica, sent or not. The node keeps it until it is
@@ -395,6 +403,7 @@ class AlterPartition:
     proposal: AlterPartitionData
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Sync:
     """Make ``files`` durable without waiting (``Disk.submit_sync``), then give ``Synced(upto, generation)`` or ``SyncFailed``. At most one
@@ -410,6 +419,7 @@ class Sync:
         self.generation = generation
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Wake:
     """Give a ``Tick`` at ``at_ns`` of the monotonic clock. Earlier moments replace later ones; a replica asks again after each ``Tick``."""

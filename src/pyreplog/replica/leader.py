@@ -387,7 +387,11 @@ class Leader(Seat):
         """Move the high watermark if it can move; then write the mark, then answer whom it concerns. Later, where the log does not wake."""
         log = self.log
         try:
-            if log.end_offset <= log.high_watermark or not log.advance_high_watermark(self.high_watermark_candidate(now_ns)):
+            before = log.high_watermark
+            if log.end_offset <= before:
+                return
+            candidate = self.high_watermark_candidate(now_ns)
+            if candidate <= before or not log.advance_high_watermark(candidate):
                 return
         except StorageError:
             if not self.machine.sleeps_on():

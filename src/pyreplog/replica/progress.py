@@ -66,6 +66,7 @@ class Progress:
         self.last_fetch_ns = now_ns
 
 
+@mypyc_attr(acyclic=True)
 class Waiter:
     """An append that is not answered yet: when the end that its ``acks`` names reaches ``required``. ``code``: with what, then."""
 

@@ -15,16 +15,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Protocol
 
 from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, ForkedError, PyreplogError
+from pyreplog.errors import ClosedError, PyreplogError
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import Background, release
+from pyreplog.runtime.exclusive import exclusive
 from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
 
 __all__ = ["Driver", "Machine", "Seat"]
@@ -122,26 +123,13 @@ class Driver:
         self._seats[seat.transport] = seat
         self.network.enter(seat.transport)
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """While inside, no machine moves: for taking one away, adding one, or looking at several at once."""
-        if isinstance(self._refusal, ForkedError):
-            raise self._refusal
-        with self._exclusive_guard:
-            self._exclusive_wanted = True
-            try:
-                if self._parked:
-                    self._rouse()
-                with self._drive:
-                    self._exclusive_wanted = False
-                    yield
-            finally:
-                self._exclusive_wanted = False
-                self._pass_on()
+        return exclusive(self)
 
     # --------------------------------------------------------------------------------------------------------------------- waiting
 
-    def wait_for(self, pending: Pending, timeout: float | None) -> None:
+    def wait_for(self, pending: Pending, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
         deadline_ns = INT64_MAX if timeout is None else self._now_ns() + int(timeout * 1e9)
         while not pending.settled:

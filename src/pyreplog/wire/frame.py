@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.ports import Address
 from pyreplog.wire.admin_schemas import (
     CreateTopicsRequest,
@@ -97,6 +98,7 @@ ResponseBody = (
 T = TypeVar("T")
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Request:
     """``source`` is where the answer goes; ``correlation_id`` is the sender's, unique among its unanswered requests."""
@@ -115,6 +117,7 @@ class Request:
         return Request(self.source, self.correlation_id, materialised(self.body))
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Response:
     """``source`` is who answers; ``correlation_id`` is that of the request."""

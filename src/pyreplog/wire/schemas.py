@@ -21,6 +21,7 @@ from typing import Final, Protocol
 
 from typing_extensions import Buffer
 
+from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX
 from pyreplog.wire.metadata import MetadataRecord
 
@@ -124,6 +125,7 @@ LOCAL_TAGS: Final[dict[tuple[str, str], int]] = {
 # ---------------------------------------------------------------------------------------------------------------------- Produce (0), v3-13
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class PartitionProduceData:
     """One partition's batch. ``records``: one whole v2 batch with base offset 0, **handed over**: the leader writes base offset and
@@ -137,6 +139,7 @@ class PartitionProduceData:
         self.records = records
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class TopicProduceData:
     """One topic's part of a produce request."""
@@ -149,6 +152,7 @@ class TopicProduceData:
         self.partition_data = partition_data
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class ProduceRequest:
     """Append batches. ``acks``: 0 no answer, 1 the leader has it, -1 every in-sync replica has it."""
@@ -181,6 +185,7 @@ class LeaderIdAndEpoch:
     leader_epoch: int = -1
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class PartitionProduceResponse:
     """One partition's outcome. ``base_offset`` -1 and ``error_code`` where refused; ``log_append_time_ms`` -1 unless the topic uses it."""
@@ -215,6 +220,7 @@ class PartitionProduceResponse:
         self.current_leader = current_leader
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class TopicProduceResponse:
     """One topic's part of a produce answer."""
@@ -237,6 +243,7 @@ class NodeEndpoint:
     rack: str | None = None
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class ProduceResponse:
     """Answers :class:`ProduceRequest` (acks 0: never sent)."""
@@ -264,6 +271,7 @@ class ReplicaState:
     replica_epoch: int = -1
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchPartition:
     """From where one partition is wanted.
@@ -303,6 +311,7 @@ class FetchPartition:
         self.high_watermark = high_watermark
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchTopic:
     """One topic's part of a fetch request."""
@@ -323,6 +332,7 @@ class ForgottenTopic:
     partitions: Sequence[int]
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchRequest:
     """Read from many partitions. Sessions: id 0 and epoch 0 open one with a full list; then epochs 1, 2, ... carry only what changed;
@@ -391,6 +401,7 @@ class AbortedTransaction:
     first_offset: int
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class PartitionData:
     """One partition's part of a fetch answer. ``records`` None is empty. For the metadata partition it is a list of (offset, record)."""
@@ -434,6 +445,7 @@ class PartitionData:
         self.aborted_transactions = aborted_transactions
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchableTopicResponse:
     """One topic's part of a fetch answer."""
@@ -446,6 +458,7 @@ class FetchableTopicResponse:
         self.partitions = partitions
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class FetchResponse:
     """Answers :class:`FetchRequest`; within a session only the partitions that have something to say."""
