@@ -2,13 +2,14 @@
 
 Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it links is said at its top (``# distutils: sources``). The
 modules of ``COMPILED`` are ordinary typed Python, which runs as it is; mypyc compiles them besides, because every batch goes through them.
-Switches from the environment: ``BARE=1`` (nothing is compiled: it will be, in place), ``PURE=1`` (leave Python to the interpreter), ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line
-coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to the interpreter too. ``BUILD_DIR`` moves what is generated
-(default ``build/cython``).
+Switches from the environment: ``BARE=1`` (nothing is compiled: it will be, in place), ``PURE=1`` (leave Python to the interpreter),
+``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to
+the interpreter too. ``BUILD_DIR`` moves what is generated (default ``build/cython``).
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import platform
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 if sys.platform == "win32":
     sys.exit("pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2 (https://learn.microsoft.com/windows/wsl/install).")
@@ -80,6 +82,16 @@ def compiled() -> list[Extension]:
     return extensions
 
 
+class Apart(build_ext):
+    """The objects of each extension in a folder of its own: extensions are built side by side, and several have the same kernels."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """As ever, of a copy of this command: another thread builds another one."""
+        alone = copy.copy(self)
+        alone.build_temp = os.path.join(self.build_temp, ext.name)
+        build_ext.build_extension(alone, ext)
+
+
 def forget_others(extensions: list[Extension]) -> None:
     """What an earlier build compiled of Python and this one does not must not go into a wheel."""
     names = {Path(*extension.name.split(".")) for extension in extensions}
@@ -110,6 +122,7 @@ setup(
         },
     )
     + python,
+    cmdclass={"build_ext": Apart},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
     cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() and not BARE else [],
 )
