@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 from random import Random
+from typing import cast
 
 import pytest
 
+from pyreplog._core import TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     ClosedError,
@@ -164,6 +166,32 @@ def test_a_follower_keeps_the_bytes(place: Place) -> None:
     leader.close(clean=True)
 
 
+class NoMemory:
+    """In the place of what keeps the batches appended last."""
+
+    size_max = 1
+
+    def append(self, *_: object) -> None:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_what_a_follower_wrote_counts_although_memory_ended(place: Place, count: int) -> None:
+    """Where there is no memory to keep a batch at hand it is in the log all the same, once: given again it is refused."""
+    log = create(place.disk, place.of("t-0"))
+    log.append_as_follower([batch(1, leader_epoch=0)])
+    parts = [batch(1, base_offset=1 + number, leader_epoch=0) for number in range(count)]
+    tail, log._tail = log._tail, cast("TailCache", NoMemory())
+    with pytest.raises(MemoryError):
+        log.append_as_follower(parts, at_end=True)
+    log._tail = tail
+    assert log.end_offset == 1 + count
+    with pytest.raises(CorruptError):
+        log.append_as_follower(parts, at_end=True)
+    assert log.append_as_follower([batch(1, base_offset=1 + count, leader_epoch=0)], at_end=True) == 2 + count
+    assert [record.offset for record in contents(log)] == [*range(2 + count)]
+
+
 def test_a_follower_refuses_what_does_not_follow(place: Place) -> None:
     """Offsets below the end, falling epochs, a bad checksum, half a batch: refused as a whole, and nothing of it is appended."""
     log = create(place.disk, place.of("t-0"))
@@ -177,12 +205,19 @@ def test_a_follower_refuses_what_does_not_follow(place: Place) -> None:
     ):
         with pytest.raises(CorruptError):
             log.append_as_follower([good, bad])
+        with pytest.raises(CorruptError):
+            log.append_as_follower([bad], at_end=True)
     flipped = bytearray(batch(1, base_offset=5, leader_epoch=4))
     flipped[-1] ^= 1
     with pytest.raises(CorruptError):
         log.append_as_follower([good, flipped])
+    near = bytearray(batch(1, base_offset=3, leader_epoch=4))
+    near[-1] ^= 1
+    with pytest.raises(CorruptError):
+        log.append_as_follower([near], at_end=True)
     assert log.end_offset == 3
     assert log.append_as_follower([]) == 3
+    assert log.append_as_follower([b""]) == 3
     # Gaps are allowed: the leader's log may have been compacted.
     assert log.append_as_follower([batch(1, base_offset=30, leader_epoch=6)]) == 31
     assert log.epochs.entries == [EpochEntry(0, 0), EpochEntry(6, 30)][-2:] or log.epochs.latest == 6

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -102,6 +103,28 @@ def test_acks(cluster: pyreplog.Cluster, create: Callable[..., str], acks: Any) 
         assert place.offset == (-1 if acks == 0 else 0)
     with cluster.consumer(topic) as consumer:
         assert [record.value for record in consumer.poll(10)] == [b"x"]
+
+
+def test_what_stands_for_a_number_is_one(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """What Python takes for an int is a partition and a timestamp, what can be a float is seconds; the rest is told what to be."""
+    topic = create()
+
+    class Number:
+        def __index__(self) -> int:
+            return 0
+
+    number: Any = Number()
+    seconds: Any = Fraction(30)
+    with cluster.producer() as producer:
+        producer.send(topic, b"v", partition=number, timestamp=number).result(seconds)
+        producer.send_many(topic, [b"v"], partition=number).wait(seconds)
+        producer.flush(seconds)
+        wrong: Any
+        for wrong in (0.0, "0"):
+            with pytest.raises(TypeError, match=f"a partition is an int, not {type(wrong).__name__}"):
+                producer.send(topic, b"v", partition=wrong)
+            with pytest.raises(TypeError, match=f"in ms since 1970, not {type(wrong).__name__}"):
+                producer.send(topic, b"v", timestamp=wrong)
 
 
 def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

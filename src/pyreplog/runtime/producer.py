@@ -28,8 +28,12 @@ def _whole(what: str, given: Any) -> int:
     try:
         return index(given)
     except TypeError:
-        hint = ", in ms since 1970" if what == "timestamp" else ""
-        raise TypeError(f"a {what} is an int{hint}, not {type(given).__name__}") from None
+        if what == "timestamp":
+            raise TypeError(
+                f"a timestamp is an int, in ms since 1970, not {type(given).__name__}: "
+                "int(1000 * time.time()), or int(1000 * when.timestamp()) of a datetime"
+            ) from None
+        raise TypeError(f"a {what} is an int, not {type(given).__name__}") from None
 
 
 class Producer:
