@@ -74,7 +74,7 @@ def test_wheel_holds_types_and_no_sources(built: tuple[Path, Path]) -> None:
 
 def test_windows_is_told_where_to_go() -> None:
     """A build on Windows stops at once, with what to do instead."""
-    program = "import Cython.Build, runpy, setuptools, sys; sys.platform = 'win32'; runpy.run_path('setup.py')"
+    program = "import Cython.Build, runpy, setuptools.command.build_ext, sys; sys.platform = 'win32'; runpy.run_path('setup.py')"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.search("runs on Linux and macOS. On Windows, .*WSL", done.stderr)
