@@ -51,11 +51,12 @@ $(PACKAGE): pyproject.toml setup.py $(VENV)/.ready-build
 $(CORE): $(CORE_SOURCES) $(COMPILED_SOURCES) $(PACKAGE)
 	@$(REMOVE_COMPILED)
 	$(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	@touch $@ src/pyreplog__mypyc*.so
+	@touch $@; find src -maxdepth 1 -name 'pyreplog__mypyc*.so' -exec touch {} +
 
 # What was compiled of Python is taken away, so that its sources run as they are, until the next `make`. For writing and debugging.
-pure: $(CORE)
+pure: $(PACKAGE)
 	$(REMOVE_COMPILED)
+	PURE=1 $(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
 	@rm -f $(CORE)
 
 $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs $(VENV)/.ready-bench: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready-build

@@ -106,7 +106,8 @@ BUILDS = {"build", "build_ext", "bdist_wheel", "editable_wheel", "install"}
 python = []
 if BUILDS & set(sys.argv) and not (SANITIZE or TRACE or DEBUG or BARE):
     python = [] if PURE else compiled()
-    forget_others(python)
+    if "build_ext" not in sys.argv:  # which only puts beside the sources what it has built itself
+        forget_others(python)
 
 setup(
     ext_modules=cythonize(

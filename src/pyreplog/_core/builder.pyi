@@ -1,7 +1,7 @@
 """Records into one batch, and what is made once per record. No policy, no I/O."""
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Protocol, final, type_check_only
+from typing import Any, Protocol, SupportsIndex, final, type_check_only
 
 from typing_extensions import Buffer
 
@@ -49,7 +49,9 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
-    def append(self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: int) -> bool:
+    def append(
+        self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: SupportsIndex
+    ) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
         ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:

@@ -9,10 +9,11 @@ one before them was never sent. What was sent is sent again with the numbers it 
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, SupportsIndex
 
 from pyreplog.client.acks import Run
 from pyreplog.client.outcome import Outcome, Owner
@@ -223,7 +224,7 @@ class PartitionQueue:
         return None if self.open is None else self._begun_ns + self._timeout_ns
 
     def append(
-        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int, now_ns: Callable[[], int]
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex, now_ns: Callable[[], int]
     ) -> tuple[Outcome, int]:
         """Add one record; (its batch, its index there)."""
         outcome = self.open
@@ -243,7 +244,7 @@ class PartitionQueue:
         stamps = self._stamps
         if len(stamps) != index:
             self._align(outcome, index)
-        stamps.append(timestamp)
+        stamps.append(timestamp if isinstance(timestamp, int) else operator.index(timestamp))
         return outcome, index
 
     def extend(
@@ -303,14 +304,16 @@ class PartitionQueue:
         self._ledger.open(outcome)
         return outcome
 
-    def _append_alone(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int, now_ns: int) -> tuple[Outcome, int]:
+    def _append_alone(
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex, now_ns: int
+    ) -> tuple[Outcome, int]:
         if self.open is not None:  # begun for this record, which it cannot hold
             self._ledger.close(self.open)
             self.open = None
         builder = BatchBuilder(self._size_max)
         if not builder.append(value, key, headers, timestamp):
             raise MessageTooLargeError(f"a record for {self.topic}-{self.partition} does not fit {self._size_max} bytes; nothing was sent")
-        outcome = Outcome(self._owner, self.topic, self.partition, [timestamp])
+        outcome = Outcome(self._owner, self.topic, self.partition, [operator.index(timestamp)])
         self._ledger.open(outcome)
         self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)
         return outcome, 0

@@ -16,10 +16,11 @@ only when none of its batches is on its way) and ``RecordAccumulator``, and ``Bu
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, SupportsIndex
 
 from pyreplog.client.accumulator import FLYING_MAX, Batch, Headers, Ledger, PartitionQueue, Sequencer
 from pyreplog.client.acks import Acks, Run
@@ -196,9 +197,9 @@ class Producer:
         value: Buffer | None,
         *,
         key: Buffer | None = None,
-        partition: int | None = None,
+        partition: SupportsIndex | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: SupportsIndex | None = None,
     ) -> Ack:
         """Queue one record. REQUIRES :meth:`knows`.
 
@@ -210,7 +211,7 @@ class Producer:
             partition = self._sticky(topic, state) if key is None else self._keyed(state, key)
         queue = self._queue(state, topic, partition)
         outcome, index = queue.append(value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns)
-        self._active[topic, partition] = queue
+        self._active[topic, queue.partition] = queue
         return Ack(outcome, index)
 
     def send_many(
@@ -219,7 +220,7 @@ class Producer:
         values: Sequence[Buffer | None],
         *,
         keys: Sequence[Buffer | None] | None = None,
-        partition: int | None = None,
+        partition: SupportsIndex | None = None,
         headers: Sequence[Headers] | None = None,
         timestamps: Sequence[int] | None = None,
     ) -> Acks:
@@ -242,7 +243,7 @@ class Producer:
             number = partition if partition is not None else self._sticky(topic, state)
             queue = self._queue(state, topic, number)
             run, taken = queue.extend(values, keys, headers, timestamps, stamp_ms, taken, self._now_ns())
-            self._active[topic, number] = queue
+            self._active[topic, queue.partition] = queue
             runs.append(run)
         return Acks(runs)
 
@@ -313,10 +314,11 @@ class Producer:
                             queue.sequencer.begin(self._producer_id)
         return state
 
-    def _queue(self, state: _TopicState, topic: str, partition: int) -> PartitionQueue:
-        if not hasattr(partition, "__index__") or not 0 <= partition < len(state.queues):
+    def _queue(self, state: _TopicState, topic: str, partition: SupportsIndex) -> PartitionQueue:
+        number = operator.index(partition) if hasattr(partition, "__index__") else -1
+        if not 0 <= number < len(state.queues):
             raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {partition!r}")
-        return state.queues[partition]
+        return state.queues[number]
 
     def _keyed(self, state: _TopicState, key: Buffer) -> int:
         if type(key) is bytes:

@@ -36,7 +36,7 @@ from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, UNKNOWN_POSITION, Segment
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
@@ -358,9 +358,7 @@ class Log:
             self._unsynced_since_ns = -1
         self.end_offset = next_offset
         if idempotent:
-            # As ProducerState.note does, without one more function in Python for each batch; here too below.
-            active.first_producer = UNKNOWN_POSITION
-            self.producers.table.note(header, base)  # no client ends a transaction
+            self.producers.note(header, base, active)
         tail = self._tail
         if tail.size_max:
             tail.append(base, next_offset, view, size)
@@ -449,8 +447,7 @@ class Log:
         self._records += last + 1 - base
         self._bytes += size
         if producer_id != -1:
-            active.first_producer = UNKNOWN_POSITION
-            self.producers.table.note(batch, base)
+            self.producers.note(batch, base, active)
         return True
 
     def _is_old(self, max_timestamp: int) -> bool:

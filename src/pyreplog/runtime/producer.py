@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from operator import index
 from types import TracebackType
-from typing import Any
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
@@ -21,19 +19,6 @@ __all__ = ["Producer"]
 
 TOPIC_TIMEOUT_S = 10.0
 """How long a first ``send`` waits to hear of its topic."""
-
-
-def _whole(what: str, given: Any) -> int:
-    """``given`` as an int; what else is one, as numpy's are, is taken too."""
-    try:
-        return index(given)
-    except TypeError:
-        if what == "timestamp":
-            raise TypeError(
-                f"a timestamp is an int, in ms since 1970, not {type(given).__name__}: "
-                "int(1000 * time.time()), or int(1000 * when.timestamp()) of a datetime"
-            ) from None
-        raise TypeError(f"a {what} is an int, not {type(given).__name__}") from None
 
 
 class Producer:
@@ -69,10 +54,6 @@ class Producer:
         """
         if topic not in self._known:
             self._learn(topic)
-        if type(partition) is not int and partition is not None:
-            partition = _whole("partition", partition)
-        if type(timestamp) is not int and timestamp is not None:
-            timestamp = _whole("timestamp", timestamp)
         seat = self._seat
         with seat.lock:
             ack = self._machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
@@ -88,10 +69,6 @@ class Producer:
         seat = self._seat
         if topic not in self._known or self._machine.buffered_size > self._machine.config.buffer_size_max:
             return None
-        if type(partition) is not int and partition is not None:
-            partition = _whole("partition", partition)
-        if type(timestamp) is not int and timestamp is not None:
-            timestamp = _whole("timestamp", timestamp)
         held: list[bool] = []
         try:
             held.extend(map(seat.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
@@ -124,8 +101,6 @@ class Producer:
             values = list(values)
         if topic not in self._known:
             self._learn(topic)
-        if type(partition) is not int and partition is not None:
-            partition = _whole("partition", partition)
         seat = self._seat
         with seat.lock:
             acks = self._machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
