@@ -251,10 +251,11 @@ class MemoryLog:
     def sync_plan(self) -> SyncPlan | None:
         return None if self.flushed_offset == self.end_offset else SyncPlan([], self.end_offset, self.generation)
 
-    def synced(self, upto: int, generation: int) -> None:
+    def synced(self, upto: int, generation: int, *, mark: bool = True) -> None:
         if generation == self.generation:
             self.flushed_offset = max(self.flushed_offset, upto)
-            self.write_mark()
+            if mark:
+                self.write_mark()
 
     def poison(self, error: OSError) -> None:
         self.failure = error

@@ -11,7 +11,7 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import Appended
-from pyreplog.replica import Produce, ProduceMany, Synced, SyncFailed, Tick
+from pyreplog.replica import Fetch, Produce, ProduceMany, Reply, Synced, SyncFailed, Tick
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
@@ -344,6 +344,39 @@ def test_the_mark_is_written_before_the_answer(make_bench: MakeBench) -> None:
     bench.present(2)
     assert bench.code(number) == 0
     assert seen == [(1, False)]
+
+
+def test_the_mark_of_a_synced_log_is_written_before_anybody_is_told(make_bench: MakeBench) -> None:
+    """A follower's before its fetch leaves, a leader's before it answers, acks=1 too; one write says sync and high watermark."""
+    bench = led(make_bench(2, durability="sync", min_insync_replicas=2))
+    marks: list[tuple[int, int, int, bool]] = []
+
+    def spy(broker: int) -> None:
+        log, write = bench.logs[broker], bench.logs[broker].write_mark
+
+        def note() -> None:
+            tells = any(isinstance(effect, Fetch | Reply) for effect in bench.replicas[broker].out)
+            marks.append((broker, log.flushed_offset, log.high_watermark, tells))
+            write()
+
+        log.write_mark = note
+
+    spy(1)
+    spy(2)
+    number = bench.append(1)
+    bench.exchange(2)
+    assert marks == []
+    bench.sync(2)
+    assert marks == [(2, 1, 0, False)]
+    bench.sync(1)
+    assert len(marks) == 1
+    bench.exchange(2)
+    assert marks[1:] == [(1, 1, 1, False)]
+    assert bench.code(number) == 0
+    number = bench.append(1, acks=1)
+    bench.sync(1)
+    assert marks[2:] == [(1, 2, 1, False)]
+    assert bench.code(number) == 0
 
 
 def test_full_disk_refuses_and_recovers(make_bench: MakeBench) -> None:

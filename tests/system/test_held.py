@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,7 @@ from pyreplog.system import HeldSyncs, SystemDisk
 from pyreplog.system import held as held_module
 from pyreplog.system import syncs as syncs_module
 from pyreplog.system.file import Descriptor, SystemFile
+from pyreplog.system.syncs import SyncPool
 
 PATIENCE_S = 10.0
 LONG_NS = 10_000_000_000
@@ -170,6 +175,55 @@ def test_cut_short_anywhere_a_thread_sees_to_it(rig: Rig) -> None:
     rig.held.finish()
     assert rig.outcome(1) == SyncDone(token, None)
     assert rig.outcome(2) == SyncDone(other, None)
+
+
+def test_a_failure_outlives_every_interrupt(rig: Rig) -> None:
+    """Wherever Ctrl-C strikes while a failed sync is told, it is told as failed by whoever goes on."""
+    rig.spoil(1)
+    file = rig.files[1]
+    assert isinstance(file, SystemFile)
+    places = {SyncPool.end_lent.__code__, syncs_module._end.__code__}
+    struck: set[int] = set()
+
+    def told_as_failed(token: int) -> None:
+        tokens: set[int] = set()
+        while token not in tokens:  # those before may be told twice
+            for end in rig.disks[1].poll():
+                assert isinstance(end.error, StorageError)
+                tokens.add(end.token)
+            assert token in tokens or rig.news.acquire(timeout=PATIENCE_S)
+
+    for number in itertools.count():
+        token = rig.disks[1].submit_sync([file], rig.news.release)
+        while not rig.held.start():  # the thread that told the one before has not given it back: it does this one, too
+            told_as_failed(token)
+            token = rig.disks[1].submit_sync([file], rig.news.release)
+        rig.held.wait(LONG_NS)
+        seen: set[int] = set()
+
+        def strike(frame: FrameType, event: str, _: Any, seen: set[int] = seen, number: int = number) -> Any:
+            if frame.f_code not in places:
+                return None
+            if event == "line" and frame.f_lineno not in seen:
+                seen.add(frame.f_lineno)
+                if len(seen) == number + 1:
+                    struck.add(frame.f_lineno)
+                    raise KeyboardInterrupt
+            return strike
+
+        before = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            rig.held.finish()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        rig.held.rescue()
+        told_as_failed(token)
+        if number not in range(len(seen)):
+            break
+    assert len(struck) >= 10
 
 
 def test_many_files_are_for_the_threads(rig: Rig, tmp_path: Path) -> None:

@@ -675,10 +675,11 @@ class Log:
         files.append(self._active.file)
         return SyncPlan(files, self.end_offset, self.generation)
 
-    def synced(self, upto: int, generation: int, *, alone: bool = False) -> None:
+    def synced(self, upto: int, generation: int, *, alone: bool = False, mark: bool = True) -> None:
         """The files of a plan with these values are on stable storage. Void where the log was truncated since.
 
-        ``alone``: there is no other replica, and what counts may be seen at once; so one write of the mark says both.
+        ``alone``: there is no other replica, and what counts may be seen at once; so one write of the mark says both. ``mark`` False: the
+        caller writes it (:meth:`write_mark`), before it tells anybody.
         """
         if generation != self.generation or self._closed or self._failure is not None:
             return
@@ -689,7 +690,8 @@ class Log:
             self._segments.note_synced(upto)
             if alone:
                 self.advance_high_watermark(self.counted_end)
-            self.write_mark()
+            if mark:
+                self.write_mark()
 
     def sync_due(self, now_ns: int) -> bool:
         """Whether ``flush.messages``, ``flush.ms`` or a segment that was closed ask for a sync by now (monotonic ns)."""

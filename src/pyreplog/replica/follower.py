@@ -104,8 +104,9 @@ class Follower(Seat):
         return not self.machine.sync_only or self.log.flushed_offset == end
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """What counts here moved."""
-        self._advance(now_ns, streaming=False)
+        """What counts here moved. The mark says so before the leader hears of it."""
+        self._advance(now_ns, streaming=True)
+        self.log.write_mark()
         self.ask()
 
     def tick(self, event: Tick, now_ns: int) -> None:
@@ -214,6 +215,8 @@ class Follower(Seat):
                 self.readers.serve()
             if streaming and now_ns - self.marked_ns < MARK_INTERVAL_NS:
                 return
+            if self.machine.sync_only and log.flushed_offset < log.end_offset:
+                return  # it is written when what came just now is synced
             self.marked_ns = now_ns
             log.write_mark()
 

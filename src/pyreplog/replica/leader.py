@@ -349,8 +349,11 @@ class Leader(Seat):
         self.appends_acknowledged()
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """The flushed end moved: it is the end that counts of a ``sync`` log."""
-        self.flushes_acknowledged()
+        """The flushed end moved: it is the end that counts of a ``sync`` log. Of that nobody is told before the high watermark moves, but
+        who waits for this replica alone; so mostly one write of the mark says both."""
+        if self.flush_waiters or not self.machine.sync_only:
+            self.log.write_mark()
+            self.flushes_acknowledged()
         self.advance(now_ns)
 
     def appends_acknowledged(self) -> None:

@@ -286,7 +286,7 @@ class Replica:
         self.syncing = False
         if isinstance(self.seat, Offlined):
             return
-        self.log.synced(event.upto, event.generation)
+        self.log.synced(event.upto, event.generation, mark=False)
         self.seat.synced(event, now_ns)
 
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:

@@ -76,7 +76,8 @@ class Seat:
         """Time passed."""
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """The flushed end moved (``Log.synced`` is done)."""
+        """The flushed end moved (``Log.synced`` is done); its mark is to be written before anybody is told."""
+        self.log.write_mark()
 
     def brokers_applied(self, event: BrokersApplied, now_ns: int) -> None:
         """``machine.brokers`` is new."""

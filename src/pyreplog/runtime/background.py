@@ -24,7 +24,7 @@ class Background:
     ``work()`` returns the seconds after which it wants to be called again (None: only when woken).
     """
 
-    __slots__ = ("_lingers", "_name", "_signal", "_stopping", "_thread", "_urgent", "_work", "is_armed")
+    __slots__ = ("_lingers_s", "_name", "_signal", "_stopping", "_thread", "_urgent", "_work", "is_armed")
 
     def __init__(self, name: str, work: Callable[[], float | None]) -> None:
         self._name = name
@@ -36,7 +36,7 @@ class Background:
         self._urgent.acquire()
         self.is_armed = False
         """Whether ``work`` will be called within about a millisecond."""
-        self._lingers = False
+        self._lingers_s = 0.0
         self._stopping = False
         self._thread: threading.Thread | None = None
 
@@ -64,10 +64,11 @@ class Background:
             self.is_armed = True
             release(self._signal)
 
-    def linger(self) -> None:
-        """Called by ``work``: have it called again after :data:`LINGER_S`, as if armed. Whoever arms it meanwhile wakes no thread, which
-        would cost that caller more than all that it does."""
-        self.is_armed = self._lingers = True
+    def linger(self, pause_s: float) -> None:
+        """Called by ``work``: have it called again after ``pause_s``, as if armed. Whoever arms it meanwhile wakes no thread, which would
+        cost that caller more than all that it does."""
+        self._lingers_s = pause_s
+        self.is_armed = True
 
     def wake(self) -> None:
         """Have ``work`` called at once."""
@@ -96,9 +97,9 @@ class Background:
                     pass
 
     def _turn(self, pause: float | None) -> float | None:
-        lingers, self._lingers = self._lingers, False
-        if (lingers or self._signal.acquire(timeout=-1 if pause is None else max(pause, 0.0))) and not self._stopping:
-            self._urgent.acquire(timeout=LINGER_S)
+        lingers_s, self._lingers_s = self._lingers_s, 0.0
+        if (lingers_s or self._signal.acquire(timeout=-1 if pause is None else max(pause, 0.0))) and not self._stopping:
+            self._urgent.acquire(timeout=lingers_s or LINGER_S)
         if self._stopping:
             return None
         self.is_armed = False

@@ -3,7 +3,7 @@
 The machines (nodes, controller, clients) do nothing by themselves. The first caller that has to wait takes the drive and polls whichever
 machine has news, until its own answer is there; every other waiter is released the moment its answer comes; then the drive goes to the
 next one that still waits. When nobody waits, one parked background thread drives for timers, heartbeats and whatever was sent without
-waiting; it stands back for two milliseconds where callers wait, and so drive, again and again. So a replicated append in one process
+waiting; it stands back for some milliseconds where callers wait, and so drive, again and again. So a replicated append in one process
 costs no thread switch, and nothing depends on somebody calling ``poll``.
 
 What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
@@ -37,9 +37,9 @@ HELD_CHECK: Final = 8
 CONDITION_CHECK_S: Final = 0.0005
 IDLE_S: Final = 1.0
 """The background thread looks after this long although somebody else drives."""
-PATIENCE: Final = 2
-"""Milliseconds for which the background thread leaves the drive to callers after one of them waited: who fills many batches between two
-waits is back by then."""
+PATIENCE_S: Final = 0.003
+"""For so long, and up to as long again, the background thread leaves the drive to callers after one of them waited: who fills many batches
+between two waits is back by then. Each of its looks takes the interpreter from who drives, just when that one comes back from the disk."""
 _AT_ONCE: Final = (False,)
 
 _log = logging.getLogger("pyreplog")
@@ -93,7 +93,6 @@ class Driver:
         self._background_until_ns = INT64_MAX
         self._waited_count = 0
         self._waited_before = 0
-        self._patience = 0
         self.held_syncs = HeldSyncs()
         """The syncs of the machines' disks: begun when there is nothing else to do, because by then a leader's followers have the same
         records, and want theirs."""
@@ -238,8 +237,8 @@ class Driver:
     # --------------------------------------------------------------------------------------------------------------------- waking
 
     def enter(self, seat: Seat) -> None:
-        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives (two
-        or three, where callers waited just now)."""
+        """Any thread: the machine was given something to do, and the caller goes on. About a millisecond later somebody drives, or a few
+        where callers waited just now."""
         transport = seat.transport
         if not transport.is_ready:
             transport.is_ready = True
@@ -384,11 +383,8 @@ class Driver:
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._waited_count != self._waited_before:
             self._waited_before = self._waited_count
-            self._patience = PATIENCE
-        if self._patience:
             # Somebody waits again and again, and drives meanwhile. Taking the drive in between would cost a thread switch for each wait.
-            self._patience -= 1
-            self._background.linger()
+            self._background.linger(PATIENCE_S)
             return None
         if self._exclusive_wanted or not self._drive.acquire(blocking=False):
             return IDLE_S

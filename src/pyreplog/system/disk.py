@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pyreplog._core import _platform
-from pyreplog.errors import InternalError, StorageError
+from pyreplog.errors import StorageError
 from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.held import HeldSyncs
@@ -166,18 +166,11 @@ class SystemDisk:
         """
         if self._process.left:
             raise self._process.refuse("the disk")
-        own: list[SystemFile] = []
-        for file in files:
-            if not isinstance(file, SystemFile):
-                raise InternalError(f"{file.path} is a file of another disk")
-            if file.descriptor.process.left:
-                raise file.descriptor.process.refuse(file.path)
-            own.append(file)
-        return self._syncs.submit(own, wake)
+        return self._syncs.submit(files, wake)
 
     def poll(self) -> Sequence[SyncDone]:
         """Syncs that ended since the last call."""
-        return self._syncs.take()
+        return self._syncs.take() if self._syncs.done else ()
 
     def watch(self, paths: Sequence[str]) -> Watch | None:
         """By inotify; None where the system has none, or no more to spare."""

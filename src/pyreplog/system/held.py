@@ -13,9 +13,9 @@ from pyreplog._core import _platform
 
 if TYPE_CHECKING:
     from pyreplog.system.file import Descriptor
-    from pyreplog.system.syncs import SyncPool, _Queued
+    from pyreplog.system.syncs import SyncPool, Waiting
 
-    Loan: TypeAlias = tuple[SyncPool, dict[Descriptor, _Queued]]
+    Loan: TypeAlias = tuple[SyncPool, Waiting]
 
 __all__ = ["HeldSyncs"]
 
@@ -54,13 +54,16 @@ class _Group:
 
     def begin(self) -> bool:
         """Begin what was lent; False where nothing was begun."""
-        descriptors = self.descriptors = [descriptor for _, lent in self.loans for descriptor in lent]
+        descriptors = self.descriptors = []
+        for _, lent in self.loans:
+            descriptors += lent
         count = len(descriptors)
         if not count or count > _lib.RL_SYNCS_MAX:
             return False
-        self.writes = [descriptor.writes for descriptor in descriptors]
         files = self.files
+        writes = self.writes = []
         for place, descriptor in enumerate(descriptors):
+            writes.append(descriptor.writes)
             files[place] = descriptor.handle
         # One call into C: no signal handler comes between the beginning and its note.
         self.begun.extend(map(_begin, (self.handle,), (files,), (count,)))

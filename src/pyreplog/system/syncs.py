@@ -13,11 +13,11 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pyreplog.errors import ClosedError, NoThreadError, StorageError
-from pyreplog.ports import SyncDone
+from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
+from pyreplog.ports import File, SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
 
 if TYPE_CHECKING:
@@ -39,32 +39,25 @@ class _Request:
 
     __slots__ = ("error", "left", "token", "wake")
 
-    def __init__(self, token: int, left: dict[Descriptor, None], wake: Callable[[], None]) -> None:
+    def __init__(self, token: int, left: dict[Descriptor, SystemFile], wake: Callable[[], None]) -> None:
         self.token = token
         self.left = left
         self.wake = wake
         self.error: StorageError | None = None
 
 
-class _Queued:
-    """One file that waits for a thread, and the requests that wait for it."""
+Waiting: TypeAlias = dict[Descriptor, list[_Request]]
+"""Files that wait for a thread, and the requests that wait for each."""
 
-    __slots__ = ("path", "requests")
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.requests: list[_Request] = []
-
-    def end(self, descriptor: Descriptor, code: int) -> list[_Request]:
-        """Its sync ended with ``code``: the requests that are done by that. Again is harmless."""
-        ended: list[_Request] = []
-        for request in self.requests:
-            if code and request.error is None:
-                request.error = StorageError(code, f"{os.strerror(code)} while syncing", self.path)
-            request.left.pop(descriptor, None)
-            if not request.left:
-                ended.append(request)
-        return ended
+def _end(descriptor: Descriptor, requests: Sequence[_Request], code: int, ended: list[_Request]) -> None:
+    """Its sync ended with ``code``: add the requests that are done by that to ``ended``. Again is harmless."""
+    for request in requests:
+        if code and request.error is None:  # before the next line, so that who is interrupted in between still finds the path
+            request.error = StorageError(code, f"{os.strerror(code)} while syncing", request.left[descriptor].path)
+        request.left.pop(descriptor, None)
+        if not request.left:
+            ended.append(request)
 
 
 class SyncPool:
@@ -79,11 +72,12 @@ class SyncPool:
         # Entered by itself, not by way of the condition: that is Python, in which Ctrl-C could strike with the lock held.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._waiting: dict[Descriptor, _Queued] = {}
+        self._waiting: Waiting = {}
         self._running: dict[Descriptor, None] = {}
-        self._lent: dict[Descriptor, _Queued] = {}
+        self._lent: Waiting = {}
         self._errands: deque[Callable[[], None]] = deque()
-        self._done: deque[SyncDone] = deque()
+        self.done: deque[SyncDone] = deque()
+        """What ended and was not taken."""
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._token = 0
@@ -92,44 +86,55 @@ class SyncPool:
         """Sync calls made; fewer than requests where they were shared."""
         _pools.add(self)
 
-    def submit(self, files: Sequence[SystemFile], wake: Callable[[], None]) -> int:
+    def submit(self, files: Sequence[File], wake: Callable[[], None]) -> int:
         """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. A file that is closed meanwhile is synced all the same."""
-        wanted = {file.descriptor: file.path for file in files}
-        for descriptor, path in wanted.items():
+        left: dict[Descriptor, SystemFile] = {}
+        size = 0
+        for file in files:
+            if not isinstance(file, SystemFile):
+                raise InternalError(f"{file.path} is a file of another disk")
+            descriptor = file.descriptor
+            if descriptor.process.left:
+                raise descriptor.process.refuse(file.path)
             if descriptor.fd < 0:
-                raise ClosedError(f"{path} is closed")
+                raise ClosedError(f"{file.path} is closed")
+            left[descriptor] = file
+            size += descriptor.writes - descriptor.writes_synced
+        nothing = not left  # asked now: a thread may be done with all of them by the end
+        held = self._held
         with self._lock:
             if self._stopped:
                 raise ClosedError("the disk is closed")
-            self._token += 1
-            request = _Request(self._token, dict.fromkeys(wanted), wake)
-            for descriptor, path in wanted.items():
-                queued = self._waiting.get(descriptor)
-                if queued is None:
-                    queued = self._waiting[descriptor] = _Queued(path)
-                queued.requests.append(request)
-            if wanted and (
-                self._held is None or sum([descriptor.writes - descriptor.writes_synced for descriptor in wanted]) > HELD_SIZE_MAX
-            ):
+            self._token = token = self._token + 1
+            request = _Request(token, left, wake)
+            waiting = self._waiting
+            for descriptor in left:
+                requests = waiting.get(descriptor)
+                if requests is None:
+                    waiting[descriptor] = [request]
+                else:
+                    requests.append(request)
+            if nothing:
+                self.done.append(SyncDone(token, None))
+            elif held is None or size > HELD_SIZE_MAX:
                 try:
                     self._employ()
                 except BaseException:
                     self._withdraw(request)
                     raise
-            elif wanted and self._held is not None and self not in self._held.pools:
-                self._held.pools.append(self)
-        if not wanted:
-            self._done.append(SyncDone(request.token, None))
+            elif self not in held.pools:
+                held.pools.append(self)
+        if nothing:
             wake()
-        return request.token
+        return token
 
     def _withdraw(self, request: _Request) -> None:
         # REQUIRES the lock. Nobody will do it, and who asked is told so.
         for descriptor in request.left:
-            queued = self._waiting.get(descriptor)
-            if queued is not None and request in queued.requests:
-                queued.requests.remove(request)
-                if not queued.requests:
+            requests = self._waiting.get(descriptor)
+            if requests is not None and request in requests:
+                requests.remove(request)
+                if not requests:
                     del self._waiting[descriptor]
 
     def begin(self) -> None:
@@ -147,14 +152,15 @@ class SyncPool:
                 loans.append((self, self._waiting))
                 self._lent, self._waiting = self._waiting, {}
 
-    def end_lent(self, lent: Mapping[Descriptor, _Queued], codes: Sequence[int]) -> None:
+    def end_lent(self, lent: Waiting, codes: Sequence[int]) -> None:
         """All of ``lent`` was synced, or failed: ``codes`` has 0 or an errno for each. Tells who waits. Again is harmless."""
+        ended: list[_Request] = []
         with self._lock:
-            ends = zip(lent.items(), codes, strict=True)
-            ended = [request for (descriptor, queued), code in ends for request in queued.end(descriptor, code)]
+            for (descriptor, requests), code in zip(lent.items(), codes, strict=True):
+                _end(descriptor, requests, code, ended)
             self.calls += len(lent)
         for request in ended:
-            self._done.append(SyncDone(request.token, request.error))
+            self.done.append(SyncDone(request.token, request.error))
         for request in ended:
             request.wake()
         with self._lock:
@@ -162,14 +168,12 @@ class SyncPool:
                 self._lent = {}
             self._go_on()
 
-    def take_back(self, lent: Mapping[Descriptor, _Queued]) -> None:
+    def take_back(self, lent: Waiting) -> None:
         """Nothing of ``lent`` was even begun: it waits as before, and what was added since with it. Again is harmless."""
         with self._lock:
             if self._lent is lent:
-                for descriptor, queued in lent.items():
-                    later = self._waiting.get(descriptor)
-                    if later is not None:
-                        queued.requests.extend([request for request in later.requests if request not in queued.requests])
+                for descriptor, requests in lent.items():
+                    requests.extend([request for request in self._waiting.get(descriptor, ()) if request not in requests])
                 self._waiting, self._lent = {**self._waiting, **lent}, {}
             self._go_on()
 
@@ -190,9 +194,10 @@ class SyncPool:
 
     def take(self) -> Sequence[SyncDone]:
         """What ended since the last call, oldest first."""
-        if not self._done:
-            return ()
-        return [self._done.popleft() for _ in range(len(self._done))]
+        taken: list[SyncDone] = []
+        for _ in range(len(self.done)):
+            taken.append(self.done.popleft())
+        return taken
 
     def stop(self, timeout_s: float = 0.0) -> None:
         """Take nothing more on, finish what is queued, and wait up to ``timeout_s`` for it."""
@@ -233,7 +238,7 @@ class SyncPool:
                     raise NoThreadError("to sync files") from error
                 raise
 
-    def _next(self) -> tuple[Descriptor, _Queued] | None:
+    def _next(self) -> tuple[Descriptor, list[_Request]] | None:
         for descriptor in self._waiting:
             if descriptor not in self._running and descriptor not in self._lent:
                 return descriptor, self._waiting.pop(descriptor)
@@ -258,7 +263,7 @@ class SyncPool:
                         self._changed.notify_all()  # others may wait for what this one finished
                     return
                 if found is not None:
-                    descriptor, queued = found
+                    descriptor, requests = found
                     self._running[descriptor] = None
                     self.calls += 1
                 if self._waiting or self._errands:
@@ -268,14 +273,15 @@ class SyncPool:
                 del errand
                 continue
             code = sync_data(descriptor)
+            ended: list[_Request] = []
             with self._lock:
                 del self._running[descriptor]
-                ended = queued.end(descriptor, code)
+                _end(descriptor, requests, code, ended)
                 if descriptor in self._waiting:
                     self._changed.notify()
             del descriptor, found
             for request in ended:
-                self._done.append(SyncDone(request.token, request.error))
+                self.done.append(SyncDone(request.token, request.error))
             for request in ended:
                 request.wake()
 

@@ -311,7 +311,7 @@ class FsyncFailureIgnored(Replica):
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
         """As if it had succeeded."""
         self.syncing = False
-        self.log.synced(self.log.end_offset, self.log.generation)
+        self.log.synced(self.log.end_offset, self.log.generation, mark=False)
         self.seat.synced(Synced(self.log.end_offset, self.log.generation), now_ns)
 
 
