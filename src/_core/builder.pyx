@@ -33,13 +33,10 @@ cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
 
 
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec *now)
-    int CLOCK_REALTIME
+cdef extern from "wall.h" nogil:
+    ctypedef struct wall_clock:
+        pass
+    int64_t wall_ms(wall_clock *wall)
 
 
 cdef enum:
@@ -292,6 +289,7 @@ cdef class BatchBuilder:
     cdef object outcome              # whose records `gather` takes; None: nobody's
     cdef list timestamps             # theirs
     cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
+    cdef wall_clock wall
     cdef int64_t stamp_ms            # the clock's last answer to `gather`, and the same as an object: many records share a millisecond
     cdef object stamp
 
@@ -403,10 +401,7 @@ cdef class BatchBuilder:
 
     cdef inline int64_t _read_clock(self) except? -1:
         """Now in ms, and the same as an object in ``stamp``, which is made once a millisecond."""
-        cdef timespec now
-        cdef int64_t given
-        clock_gettime(CLOCK_REALTIME, &now)
-        given = <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
+        cdef int64_t given = wall_ms(&self.wall)
         if given != self.stamp_ms:
             self.stamp = given
             self.stamp_ms = _timestamp(self.stamp)

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import sys
 import threading
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -378,6 +379,26 @@ def test_gather() -> None:
         (b"b", b"k", (("h", b"x"),), 77),
         (None, b"k", (("h", None),), -1),
     ]
+
+
+def test_each_record_has_the_millisecond_it_was_given_in() -> None:
+    """The clock is not asked for each record, and nobody can tell: hundreds of times a millisecond ends between two of these."""
+    builder, outcome = BatchBuilder(), Outcome()
+    gathering = Gathering(builder, None, lambda *_: None)
+    now_ns, stamps = time.time_ns, outcome.timestamps
+    wrong = []
+    until = now_ns() + 300_000_000
+    while now_ns() < until:
+        builder.begin(outcome, stamps, 1 << 20)
+        for _ in range(1000):
+            before = now_ns()
+            gathering.append(b"v")
+            after = now_ns()
+            if not before // 1_000_000 <= stamps[-1] <= after // 1_000_000:
+                wrong.append((before, stamps[-1], after))
+        builder.finish()
+    assert stamps[-1] - stamps[0] >= 250
+    assert not wrong
 
 
 def test_gathering_takes_the_long_way_where_it_must() -> None:
