@@ -55,9 +55,9 @@ $(CORE): $(CORE_SOURCES) $(COMPILED_SOURCES) $(PACKAGE)
 
 # What was compiled of Python is taken away, so that its sources run as they are, until the next `make`. For writing and debugging.
 pure: $(PACKAGE)
+	@rm -f $(CORE)
 	$(REMOVE_COMPILED)
 	PURE=1 $(PY) setup.py --quiet build_ext --inplace --parallel $(JOBS)
-	@rm -f $(CORE)
 
 $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs $(VENV)/.ready-bench: $(VENV)/.ready-%: pyproject.toml $(VENV)/.ready-build
 	$(PIP) install --group $*

@@ -56,7 +56,7 @@ extensions = [
     Extension(
         f"pyreplog._core.{source.stem}",
         [str(source)],
-        include_dirs=[str(CORE / "kernels")],
+        include_dirs=[str(CORE), str(CORE / "kernels")],
         # Puts every source into the sdist, and rebuilds whatever one of them touches.
         depends=sorted(
             str(path) for path in CORE.rglob("*") if path.is_file() and path.suffix in {".py", ".pxd", ".pyx", ".c", ".h", ".md", ".sh"}
@@ -106,7 +106,7 @@ BUILDS = {"build", "build_ext", "bdist_wheel", "editable_wheel", "install"}
 python = []
 if BUILDS & set(sys.argv) and not (SANITIZE or TRACE or DEBUG or BARE):
     python = [] if PURE else compiled()
-    if "build_ext" not in sys.argv:  # which only puts beside the sources what it has built itself
+    if "--inplace" not in sys.argv:  # which only puts beside the sources what it has built itself
         forget_others(python)
 
 setup(

@@ -30,7 +30,8 @@ void rl_syncs_free(rl_syncs *group);
 int rl_syncs_begin(rl_syncs *group, rl_file *const *files, int count);
 
 /* Wait until all have ended, up to `timeout_ns`, or until rl_syncs_wake. How many have not ended; `codes` then has 0 or the positive errno
- * of each file, in the order given, and -1 for those. A wake that nobody waited for ends the next wait at once. */
+ * of each file, in the order given, and -1 for those. A wake that nobody waited for ends the next wait at once. Where syncs usually end within
+ * half a millisecond or so the caller does not sleep, but yields the processor again and again. */
 int rl_syncs_wait(rl_syncs *group, int64_t timeout_ns, int *codes);
 
 /* The same until fewer than `below` (from 1) have not ended. */

@@ -16,6 +16,7 @@ from pyreplog.replica import (
     BrokerStatus,
     DeleteRecords,
     Effect,
+    Fetch,
     FetchAnswered,
     FollowerFetch,
     MetadataApplied,
@@ -23,7 +24,14 @@ from pyreplog.replica import (
     Reply,
     Synced,
 )
-from pyreplog.wire import AlterPartitionResult, DeleteRecordsPartitionResult, ErrorCode, FetchPartition
+from pyreplog.wire import (
+    AlterPartitionResult,
+    DeleteRecordsPartitionResult,
+    ErrorCode,
+    FetchPartition,
+    PartitionData,
+    PartitionProduceResponse,
+)
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.bench import CLIENT, Bench
 
@@ -120,6 +128,7 @@ class Walk(Bench):
     # -- what is in flight
 
     def _note(self, broker: int, effect: Effect) -> None:
+        self.look_at_mark(broker, effect)
         match effect:
             case Reply(source, _, result) if source != CLIENT:
                 follower, index = (int(part) for part in source.split("#"))
@@ -308,6 +317,22 @@ class Walk(Bench):
                     continue
                 found = self.at(log, offset)
                 self.expect(found == data and offset < end, "S2", f"a member of the in-sync set lacks exposed offset {offset}")
+
+    def look_at_mark(self, broker: int, effect: Effect) -> None:
+        """What ``effect`` tells others is in the mark: after the end of a process only that tells torn from rotten."""
+        log: MemoryLog = self.logs[broker]
+        synced_end, high_watermark, _ = log.mark
+        match effect:
+            case Fetch(_, request) if log.durability == "sync" and request.fetch_offset > log.start_offset:
+                self.expect(
+                    synced_end >= request.fetch_offset, "S2", f"{broker} fetches at {request.fetch_offset}, its mark is at {synced_end}"
+                )
+            case Reply(_, _, PartitionProduceResponse(error_code=0) as result) if log.durability == "sync":
+                self.expect(
+                    synced_end > result.base_offset, "S14", f"{broker} acknowledges {result.base_offset}, its mark is at {synced_end}"
+                )
+            case Reply(_, _, PartitionData(error_code=0)) if self.replicas[broker].is_leader and log.high_watermark > log.start_offset:
+                self.expect(high_watermark >= log.high_watermark, "S9", f"{broker} shows {log.high_watermark}, marked {high_watermark}")
 
     def look(self, broker: int, log: MemoryLog, *, leads: bool) -> None:
         """New batches of one log."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 
 import pytest
@@ -65,6 +66,23 @@ def test_the_background_leaves_the_drive_for_a_while_to_who_waited() -> None:
     driver.enter(seat)
     driver._work()
     assert machine.count == 0
+    driver._work()
+    assert machine.count == 1
+
+
+def test_who_awaits_is_not_left_to_who_waited_before() -> None:
+    """That one may not come back, and an event loop does not drive."""
+    driver = Driver(SystemClock(), "test")
+    machine = Polled()
+    seat = seat_of(driver, machine)
+    with pytest.raises(TimeoutError):
+        driver.wait_for(Pending(driver), 0.0)
+    driver.enter(seat)
+
+    async def ask() -> None:
+        driver.future_of(Pending(driver))
+
+    asyncio.run(ask())
     driver._work()
     assert machine.count == 1
 

@@ -139,6 +139,20 @@ def test_what_is_asked_for_meanwhile_has_a_sync_of_its_own(rig: Rig, way: Callab
     assert rig.disks[0]._syncs.calls == 2
 
 
+def test_a_file_closed_afterwards_is_closed(rig: Rig) -> None:
+    """Nothing that carried its sync out keeps it open: its space is given back, and an error of closing is told."""
+    token = rig.submit(0)
+    carry_out(rig.held)
+    assert rig.outcome(0) == SyncDone(token, None)
+    file = rig.files[0]
+    assert isinstance(file, SystemFile)
+    fd = file.descriptor.fd
+    os.fstat(fd)
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
 def test_who_is_woken_leaves_the_rest_to_a_thread(rig: Rig) -> None:
     """A wake that comes before the wait is not lost; what had not ended then is told by a thread, with what was asked for since."""
     for _ in range(20):

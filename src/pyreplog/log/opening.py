@@ -180,7 +180,7 @@ def open_parts(
         _verify_on_disk(written)
     elif origin.same_boot and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
         # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
-        # waited for a sync in a `sync` log there is little, and nobody was told of it: the mark in memory is the newest.
+        # waited in a `sync` log for its sync, or for the mark, nobody was told, and there is little.
         _write_again(loaded.segments, loaded.synced_end, tail_only=True)
     if not loaded.report.clean and config.durability == "sync":
         new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))

@@ -66,6 +66,7 @@ class Follower(Seat):
 
     def take(self, now_ns: int) -> None:
         """Begin to fetch; a ``sync`` replica syncs first what is not yet (the machine does that at the end of every step)."""
+        self.log.write_mark()  # a leader's may lag behind its syncs, and the fetch tells of those
         self.ask()
 
     def leave(self, code: int) -> None:

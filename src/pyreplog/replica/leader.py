@@ -338,6 +338,7 @@ class Leader(Seat):
         if event.acks == 0:
             return
         if end >= required and (event.acks == 1 or len(self.maximal) >= self.min_isr):
+            self.log.write_mark()  # nobody may have waited for it the first time
             self._answer(waiter, 0)
             return
         deadline = waiter.deadline_ns = now_ns + event.timeout_ms * 1_000_000
@@ -349,9 +350,9 @@ class Leader(Seat):
         self.appends_acknowledged()
 
     def synced(self, event: Synced, now_ns: int) -> None:
-        """The flushed end moved: it is the end that counts of a ``sync`` log. Of that nobody is told before the high watermark moves, but
-        who waits for this replica alone; so mostly one write of the mark says both."""
-        if self.flush_waiters or not self.machine.sync_only:
+        """The flushed end moved: it is the end that counts of a ``sync`` log. Those who wait for all replicas are told when the high
+        watermark has moved, and then one write of the mark says both; everybody else is told now, or may never be."""
+        if self.flush_waiters or not self.waiters or not self.machine.sync_only:
             self.log.write_mark()
             self.flushes_acknowledged()
         self.advance(now_ns)
@@ -794,6 +795,7 @@ class Leader(Seat):
 
     def _expire(self, now_ns: int) -> None:
         """Answer whose time is up with REQUEST_TIMED_OUT: appends may yet be committed, deletions go on."""
+        self.log.write_mark()  # it may have waited for the high watermark, as they did
         soonest = FAR
         for name in ("waiters", "flush_waiters"):
             kept: list[Waiter] = []

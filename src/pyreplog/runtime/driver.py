@@ -231,6 +231,7 @@ class Driver:
         if not pending.add_waiter(tell):
             future.set_result(None)
         elif not self._drive.locked():
+            self._waited_before = self._waited_count  # who waited before does not drive now, so there is nobody to leave that to
             self._background.wake()
         return future
 

@@ -34,7 +34,7 @@ _wake = _lib.rl_syncs_wake
 class _Group:
     """The syncs of one beginning. Belongs to one thread at a time, except ``handle``."""
 
-    __slots__ = ("begun", "codes", "descriptors", "files", "handle", "loans", "told", "writes")
+    __slots__ = ("begun", "codes", "descriptors", "files", "handle", "left", "loans", "told", "writes")
 
     def __init__(self) -> None:
         handle = _lib.rl_syncs_new()
@@ -51,6 +51,8 @@ class _Group:
         """What beginning answered; empty before."""
         self.told: list[int] = []
         """The places of the loans that were given back."""
+        self.left = 0
+        """How many had not ended when that was asked last."""
 
     def begin(self) -> bool:
         """Begin what was lent; False where nothing was begun."""
@@ -65,6 +67,7 @@ class _Group:
         for place, descriptor in enumerate(descriptors):
             writes.append(descriptor.writes)
             files[place] = descriptor.handle
+        self.left = count
         # One call into C: no signal handler comes between the beginning and its note.
         self.begun.extend(map(_begin, (self.handle,), (files,), (count,)))
         return self.begun[0] == 0
@@ -80,12 +83,13 @@ class _Group:
         first = 0
         for number, (pool, lent) in enumerate(self.loans):
             start, first = first, first + len(lent)
-            if number in self.told or -1 in codes[start:first]:
+            ended = codes[start:first]
+            if number in self.told or -1 in ended:
                 continue
-            for place in range(start, first):
-                if not codes[place]:
+            for place, code in enumerate(ended, start):
+                if not code:
                     self.descriptors[place].writes_synced = self.writes[place]
-            pool.end_lent(lent, codes[start:first])
+            pool.end_lent(lent, ended)
             self.told.append(number)
 
     def rest(self) -> None:
@@ -133,7 +137,7 @@ class HeldSyncs:
         """Return when all that :meth:`start` began has ended, at :meth:`wake`, or after ``timeout_ns``."""
         group = self._group
         assert group is not None, "nothing was started"
-        _wait(group.handle, min(timeout_ns, WAIT_MAX_NS), group.codes)
+        group.left = _wait(group.handle, min(timeout_ns, WAIT_MAX_NS), group.codes)
 
     def wake(self) -> None:
         """Have who waits go on."""
@@ -145,13 +149,15 @@ class HeldSyncs:
         """Tell those concerned what came of it; of what has not ended, a thread will."""
         group = self._group
         assert group is not None, "nothing was started"
-        left = _wait(group.handle, 0, group.codes)
+        if group.left:
+            group.left = _wait(group.handle, 0, group.codes)
         group.end()
-        if left:
+        if group.left:
             self.rescue()
             return
         self._group = None
         group.loans.clear()
+        group.descriptors = []  # a file that is closed now must not stay open until the next sync
         group.begun.clear()
         group.told.clear()
         self._spare = group
