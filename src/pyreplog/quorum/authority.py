@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,8 +26,8 @@ from pyreplog.errors import ClosedError, StorageError
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
-from pyreplog.quorum.election import UncleanElection
-from pyreplog.quorum.image import MetadataImage
+from pyreplog.quorum.election import ReplicaEnd, UncleanElection
+from pyreplog.quorum.image import MetadataImage, PartitionKey
 from pyreplog.quorum.state import ControllerState, decode, encode, load, store
 from pyreplog.quorum.topics import new_id
 from pyreplog.wire import (
@@ -144,6 +144,11 @@ class Authority:
     def image(self) -> MetadataImage:
         """The metadata as decided; to be read only."""
         return self._controller.image
+
+    @property
+    def suspects(self) -> Mapping[PartitionKey, Mapping[int, ReplicaEnd]]:
+        """The members that restarted uncleanly and are not known complete since, with how far they were then; to be read only."""
+        return self._controller.suspects
 
     @property
     def next_wake_ns(self) -> int | None:

@@ -18,7 +18,16 @@ from pyreplog.errors import PyreplogError
 from pyreplog.log import Log, LogRoot
 from pyreplog.node import Hosted, MetadataFollower, Node
 from pyreplog.ports import Address, Clock
-from pyreplog.quorum import CONTROLLER_ADDRESS, Authority, AuthorityEndpoint, Controller, MetadataImage, PartitionImage, PartitionKey
+from pyreplog.quorum import (
+    CONTROLLER_ADDRESS,
+    MISSING,
+    Authority,
+    AuthorityEndpoint,
+    Controller,
+    MetadataImage,
+    PartitionImage,
+    PartitionKey,
+)
 from pyreplog.replica import Replica
 from pyreplog.testing.checkers import INVARIANTS, Checker, InvariantBroken, standard_checkers
 from pyreplog.testing.clock import MachineClock, SimClock
@@ -391,7 +400,7 @@ class World:
     def image(self) -> MetadataImage:
         """The metadata as the controller has it, or had it."""
         if self.endpoint is not None:
-            self._last_image = self.endpoint.authority.image
+            self._last_image, self._last_suspects = self.endpoint.authority.image, self.endpoint.authority.suspects
         return self._last_image
 
     # ------------------------------------------------------------------------------------------------------------------------ the loop
@@ -662,11 +671,18 @@ class World:
             if partition.leader < 0:
                 continue  # then being in sync says only what was so before the restart
             for node_id in list(lost):
-                log = self.log_of(node_id, key)
-                whole = log is not None and (not log.incomplete or log.reported) and not self.machines[node_id].disk_failed
+                whole = self._counts(node_id, key) and not self.machines[node_id].disk_failed
                 if whole and node_id in partition.isr and self.is_registered(node_id):
                     del lost[node_id]
                     self.rotten.pop((name, node_id), None)
+
+    def _counts(self, node_id: int, key: PartitionKey) -> bool:
+        """Whether the controller would count on that copy again after another restart. Not on one that was made only when its broker, a
+        member before it had any, came back."""
+        log = self.log_of(node_id, key)
+        if log is None or not log.incomplete:
+            return log is not None
+        return log.reported and self._last_suspects.get(key, {}).get(node_id) != MISSING
 
     def may_lose(self, node_ids: Sequence[int], *, wiped: bool) -> bool:
         """Whether the acknowledgement table still holds after these lose power (or their disks): of each partition at most
@@ -677,8 +693,7 @@ class World:
             if (not wiped and options.durability == "sync") or not any(one in partition.replicas for one in node_ids):
                 continue
             lost = dict.fromkeys([*self.lost.get(name, ()), *(one for one in node_ids if one in partition.replicas)])
-            others = {one: self.log_of(one, key) for one in (*partition.isr, *partition.elr) if one not in lost}
-            left = [one for one, log in others.items() if log is not None and (not log.incomplete or log.reported)]
+            left = [one for one in (*partition.isr, *partition.elr) if one not in lost and self._counts(one, key)]
             if len(lost) > options.min_insync_replicas - 1 or not left:
                 return False
         return True
