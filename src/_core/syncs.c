@@ -249,7 +249,7 @@ int rl_syncs_begin(rl_syncs *group, rl_file *const *files, int count)
     return 0;
 }
 
-/* A processor that goes to sleep is slow to come back: a third of the time that three syncs of a fast disk take goes into waking who waits,
+/* A processor that goes to sleep is slow to come back: a fifth of the time that three syncs of a fast disk take goes into waking who waits,
  * and the threads. So while disks are that fast, who waits stays awake for as long as it usually takes and half as long again, and leaves the
  * processor to whoever wants it meanwhile. */
 static void stay_awake(rl_syncs *group, int64_t timeout_ns)

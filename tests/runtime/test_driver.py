@@ -56,14 +56,20 @@ def test_who_sends_while_somebody_drives_takes_its_turn() -> None:
         assert list(driver.network.ready) == [leader.transport, producer.transport]
 
 
-def test_the_background_leaves_the_drive_for_a_while_to_who_waited() -> None:
-    """It takes part when nobody has waited since its last look; what was sent is not forgotten."""
+def sent_after_a_wait() -> tuple[Driver, Polled]:
+    """A driver that somebody waited at, and a machine that was given something to do since."""
     driver = Driver(SystemClock(), "test")
     machine = Polled()
     seat = seat_of(driver, machine)
     with pytest.raises(TimeoutError):
         driver.wait_for(Pending(driver), 0.0)
     driver.enter(seat)
+    return driver, machine
+
+
+def test_the_background_leaves_the_drive_for_a_while_to_who_waited() -> None:
+    """It takes part when nobody has waited since its last look; what was sent is not forgotten."""
+    driver, machine = sent_after_a_wait()
     driver._work()
     assert machine.count == 0
     driver._work()
@@ -72,12 +78,7 @@ def test_the_background_leaves_the_drive_for_a_while_to_who_waited() -> None:
 
 def test_who_awaits_is_not_left_to_who_waited_before() -> None:
     """That one may not come back, and an event loop does not drive."""
-    driver = Driver(SystemClock(), "test")
-    machine = Polled()
-    seat = seat_of(driver, machine)
-    with pytest.raises(TimeoutError):
-        driver.wait_for(Pending(driver), 0.0)
-    driver.enter(seat)
+    driver, machine = sent_after_a_wait()
 
     async def ask() -> None:
         driver.future_of(Pending(driver))

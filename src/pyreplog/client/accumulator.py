@@ -403,7 +403,7 @@ class PartitionQueue:
         if self.sequencer is not None:  # nothing can have been appended behind a batch that was not
             self.ready.extendleft(reversed(refused))
             return []
-        self.ready.extendleft(batch for batch in reversed(refused) if batch.sequence > self.passed)
+        self.ready.extendleft([batch for batch in reversed(refused) if batch.sequence > self.passed])
         return [batch for batch in refused if batch.sequence < self.passed]
 
     def drain(self) -> list[Batch]:

@@ -106,7 +106,7 @@ class Follower(Seat):
 
     def synced(self, event: Synced, now_ns: int) -> None:
         """What counts here moved. The mark says so before the leader hears of it."""
-        self._advance(now_ns, streaming=True)
+        self._advance(now_ns, streaming=True)  # which may leave the mark to what follows
         self.log.write_mark()
         self.ask()
 

@@ -111,7 +111,7 @@ class Driver:
     def remove(self, seat: Seat) -> None:
         """Drive it no more, and forget what befell it. REQUIRES :meth:`exclusive`."""
         self._seats.pop(seat.transport, None)
-        self._broken = deque(entry for entry in self._broken if entry[0] is not seat)
+        self._broken = deque([entry for entry in self._broken if entry[0] is not seat])
 
     def pause(self, seat: Seat) -> None:
         """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`exclusive`."""

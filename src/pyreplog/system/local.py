@@ -142,7 +142,7 @@ class LocalTransport:
 
     def disconnect(self, peer: Address) -> None:
         """Drop what ``peer`` sent and was not taken yet. It may send again at once."""
-        self._inbox = deque(event for event in self._inbox if event.peer != peer)
+        self._inbox = deque([event for event in self._inbox if event.peer != peer])
         self._paused.pop(peer, None)
 
     def wake(self) -> None:

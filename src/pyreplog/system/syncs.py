@@ -53,7 +53,7 @@ Waiting: TypeAlias = dict[Descriptor, list[_Request]]
 def _end(descriptor: Descriptor, requests: Sequence[_Request], code: int, ended: list[_Request]) -> None:
     """Its sync ended with ``code``: add the requests that are done by that to ``ended``. Again is harmless."""
     for request in requests:
-        if code and request.error is None:  # before the next line, so that who is interrupted in between still finds the path
+        if code and request.error is None:  # before it leaves: who is cut short in between, and does this again, must not take it for done
             request.error = StorageError(code, f"{os.strerror(code)} while syncing", request.left[descriptor].path)
         request.left.pop(descriptor, None)
         if not request.left:
