@@ -186,7 +186,8 @@ class SimNetwork:
             self._tell("lost on the way", arrival.source, arrival.target, arrival.event)
             return None
         self.delivered += 1
-        self._tell("arrived", arrival.source, arrival.target, arrival.event)
+        if self.trace is not None:
+            self._tell("arrived", arrival.source, arrival.target, arrival.event)
         endpoint.accept(arrival.event)
         if self.observer is not None and type(arrival.event) is Received:
             self.observer(arrival.source, arrival.target, arrival.event.message)
@@ -235,7 +236,8 @@ class SimNetwork:
         if link.cut or (loss and chance.random() < loss):
             self._lose(source, target, message)
             return True
-        self._tell("sent", source, target, Received(source, message))
+        if self.trace is not None:
+            self._tell("sent", source, target, Received(source, message))
         self._send(source, target, Received(source, copy), link)
         duplicate = options.duplicate if link.duplicate is None else link.duplicate
         if duplicate and chance.random() < duplicate:

@@ -73,8 +73,7 @@ class SimProducer:
         self._size_max = size_max
         self._counts: dict[TopicPartition, int] = {}
         self._open: deque[Attempt] = deque()
-        self._wanted: dict[TopicPartition, None] = {}
-        self._again_from = 0
+        self._wanted: dict[TopicPartition, int] = {}
         self._next_ns = clock.monotonic_ns()
         self._acks = topics[0].acks
         # Without idempotence one request in flight: a network that reorders would otherwise reorder records, and rightly so.
@@ -106,18 +105,12 @@ class SimProducer:
     def begin_again(self) -> None:
         """From now on :meth:`wants_success` waits for an append to every partition that was sent after this."""
         self.sending = True
-        self._wanted = {TopicPartition(topic.name, number): None for topic in self._topics for number in range(topic.partitions)}
-        self._again_from = len(self.attempts)
+        everywhere = [TopicPartition(topic.name, number) for topic in self._topics for number in range(topic.partitions)]
+        self._wanted = {topic_partition: self._counts.get(topic_partition, 0) for topic_partition in everywhere}
 
     def wants_success(self) -> TopicPartition | None:
         """A partition to which nothing sent since :meth:`begin_again` was acknowledged; None when there is none."""
-        wanted = self._wanted
-        for topic_partition in list(wanted):
-            if any(one.outcome == "ok" and one.topic_partition == topic_partition for one in self.attempts[self._again_from :]):
-                del wanted[topic_partition]
-            else:
-                return topic_partition
-        return None
+        return next(iter(self._wanted), None)
 
     def poll(self) -> None:
         """One turn: perhaps a burst; then see what became of earlier ones."""
@@ -160,6 +153,8 @@ class SimProducer:
         error = attempt.ack.exception()
         if error is None:
             attempt.outcome = "ok"
+            if attempt.number > self._wanted.get(attempt.topic_partition, attempt.number):
+                del self._wanted[attempt.topic_partition]
             offset = attempt.ack.offset
             attempt.offset = -1 if offset is None else offset
         elif isinstance(error, OutcomeUnknownError):

@@ -220,15 +220,17 @@ class World:
         self.controller_disk = self.new_disk(manual=False)
         self.endpoint: AuthorityEndpoint | None = None
         self.cluster_id = ""
-        self._replica_class = replica_class
-        self._log_class = log_class
         self._controller_class = controller_class
-        self._metadata_class = metadata_class
         self._controller_transport: SimTransport | None = None
+
+        # Once, and not with each start: what runs is fastest where it meets the same classes again.
+        metadata = type("Metadata", (metadata_class,), {"replica_class": replica_class})
+        self._root_class: type[LogRoot] = type("Root", (self.root_class,), {"log_class": log_class})
+        self._node_class: type[Node] = type("Node", (Node,), {"metadata_class": metadata})
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._syncs: dict[int, dict[int, None]] = {}
-        self._wakes: dict[Address, int | None] = {}
+        self._wakes: dict[Address, int] = {}  # FAR_NS: not before something arrives
         self._members: dict[Address, Member] = {}
         self._digest = 0
         self.healed_ns = 0
@@ -267,10 +269,7 @@ class World:
     def open_root(self, machine: Machine, random: Random) -> LogRoot:
         """The machine's root, opened for writing."""
 
-        class Root(self.root_class):  # type: ignore[misc, name-defined]
-            log_class = self._log_class
-
-        opened: LogRoot = Root.open(
+        opened: LogRoot = self._root_class.open(
             machine.disk,
             machine.address,
             clock=machine.clock,
@@ -286,14 +285,9 @@ class World:
         assert machine.root is not None
         assert machine.transport is not None
 
-        class Metadata(self._metadata_class):  # type: ignore[misc, name-defined]
-            replica_class = self._replica_class
-
-        class Member(Node):
-            metadata_class = Metadata
-
-        config = self.options.config
-        return Member(machine.node_id, machine.root, machine.disk, machine.transport, machine.clock, config, CONTROLLER_ADDRESS, random)
+        return self._node_class(
+            machine.node_id, machine.root, machine.disk, machine.transport, machine.clock, self.options.config, CONTROLLER_ADDRESS, random
+        )
 
     def _begin(self) -> None:
         options = self.options
@@ -419,7 +413,7 @@ class World:
         if self.steps > STEPS_MAX:
             self.broken("liveness", f"no end after {STEPS_MAX} steps")
         network, plans, wakes = self.network, self._plans, self._wakes
-        moment = min([wake for wake in wakes.values() if wake is not None], default=FAR_NS)
+        moment = min(wakes.values(), default=FAR_NS)
         arrival = network.next_arrival_ns
         if arrival is not None and arrival < moment:
             moment = arrival
@@ -432,7 +426,7 @@ class World:
             self.turns += 1
             heapq.heappop(plans)[2]()
         for address, wake in wakes.items():
-            if wake is not None and wake <= moment:
+            if wake <= moment:
                 due[address] = None
         for address in due:
             self._turn(address)
@@ -461,7 +455,7 @@ class World:
         """The program behind these addresses gets no more turns. (Close its clients' transports: that is its process's death.)"""
         for address in addresses:
             self._members.pop(address, None)
-            self._wakes[address] = None
+            self._wakes[address] = FAR_NS
 
     def touch(self, address: Address) -> None:
         """Something was done to ``address`` from outside: give it a turn."""
@@ -473,7 +467,7 @@ class World:
         wake = member.next_wake_ns
         now = self.clock.monotonic_ns()
         # A member that is due for ever would stop the clock.
-        self._wakes[address] = None if wake is None else max(wake, now + 1)
+        self._wakes[address] = FAR_NS if wake is None else wake if wake > now else now + 1
         if isinstance(member, Machine):
             if member.disk.pending_syncs:
                 self._plan_syncs(member)
@@ -638,7 +632,7 @@ class World:
     def gone(self, node_id: int, *, tell: bool) -> None:
         """A machine's node is down; the controller hears of it at once where ``tell``."""
         address = self.machines[node_id].address
-        self._wakes[address] = None
+        self._wakes[address] = FAR_NS
         self._syncs.pop(node_id, None)
         if tell and self.endpoint is not None:
             self.endpoint.fence(node_id)
