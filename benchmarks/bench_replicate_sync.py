@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 import pyreplog
-from benchmarks.bench_replicate import BATCH_SIZE, IN_FLIGHT, fresh_files, one_by_one_us, payloads, per_batch
+from benchmarks.bench_replicate import BATCH_SIZE, IN_FLIGHT, Nodes, fresh_files, one_by_one_us, payloads, per_batch
 from benchmarks.conftest import Duel, Peer
 
 BATCH_COUNT = 100
@@ -30,23 +29,16 @@ def cluster(tmp_path: Path) -> Iterator[pyreplog.Cluster]:
         yield cluster
 
 
-def test_throughput(duel: Duel, cluster: pyreplog.Cluster, tmp_path: Path) -> None:
+def test_throughput(duel: Duel, tmp_path: Path) -> None:
     """64 KB batches of 100 B records, 16 in flight. The peer writes as much at a time to each of three files, synced side by side."""
     values = payloads(1000)
     count = per_batch(values, tmp_path)
-    values = values[:count]
-    producer = cluster.producer(batch_size_max=BATCH_SIZE, max_in_flight=IN_FLIGHT)
+    nodes = Nodes(tmp_path / "nodes", "sync", values[:count])
     files = fresh_files(tmp_path / "bare", 3)
     encoded = Random(1).randbytes(BATCH_SIZE)
 
     def ours() -> None:
-        waiting: deque[pyreplog.Acks] = deque()
-        for _ in range(BATCH_COUNT):
-            waiting.append(producer.send_many("events", values, partition=0))
-            if len(waiting) == IN_FLIGHT:
-                waiting.popleft().wait()
-        while waiting:
-            waiting.popleft().wait()
+        nodes.send(BATCH_COUNT)
 
     with ThreadPoolExecutor(3) as pool:
 
@@ -61,8 +53,8 @@ def test_throughput(duel: Duel, cluster: pyreplog.Cluster, tmp_path: Path) -> No
                 os.close(file)
 
         peer = Peer("the same bytes to three files, 16 batches per fdatasync, synced side by side", side_by_side, 0.7)
-        duel("RF 3, acks=all, sync, 64 KB batches, 16 in flight", ours, [peer], count=BATCH_COUNT * count)
-    producer.close()
+        what = "RF 3, acks=all, sync, 64 KB batches, 16 in flight"
+        duel(what, ours, [peer], count=BATCH_COUNT * count, prepare=nodes.open, finish=nodes.close)
 
 
 def test_one_at_a_time(benchmark: Any, cluster: pyreplog.Cluster, tmp_path: Path) -> None:
