@@ -1,23 +1,44 @@
 # distutils: sources = src/_core/kernels/segment.c src/_core/kernels/legacy.c src/_core/kernels/index.c src/_core/kernels/batch.c src/_core/kernels/crc32c.c
-"""What a read of a log hands out, and the memory of what was appended last.
+"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read hands out.
 
 Followers and readers near the end are served from the very buffers that were appended, without a copy or a system call; others by
-``pread``. Every batch of a replicated log passes through here three times, so it is compiled.
+``pread``. Every batch of a replicated log passes through here three times, so it is compiled. What happens seldom is in Python: here is
+the one batch that follows the one before, and whatever else it turns out to be is left to the caller, untouched.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT64_MAX, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
-from kernels cimport check, segment_find_offset, segment_whole_batches
+from kernels cimport (
+    ATTRIBUTE_CONTROL,
+    ATTRIBUTE_TRANSACTIONAL,
+    NOGIL_SIZE,
+    batch_check_crc,
+    batch_header,
+    batch_last_offset,
+    batch_read,
+    batch_stamp,
+    check,
+    segment_find_offset,
+    segment_whole_batches,
+)
 
-from pyreplog.errors import OutcomeUnknownError
+from pyreplog.errors import OutcomeUnknownError, StorageError
 
 cdef enum:
     COUNT_MAX = 8192  # entries: small ones cost more to keep than their bytes
     COMPACT_COUNT = 256
 
+    KEPT_BATCHES = 5  # of each producer: a client has no more than that under way
+    PENDING_MAX = 128
+    UNKNOWN = -2
+
+cdef int64_t SEQUENCE_COUNT = 1 << 31
+
 TAIL_COUNT = COUNT_MAX
+ENTRIES_PENDING_MAX = PENDING_MAX
+UNKNOWN_POSITION = UNKNOWN
 
 cdef object GONE = memoryview(b"")
 
@@ -96,7 +117,7 @@ cdef class TailCache:
     def __len__(self):
         return len(self._entries) - self._first
 
-    def append(self, int64_t start, int64_t end, data, int64_t size):
+    cpdef append(self, int64_t start, int64_t end, data, int64_t size):
         cdef list entries = self._entries
         cdef _Entry entry
         if size > self.size_max:
@@ -183,3 +204,287 @@ cdef class TailCache:
         self._entries = []
         self._first = 0
         self.size = 0
+
+
+# -- appending --
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(64)
+cdef class SentBatch:
+    """See the stub."""
+
+    cdef readonly int64_t last_sequence
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t offset_delta
+    cdef readonly int64_t timestamp
+
+    def __init__(self, int64_t last_sequence, int64_t last_offset, int64_t offset_delta, int64_t timestamp):
+        self.last_sequence = last_sequence
+        self.last_offset = last_offset
+        self.offset_delta = offset_delta
+        self.timestamp = timestamp
+
+    @property
+    def first_sequence(self):
+        cdef int64_t first = self.last_sequence - self.offset_delta
+        return first if first >= 0 else first + SEQUENCE_COUNT
+
+    @property
+    def base_offset(self):
+        return self.last_offset - self.offset_delta
+
+    def __eq__(self, other):
+        cdef SentBatch that
+        if type(other) is not SentBatch:
+            return NotImplemented
+        that = <SentBatch>other
+        return (
+            self.last_sequence == that.last_sequence
+            and self.last_offset == that.last_offset
+            and self.offset_delta == that.offset_delta
+            and self.timestamp == that.timestamp
+        )
+
+    def __hash__(self):
+        return hash((self.last_sequence, self.last_offset))
+
+    def __repr__(self):
+        return (
+            f"SentBatch(last_sequence={self.last_sequence}, last_offset={self.last_offset}, offset_delta={self.offset_delta}, "
+            f"timestamp={self.timestamp})"
+        )
+
+
+@cython.final
+cdef class ProducerEntry:
+    """See the stub."""
+
+    cdef readonly int64_t producer_id
+    cdef public int64_t epoch
+    cdef public int64_t coordinator_epoch
+    cdef public int64_t last_timestamp
+    cdef public int64_t transaction_start
+    cdef public int64_t seen_ms
+    cdef readonly list batches
+
+    def __init__(self, producer_id, epoch=-1, coordinator_epoch=-1, last_timestamp=-1, transaction_start=-1):
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.transaction_start = transaction_start
+        self.seen_ms = -1
+        self.batches = []
+
+    @property
+    def last_sequence(self):
+        return (<SentBatch>self.batches[-1]).last_sequence if self.batches else -1
+
+    def begin_epoch(self, int64_t epoch):
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches = []
+
+    def sent(self, int64_t last_sequence, int64_t last_offset, int64_t offset_delta, int64_t timestamp):
+        self._sent(last_sequence, last_offset, offset_delta, timestamp)
+
+    cdef int _sent(self, int64_t last_sequence, int64_t last_offset, int64_t offset_delta, int64_t timestamp) except -1:
+        cdef SentBatch batch = SentBatch.__new__(SentBatch)
+        batch.last_sequence = last_sequence
+        batch.last_offset = last_offset
+        batch.offset_delta = offset_delta
+        batch.timestamp = timestamp
+        self.batches.append(batch)
+        self.last_timestamp = timestamp
+        self.seen_ms = -1
+        if len(self.batches) > KEPT_BATCHES:
+            del self.batches[0]
+        return 0
+
+    cdef bint _goes_on(self, const batch_header *header) except -1:
+        # Whether a batch without a transaction is the very next one of this producer.
+        return (
+            header.producer_epoch == self.epoch
+            and self.transaction_start < 0
+            and len(self.batches) > 0
+            and header.base_sequence == (<SentBatch>self.batches[-1]).last_sequence + 1
+        )
+
+
+cdef inline int64_t last_sequence_of(const batch_header *header) noexcept:
+    # As Java's: behind 2**31 - 1 comes 0.
+    cdef int64_t last = <int64_t>header.base_sequence + header.last_offset_delta
+    if header.base_sequence < 0:
+        return -1
+    return last if last < SEQUENCE_COUNT else last - SEQUENCE_COUNT
+
+
+cdef ProducerEntry entry_of(object table, int64_t producer_id):
+    # None where the producer is not known.
+    found = (<dict?>table.entries).get(producer_id)
+    return None if found is None else <ProducerEntry?>found
+
+
+cdef class SegmentEnd:
+    """See the stub."""
+
+    cdef public int64_t size
+    cdef public int64_t next_offset
+    cdef public int64_t max_timestamp
+    cdef public int64_t max_timestamp_offset
+    cdef public int64_t first_timestamp
+    cdef public int64_t first_producer
+    cdef public int64_t bytes_since_entry
+    cdef public int64_t entries_left
+    cdef public int64_t size_max
+    cdef public int64_t roll_offset
+    cdef public int64_t roll_timestamp
+    cdef public int64_t _interval
+    cdef public int64_t _reserved
+    cdef public Py_ssize_t _pending
+    cdef public bint _torn
+    cdef public object _file
+    cdef public object _indexes
+
+    def has_room(self, int64_t size, int64_t next_offset, int64_t max_timestamp):
+        return self._has_room(size, next_offset, max_timestamp)
+
+    cdef bint _has_room(self, int64_t size, int64_t next_offset, int64_t max_timestamp) noexcept:
+        return (
+            self.size <= self.size_max - size
+            and next_offset <= self.roll_offset
+            and self.entries_left > 0
+            and max_timestamp <= self.roll_timestamp
+        )
+
+    def write(self, parts, int64_t size):
+        self._write(parts, size)
+
+    cdef int _write(self, parts, int64_t size) except -1:
+        if self._file is None or self._torn or self._pending >= PENDING_MAX or self.size + size > self._reserved:
+            self.make_ready(size)
+        try:
+            self._file.write_at(self.size, parts)
+        except StorageError as error:
+            self.take_back(error)
+            raise
+        return 0
+
+    def note(self, int64_t size, int64_t last_offset, int64_t max_timestamp):
+        self._note(size, last_offset, max_timestamp)
+
+    cdef int _note(self, int64_t size, int64_t last_offset, int64_t max_timestamp) except -1:
+        cdef int64_t position = self.size
+        if last_offset == INT64_MAX:
+            raise OverflowError(f"no offset follows {last_offset}")
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_entry > self._interval:
+            self._indexes.offsets.append(last_offset, position)
+            if self.max_timestamp >= 0:
+                self._indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+            self._pending += 1
+            self.entries_left -= 1
+            self.bytes_since_entry = size
+        else:
+            self.bytes_since_entry += size
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        self.size = position + size
+        self.next_offset = last_offset + 1
+        return 0
+
+    def append_next(self, batch, int64_t end_offset, int32_t leader_epoch, TailCache tail not None, producers):
+        cdef object data = batch if type(batch) is memoryview else memoryview(batch)
+        cdef Py_buffer view
+        cdef batch_header header
+        cdef const uint8_t *p
+        cdef int64_t last
+        cdef int status
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.len == 0:
+                return 0
+            p = <const uint8_t *>view.buf
+            check(batch_read(p, p + view.len, &header), 0)
+            if header.size != view.len:
+                return 0
+            if header.size < NOGIL_SIZE:
+                status = batch_check_crc(p, <size_t>header.size)
+            else:
+                with nogil:
+                    status = batch_check_crc(p, <size_t>header.size)
+            check(status, 0)
+            last = batch_last_offset(&header)
+            if (
+                header.base_offset != end_offset
+                or last < end_offset
+                or header.leader_epoch != leader_epoch
+                or leader_epoch < 0
+                or header.attributes & ATTRIBUTE_CONTROL
+                or last == INT64_MAX
+                or not self._has_room(header.size, last + 1, header.max_timestamp)
+            ):
+                return 0
+            self._append(data, &header, end_offset, last, tail, producers)
+            return header.size
+        finally:
+            PyBuffer_Release(&view)
+
+    def append_own(self, batch, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers):
+        cdef object data = batch if type(batch) is memoryview else memoryview(batch)
+        cdef Py_buffer view
+        cdef batch_header header
+        cdef ProducerEntry entry
+        cdef uint8_t *p
+        cdef int64_t last
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.readonly:
+                return 0
+            p = <uint8_t *>view.buf
+            check(batch_read(p, p + view.len, &header), 0)
+            last = end_offset + header.record_count - 1
+            if (
+                header.size > size_max
+                or header.size != view.len
+                or header.record_count <= 0
+                or header.last_offset_delta != header.record_count - 1
+                or header.attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)
+                or last < end_offset
+                or last == INT64_MAX
+                or not self._has_room(header.size, last + 1, header.max_timestamp)
+            ):
+                return 0
+            if header.producer_id != -1:
+                entry = entry_of(producers.table, header.producer_id)
+                if entry is None or not entry._goes_on(&header):
+                    return 0
+            batch_stamp(p, end_offset, leader_epoch)
+            self._append(data, &header, end_offset, last, tail, producers)
+            return header.size
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int _append(
+        self, object data, const batch_header *header, int64_t base, int64_t last, TailCache tail, object producers
+    ) except -1:
+        cdef ProducerEntry entry
+        self._write((data,), header.size)
+        self._note(header.size, last, header.max_timestamp)
+        if tail.size_max:
+            tail.append(base, last + 1, data, header.size)
+        if header.producer_id == -1:
+            return 0
+        self.first_producer = UNKNOWN
+        table = producers.table
+        entry = entry_of(table, header.producer_id)
+        if entry is not None and entry.epoch == header.producer_epoch and not header.attributes & ATTRIBUTE_TRANSACTIONAL:
+            table.end_offset = last + 1
+            entry._sent(last_sequence_of(header), last, last - base, header.max_timestamp)
+            return 0
+        producers.note_bytes(data, base, self)
+        return 0

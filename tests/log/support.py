@@ -39,8 +39,9 @@ def batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
     tag: bytes = b"v",
+    sequence: int = -1,
 ) -> memoryview:
-    """A batch of ``count`` records of about ``size`` bytes, one ms apart, as a client sends it."""
+    """A batch of ``count`` records of about ``size`` bytes, one ms apart, as a client sends it; with ``sequence`` as producer 7."""
     builder = BatchBuilder()
     for number in range(count):
         assert builder.append((b"%s%d-" % (tag, number)).ljust(size, b"x"), b"k%d" % number, [("h", b"1")], timestamp + number)
@@ -51,6 +52,8 @@ def batch(
         payload = compress(codec, view)
         view.release()
         return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch, codec=codec, payload=payload)
+    if sequence >= 0:
+        return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch, producer_id=7, producer_epoch=0, base_sequence=sequence)
     return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch)
 
 

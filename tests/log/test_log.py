@@ -8,7 +8,6 @@ from typing import cast
 
 import pytest
 
-from pyreplog._core import TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     ClosedError,
@@ -24,6 +23,7 @@ from pyreplog.errors import (
 )
 from pyreplog.log import Log
 from pyreplog.log.layout import parse_base_offset
+from pyreplog.log.producer_state import ProducerState
 from pyreplog.record import CODEC_NUMBERS, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TimestampType
@@ -167,29 +167,54 @@ def test_a_follower_keeps_the_bytes(place: Place) -> None:
 
 
 class NoMemory:
-    """In the place of what keeps the batches appended last."""
+    """In the place of what knows the producers."""
 
-    size_max = 1
-
-    def append(self, *_: object) -> None:
+    def __getattr__(self, _: str) -> None:
         raise MemoryError
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_a_follower_wrote_counts_although_memory_ended(place: Place, count: int) -> None:
-    """Where there is no memory to keep a batch at hand it is in the log all the same, once: given again it is refused."""
+    """Where there is no memory to note who sent a batch it is in the log all the same, once: given again it is refused."""
     log = create(place.disk, place.of("t-0"))
-    log.append_as_follower([batch(1, leader_epoch=0)])
-    parts = [batch(1, base_offset=1 + number, leader_epoch=0) for number in range(count)]
-    tail, log._tail = log._tail, cast("TailCache", NoMemory())
+    for number in range(2):
+        log.append_as_follower([batch(1, base_offset=number, leader_epoch=0, sequence=number)])
+    parts = [batch(1, base_offset=2 + number, leader_epoch=0, sequence=2 + number) for number in range(count)]
+    producers, log.producers = log.producers, cast("ProducerState", NoMemory())
     with pytest.raises(MemoryError):
         log.append_as_follower(parts, at_end=True)
-    log._tail = tail
-    assert log.end_offset == 1 + count
+    log.producers = producers
+    assert log.end_offset == 2 + count
     with pytest.raises(CorruptError):
         log.append_as_follower(parts, at_end=True)
-    assert log.append_as_follower([batch(1, base_offset=1 + count, leader_epoch=0)], at_end=True) == 2 + count
-    assert [record.offset for record in contents(log)] == [*range(2 + count)]
+    assert log.append_as_follower([batch(1, base_offset=2 + count, leader_epoch=0, sequence=2 + count)], at_end=True) == 3 + count
+    assert [record.offset for record in contents(log)] == [*range(3 + count)]
+
+
+def test_what_a_leader_wrote_counts_although_memory_ended(place: Place) -> None:
+    """As of a follower: the next batch goes behind it."""
+    log = create(place.disk, place.of("t-0"))
+    for number in range(2):
+        log.append_as_leader(batch(1, sequence=number), 0, trusted=True)
+    known = log.producers
+    sent: list[int] = []
+
+    class Failing:
+        """The first look finds the producer; then memory ends."""
+
+        @property
+        def table(self) -> object:
+            if sent:
+                raise MemoryError
+            sent.append(1)
+            return known.table
+
+    log.producers = cast("ProducerState", Failing())
+    with pytest.raises(MemoryError):
+        log.append_as_leader(batch(1, sequence=2), 0, trusted=True)
+    log.producers = known
+    assert log.append_as_leader(batch(1), 0, trusted=True).base_offset == 3
+    assert [record.offset for record in contents(log)] == [0, 1, 2, 3]
 
 
 def test_a_follower_refuses_what_does_not_follow(place: Place) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyreplog._core import ProducerEntry, SentBatch
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     CorruptLogError,
@@ -21,7 +22,7 @@ from pyreplog.errors import (
 )
 from pyreplog.log import Log
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
-from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerEntry, ProducerTable, SentBatch
+from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerTable
 from pyreplog.record import BatchBuilder, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place

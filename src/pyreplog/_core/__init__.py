@@ -16,13 +16,24 @@ from pyreplog._core.segment import (
     whole_batches,
 )
 from pyreplog._core.table import ArrowRows
-from pyreplog._core.tail import TAIL_COUNT, LogSlice, TailCache
+from pyreplog._core.tail import (
+    ENTRIES_PENDING_MAX,
+    TAIL_COUNT,
+    UNKNOWN_POSITION,
+    LogSlice,
+    ProducerEntry,
+    SegmentEnd,
+    SentBatch,
+    TailCache,
+)
 
 __all__ = [
     "COLUMNS",
+    "ENTRIES_PENDING_MAX",
     "HEADER_SIZE",
     "LOG_OVERHEAD",
     "TAIL_COUNT",
+    "UNKNOWN_POSITION",
     "Ack",
     "ArrowBatch",
     "ArrowRows",
@@ -33,10 +44,13 @@ __all__ = [
     "Gathering",
     "LogSlice",
     "OffsetIndex",
+    "ProducerEntry",
     "Record",
     "RecordBatch",
     "RowEncoder",
+    "SegmentEnd",
     "SegmentScanner",
+    "SentBatch",
     "TailCache",
     "TimeIndex",
     "TimeSearch",

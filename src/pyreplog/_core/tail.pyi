@@ -1,10 +1,14 @@
-"""What a read of a log hands out, and the memory of what was appended last."""
+"""The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read hands out."""
 
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
+ENTRIES_PENDING_MAX: int
+"""Index entries that are made before they are written to their files."""
+UNKNOWN_POSITION: int
+"""For :attr:`SegmentEnd.first_producer`: nobody knows."""
 TAIL_COUNT: int
 """Entries that a :class:`TailCache` keeps at most: small ones cost more to keep than their bytes."""
 
@@ -56,3 +60,119 @@ class TailCache:
         """Parts and their bytes from the batch that holds ``offset`` on, below ``end_offset``; None where it is not here."""
     def clear(self) -> None:
         """Forget everything."""
+
+@final
+class SentBatch:
+    """One batch of a producer. ``offset_delta``: last minus first offset. ``timestamp``: its greatest, in ms. Immutable."""
+
+    def __init__(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None: ...
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of its last record."""
+    @property
+    def last_offset(self) -> int:
+        """Offset of its last record."""
+    @property
+    def offset_delta(self) -> int:
+        """Last minus first offset."""
+    @property
+    def timestamp(self) -> int:
+        """The greatest of its records, in ms."""
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record."""
+    @property
+    def base_offset(self) -> int:
+        """Offset of its first record."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class ProducerEntry:
+    """What a log knows of one producer. -1 stands for none in every field. Belongs to the log's owner."""
+
+    epoch: int
+    coordinator_epoch: int
+    last_timestamp: int
+    """Of the newest batch or marker, in ms."""
+    transaction_start: int
+    """First offset of the open transaction."""
+    seen_ms: int
+    """When it was last heard of, by the wall clock; -1: since the table was last looked through."""
+
+    def __init__(
+        self, producer_id: int, epoch: int = -1, coordinator_epoch: int = -1, last_timestamp: int = -1, transaction_start: int = -1
+    ) -> None: ...
+    @property
+    def producer_id(self) -> int:
+        """Its id."""
+    @property
+    def batches(self) -> list[SentBatch]:
+        """The newest last; at most five (a client has no more than that under way), all of this epoch."""
+    @property
+    def last_sequence(self) -> int:
+        """Of the newest batch in this epoch."""
+    def begin_epoch(self, epoch: int) -> None:
+        """From now on it sends in ``epoch``: batches of another one are forgotten."""
+    def sent(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        """A batch of it is in the log."""
+
+class _Producers(Protocol):
+    """Of a log. Its ``table`` has ``entries`` by producer id, and the ``end_offset`` of what it knows."""
+
+    def note_bytes(self, batch: Buffer, base_offset: int, segment: Any) -> None: ...
+
+@disjoint_base
+class SegmentEnd:
+    """Where the segment that is written ends, and what decides when it is full.
+
+    What a :class:`~pyreplog.log.segment.Segment` is besides is in Python. It has ``make_ready(size)``, called before a write where anything
+    is to be done first (the file is not open, the indexes have much to be written, the reserved room ends, a refused write left something),
+    and ``take_back(error)``, called where a write was refused.
+
+    Belongs to the log's owner. Sizes in bytes, timestamps in ms.
+    """
+
+    size: int
+    """Of what counts in the log file."""
+    next_offset: int
+    """One past the last offset; -1 where nobody has looked yet."""
+    max_timestamp: int
+    max_timestamp_offset: int
+    first_timestamp: int
+    """Greatest timestamp of the first batch; -1 while there is none, or it has none."""
+    first_producer: int
+    """Where the first batch lies that bears a producer id; -1 where there is none, :data:`UNKNOWN_POSITION` where nobody knows."""
+    bytes_since_entry: int
+    entries_left: int
+    """Index entries that still have room. Set by whoever writes the log; :meth:`note` counts them down."""
+    size_max: int
+    """With one byte more the segment is full."""
+    roll_offset: int
+    """An offset that a batch must not end behind."""
+    roll_timestamp: int
+    """For a batch that is newer the caller must look whether the segment is too old."""
+    _interval: int
+    _reserved: int
+    _pending: int
+    _torn: bool
+    _file: Any
+    _indexes: Any
+
+    def has_room(self, size: int, next_offset: int, max_timestamp: int) -> bool:
+        """Whether a batch that ends before ``next_offset`` fits. False may be too careful about its timestamp."""
+    def write(self, parts: Sequence[Buffer], size: int) -> None:
+        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were loaded."""
+    def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """Count a batch that :meth:`write` wrote: index entries by Kafka's rule (one as soon as more than ``index.interval.bytes`` lie
+        behind the one before), timestamps, size and end."""
+    def append_next(self, batch: Buffer, end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers) -> int:
+        """What a follower is given nearly always: one whole batch, the very next, of the epoch that goes on, into this segment. Its bytes;
+        0: it is something else, and nothing was done.
+
+        Raises :class:`CorruptError` where its header or checksum is wrong, :class:`StorageError` where it could not be written. After any
+        other error (no memory) it is in the log where ``size`` has grown.
+        """
+    def append_own(self, batch: Buffer, end_offset: int, leader_epoch: int, size_max: int, tail: TailCache, producers: _Producers) -> int:
+        """What a leader's own encoder made: given offset and epoch in place, and appended as :meth:`append_next` does. Its bytes; 0 (larger
+        than ``size_max``, read-only, not the very next of its producer, no room here): nothing was done."""

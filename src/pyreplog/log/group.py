@@ -27,7 +27,7 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
     staged: list[Staged] = []
     latest: dict[int, RecordBatch] = {}  # by producer
     active = log._active
-    room = log._segment_size_max - active.size if active.size else 0
+    room = active.size_max - active.size if active.size else 0
     base = log.end_offset
     total = 0
     for batch, trusted in batches:
@@ -39,9 +39,9 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
                 view.readonly
                 or size > log._size_limit
                 or total + size > room
-                or next_offset > log._roll_offset
+                or next_offset > active.roll_offset
                 or active.entries_left <= len(staged)
-                or (header.max_timestamp > log._roll_timestamp and log._is_old(header.max_timestamp))
+                or (header.max_timestamp > active.roll_timestamp and log._is_old(header.max_timestamp))
             ):
                 break
             if not trusted:
@@ -121,10 +121,10 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
                     log._assign_epoch(epoch, base)
         active = log._active
         if (
-            active.size > log._segment_size_max - total
-            or last_offset >= log._roll_offset
+            active.size > active.size_max - total
+            or last_offset >= active.roll_offset
             or active.entries_left < len(batches)
-            or (first[4] > log._roll_timestamp and log._is_old(first[4]))
+            or (first[4] > active.roll_timestamp and log._is_old(first[4]))
         ):
             # The new segment begins where the log ends, unless the batches are too far away for its indexes.
             active = log._roll(log.end_offset if last_offset - log.end_offset <= INT32_MAX else first[0])

@@ -7,8 +7,6 @@ Kafka preallocates these files and may leave zeros, or stale entries, behind the
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyreplog._core import OffsetIndex, SegmentScanner, TimeIndex
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import (
@@ -21,9 +19,6 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.ports import Disk, File
-
-ENTRIES_PENDING_MAX: Final = 128
-"""So many entries may be in memory only, while the segment is being written."""
 
 
 class IndexFiles:

@@ -76,10 +76,7 @@ class Log:
         "_mark",
         "_poisoned",
         "_records",
-        "_roll_offset",
-        "_roll_timestamp",
         "_segment_ms",
-        "_segment_size_max",
         "_segments",
         "_size_limit",
         "_syncs",
@@ -318,6 +315,25 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
+        if trusted and leader_epoch == self.epochs.latest and not self._intake.rewrites:
+            base, active = self.end_offset, self._active
+            before = active.size
+            try:
+                size = active.append_own(batch, base, leader_epoch, self._size_limit, self._tail, self.producers)
+            except BaseException as error:
+                self._append_failed(error, before)
+                if active.torn and self._poisoned:
+                    raise self._intake.not_cut(RecordBatch(batch).record_count) from error
+                raise
+            if size:
+                if base == self.flushed_offset:
+                    self._unsynced_since_ns = -1
+                self.end_offset = next_offset = active.next_offset
+                self._batches += 1
+                self._records += next_offset - base
+                self._bytes += size
+                # Not by its own constructor, which is a function in Python.
+                return _new_tuple(Appended, (base, next_offset - 1, -1, next_offset - base, size, False))
         view = memoryview(batch)
         header = RecordBatch(view)
         if not trusted:
@@ -339,12 +355,7 @@ class Log:
         next_offset = base + header_count
         max_timestamp = header.max_timestamp
         active = self._active
-        if (
-            active.size > self._segment_size_max - size
-            or next_offset > self._roll_offset
-            or active.entries_left <= 0
-            or (max_timestamp > self._roll_timestamp and self._is_old(max_timestamp))
-        ):
+        if not active.has_room(size, next_offset, max_timestamp) and self._is_full(active, size, next_offset, max_timestamp):
             active = self._roll()
         try:
             active.write((view,), size)
@@ -365,8 +376,7 @@ class Log:
         self._batches += 1
         self._records += header_count
         self._bytes += size
-        # Not by its own constructor, which is a function in Python.
-        return _new_tuple(Appended, (base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size, False))
+        return Appended(base, next_offset - 1, max_timestamp if self._append_time else -1, header_count, size)
 
     def append_many_as_leader(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
         """Append the first of ``batches`` (each with whether it is trusted), and with the same write those behind it that need no more than
@@ -391,8 +401,20 @@ class Log:
         if self._failure is not None or self._closed:
             self._check_writable()
         end = self.end_offset
-        if len(parts) == 1 and self._append_next(parts[0], end):
-            return self.end_offset
+        if len(parts) == 1:
+            active = self._active
+            before = active.size
+            try:
+                size = active.append_next(parts[0], end, self.epochs.latest, self._tail, self.producers)
+            except BaseException as error:
+                self._append_failed(error, before)
+                raise
+            if size:
+                self.end_offset = next_offset = active.next_offset
+                self._batches += 1
+                self._records += next_offset - end
+                self._bytes += size
+                return next_offset
         views, batches, numbered, total, gaps = check_fetched(parts, end, self.epochs.latest)
         if not batches:
             return end
@@ -408,47 +430,22 @@ class Log:
 
     _append_checked = group.append_checked
 
-    def _append_next(self, part: Buffer, end: int) -> bool:
-        """What a follower is given nearly always: one batch, the very next, of the epoch that goes on, into the same segment. False: it is
-        something else, and nothing was done."""
-        view = memoryview(part)
-        size = view.nbytes
-        if not size:
-            return False
-        batch = RecordBatch(view)
-        if batch.size != size:
-            return False
-        batch.check_crc()
-        base, last, epoch, _, timestamp, producer_id, is_control = batch.place()
-        active = self._active
-        if (
-            base != end
-            or last < base
-            or epoch != self.epochs.latest
-            or epoch < 0
-            or is_control
-            or active.size > self._segment_size_max - size
-            or last >= self._roll_offset
-            or active.entries_left <= 0
-            or (timestamp > self._roll_timestamp and self._is_old(timestamp))
-        ):
-            return False
-        try:
-            active.write((view,), size)
-        except StorageError as error:
+    def _append_failed(self, error: BaseException, before: int) -> None:
+        """Appending to the segment being written, which had ``before`` bytes, raised ``error``."""
+        if self._active.size > before:
+            # There was no memory for what is kept besides. What is written must not be written again, whatever comes now.
+            self.end_offset = self._active.next_offset
+        elif isinstance(error, StorageError):
             self._append_refused(error)
-            raise
-        active.note(size, last, timestamp)
-        self.end_offset = last + 1  # with the note: what is written must not be written again, whatever comes now
-        tail = self._tail
-        if tail.size_max:
-            tail.append(base, last + 1, view, size)
-        self._batches += 1
-        self._records += last + 1 - base
-        self._bytes += size
-        if producer_id != -1:
-            self.producers.note(batch, base, active)
-        return True
+
+    def _is_full(self, active: Segment, size: int, next_offset: int, max_timestamp: int) -> bool:
+        """Whether a batch for which ``active`` says that it has no room is really to go to the next segment."""
+        return (
+            active.size > active.size_max - size
+            or next_offset > active.roll_offset
+            or active.entries_left <= 0
+            or (max_timestamp > active.roll_timestamp and self._is_old(max_timestamp))
+        )
 
     def _is_old(self, max_timestamp: int) -> bool:
         """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
@@ -456,10 +453,10 @@ class Log:
         if active.size == 0:
             return False
         if active.first_timestamp >= 0:
-            self._roll_timestamp = active.first_timestamp + self._segment_ms
-            return max_timestamp > self._roll_timestamp
+            active.roll_timestamp = min(active.first_timestamp + self._segment_ms, INT64_MAX)
+            return max_timestamp > active.roll_timestamp
         # No timestamps to go by: asked anew for each batch.
-        self._roll_timestamp = -INT64_MAX
+        active.roll_timestamp = -INT64_MAX
         return self.clock.wall_ms() - active.created_ms > self._segment_ms
 
     def _write_to(self, segment: Segment) -> None:
@@ -472,9 +469,10 @@ class Log:
             # Any number will do that differs between segments: no chance is needed.
             drawn = crc32c(f"{self.topic_partition}/{segment.base_offset}".encode())
             self._segment_ms -= drawn * min(config.segment_jitter_ms, config.segment_ms) >> 32
-        self._roll_offset = segment.base_offset + INT32_MAX + 1
+        segment.size_max = config.segment_bytes
+        segment.roll_offset = min(segment.base_offset + INT32_MAX + 1, INT64_MAX)
         # Until somebody asks for real; any timestamp does.
-        self._roll_timestamp = -INT64_MAX
+        segment.roll_timestamp = -INT64_MAX
 
     def _roll(self, base_offset: int | None = None) -> Segment:
         """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""
@@ -767,7 +765,6 @@ class Log:
         self._counts_flushed = config.durability == "sync"
         self._intake = Intake(config, self.topic_partition, self.clock)
         self._append_time = self._intake.append_time
-        self._segment_size_max = config.segment_bytes
         self._size_limit = self._intake.size_max
         self._write_to(self._active)
 

@@ -12,10 +12,9 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
-from pyreplog._core import crc32c
+from pyreplog._core import ProducerEntry, SentBatch, crc32c
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parse_base_offset, segment_name
-from pyreplog.log.producers import ProducerEntry, SentBatch
 from pyreplog.log.snapshot import read_whole
 from pyreplog.ports import Disk
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pyreplog._core import RecordBatch, find_producers
+from pyreplog._core import UNKNOWN_POSITION, RecordBatch, SentBatch, find_producers
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
-from pyreplog.log.producers import CompletedTransaction, ProducerTable, SentBatch
-from pyreplog.log.segment import UNKNOWN_POSITION, Segment, scan_segment
+from pyreplog.log.producers import CompletedTransaction, ProducerTable
+from pyreplog.log.segment import Segment, scan_segment
 from pyreplog.log.transaction_index import AbortedTransaction
-from pyreplog.ports import Disk
+from pyreplog.ports import Buffer, Disk
 from pyreplog.record import end_of
 
 
@@ -57,6 +57,10 @@ class ProducerState:
         completed = self.table.note(batch, base_offset)
         if completed is not None and completed.aborted:
             self._note_aborted(completed, segment)
+
+    def note_bytes(self, batch: Buffer, base_offset: int, segment: Segment) -> None:
+        """As :meth:`note`, of a batch's bytes: what an append does not note itself, a producer's first batch or one of a transaction."""
+        self.note(RecordBatch(batch), base_offset, segment)
 
     def _note_aborted(self, completed: CompletedTransaction, segment: Segment) -> None:
         index = segment.transactions

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from pyreplog._core import RecordBatch
+from pyreplog._core import ProducerEntry, RecordBatch, SentBatch
 from pyreplog.errors import (
     CorruptError,
     DuplicateSequenceError,
@@ -25,74 +25,15 @@ from pyreplog.errors import (
 from pyreplog.log.layout import INT32_MAX
 from pyreplog.record import ABORT, end_marker
 
-KEPT_BATCHES: Final = 5
-"""So many of a producer's last batches are remembered; a client has no more than that under way."""
 PRODUCER_EXPIRATION_MS: Final = 24 * 3600 * 1000
 """A producer without an open transaction is forgotten when nothing was heard of it for this long (Kafka's default)."""
 _EXPIRED_MAX: Final = 10_000
 _NONE: Final = -1
-_new_tuple = tuple.__new__
 
 
 def next_sequence(sequence: int) -> int:
     """The sequence after ``sequence``: 0 follows 2**31 - 1, and -1 (none)."""
     return 0 if sequence == INT32_MAX else sequence + 1
-
-
-class SentBatch(NamedTuple):
-    """One batch of a producer. ``offset_delta``: last minus first offset. ``timestamp``: its greatest, in ms."""
-
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-
-    @property
-    def first_sequence(self) -> int:
-        """Sequence of its first record."""
-        first = self.last_sequence - self.offset_delta
-        return first if first >= 0 else first + INT32_MAX + 1
-
-    @property
-    def base_offset(self) -> int:
-        """Offset of its first record."""
-        return self.last_offset - self.offset_delta
-
-
-class ProducerEntry:
-    """What is known of one producer. -1 stands for none in every field."""
-
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "seen_ms", "transaction_start")
-
-    def __init__(
-        self,
-        producer_id: int,
-        epoch: int = _NONE,
-        coordinator_epoch: int = _NONE,
-        last_timestamp: int = _NONE,
-        transaction_start: int = _NONE,
-    ) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.coordinator_epoch = coordinator_epoch
-        #: Of the newest batch or marker, in ms.
-        self.last_timestamp = last_timestamp
-        #: First offset of the open transaction.
-        self.transaction_start = transaction_start
-        #: The newest last; at most KEPT_BATCHES, all of this epoch.
-        self.batches: list[SentBatch] = []
-        #: When it was last heard of, by the wall clock; -1: since the last :meth:`ProducerTable.expire`.
-        self.seen_ms = _NONE
-
-    @property
-    def last_sequence(self) -> int:
-        """Of the newest batch in this epoch."""
-        return self.batches[-1].last_sequence if self.batches else _NONE
-
-    def _set_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self.epoch = epoch
-            self.batches = []
 
 
 class CompletedTransaction(NamedTuple):
@@ -111,28 +52,40 @@ class ProducerTable:
     ``lenient``: a producer that is not known may begin anywhere (of a folder taken over from a broker).
     """
 
-    __slots__ = ("_entries", "_expired", "_ongoing", "_unreplicated", "end_offset", "lenient")
+    __slots__ = ("_expired", "_ongoing", "_unreplicated", "end_offset", "entries", "lenient")
 
     def __init__(self, end_offset: int = 0, entries: Iterable[ProducerEntry] = (), *, lenient: bool = False) -> None:
         self.end_offset = end_offset
         self.lenient = lenient
-        self._entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
+        #: By producer id. An append that goes on as the one before looks here itself.
+        self.entries: dict[int, ProducerEntry] = {entry.producer_id: entry for entry in entries}
         # producer id -> first offset of its open transaction
-        self._ongoing = {entry.producer_id: entry.transaction_start for entry in self._entries.values() if entry.transaction_start >= 0}
+        self._ongoing = {entry.producer_id: entry.transaction_start for entry in self.entries.values() if entry.transaction_start >= 0}
         # (first, last offset) of ended transactions whose marker is not known to be below the high watermark
         self._unreplicated: list[tuple[int, int]] = []
         self._expired: dict[int, None] = {}
 
+    def copy(self) -> ProducerTable:
+        """A table of its own that knows the same of those who write, and nothing of those it forgot."""
+        entries = []
+        for entry in self:
+            twin = ProducerEntry(entry.producer_id, entry.epoch, entry.coordinator_epoch, transaction_start=entry.transaction_start)
+            for sent in entry.batches:
+                twin.sent(sent.last_sequence, sent.last_offset, sent.offset_delta, sent.timestamp)
+            twin.last_timestamp, twin.seen_ms = entry.last_timestamp, entry.seen_ms
+            entries.append(twin)
+        return ProducerTable(self.end_offset, entries, lenient=self.lenient)
+
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[ProducerEntry]:
         """The entries, by producer id."""
-        return iter([self._entries[producer_id] for producer_id in sorted(self._entries)])
+        return iter([self.entries[producer_id] for producer_id in sorted(self.entries)])
 
     def get(self, producer_id: int) -> ProducerEntry | None:
         """What is known of ``producer_id``. Read it only."""
-        return self._entries.get(producer_id)
+        return self.entries.get(producer_id)
 
     # -- a leader's questions --
 
@@ -142,7 +95,7 @@ class ProducerTable:
         Raises :class:`InvalidProducerEpochError`, :class:`OutOfOrderSequenceError` (:class:`DuplicateSequenceError` where the batch must be
         in the log, because a later one is), :class:`UnknownProducerIdError`, :class:`InvalidTransactionStateError`. Changes nothing.
         """
-        entry = self._entries.get(batch.producer_id)
+        entry = self.entries.get(batch.producer_id)
         first = batch.base_sequence
         if (
             entry is not None
@@ -191,18 +144,11 @@ class ProducerTable:
         self.end_offset = last_offset + 1
         if is_control:
             return self._note_marker(batch, producer_id, last_offset)
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(producer_id)
-        if epoch != entry.epoch:
-            entry._set_epoch(epoch)
-        entry.last_timestamp = timestamp
-        entry.seen_ms = _NONE
-        kept = entry.batches
-        # Not by its own constructor, which is a function in Python and costs as much as all the rest here.
-        kept.append(_new_tuple(SentBatch, (last_sequence, last_offset, delta, timestamp)))
-        if len(kept) > KEPT_BATCHES:
-            del kept[0]
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        entry.begin_epoch(epoch)
+        entry.sent(last_sequence, last_offset, delta, timestamp)
         if is_transactional and entry.transaction_start < 0:
             entry.transaction_start = self._ongoing[producer_id] = base_offset
         return None
@@ -214,10 +160,10 @@ class ProducerTable:
             marker = None  # no software of ours or Kafka's wrote it; whoever looks for markers finds none
         if marker is None:
             return None  # or compaction has emptied it
-        entry = self._entries.get(producer_id)
+        entry = self.entries.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = ProducerEntry(producer_id)
-        entry._set_epoch(batch.producer_epoch)
+            entry = self.entries[producer_id] = ProducerEntry(producer_id)
+        entry.begin_epoch(batch.producer_epoch)
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = marker.timestamp
         entry.seen_ms = _NONE
@@ -251,13 +197,13 @@ class ProducerTable:
         """Forget producers that nothing was heard of for ``expiration_ms`` and that have no transaction open; their ids. Those of ``kept``
         stay."""
         gone = []
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             if entry.seen_ms < 0 or entry.producer_id in kept:
                 entry.seen_ms = now_ms
             elif now_ms - entry.seen_ms >= expiration_ms and entry.transaction_start < 0:
                 gone.append(entry.producer_id)
         for producer_id in gone:
-            del self._entries[producer_id]
+            del self.entries[producer_id]
             self._expired[producer_id] = None
             if len(self._expired) > _EXPIRED_MAX:
                 del self._expired[next(iter(self._expired))]

@@ -11,9 +11,19 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner, find_offset, find_timestamp, whole_batches
+from pyreplog._core import (
+    ENTRIES_PENDING_MAX,
+    HEADER_SIZE,
+    UNKNOWN_POSITION,
+    RecordBatch,
+    SegmentEnd,
+    SegmentScanner,
+    find_offset,
+    find_timestamp,
+    whole_batches,
+)
 from pyreplog.errors import CorruptError, StorageError, raise_for_status
-from pyreplog.log.index_files import ENTRIES_PENDING_MAX, IndexFiles
+from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
     HEADER_UP_TO_MAGIC,
@@ -46,7 +56,6 @@ RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
 """Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
-UNKNOWN_POSITION: Final = -2
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 # The process or the system had no descriptor or no memory to open a file with: says nothing about what is there.
@@ -64,7 +73,7 @@ class SegmentNames:
         self.times = segment_name(base_offset, TIME_INDEX_SUFFIX) + suffix
 
 
-class Segment:
+class Segment(SegmentEnd):
     """The segment at ``base_offset`` of the partition folder ``directory``. Belongs to one owner.
 
     ``size`` is the length of what counts in the log file, in bytes. ``next_offset`` is one past the last offset, or -1 where nobody has
@@ -72,30 +81,16 @@ class Segment:
     """
 
     __slots__ = (
-        "_file",
-        "_indexes",
-        "_interval",
         "_legacy",
         "_legacy_known",
         "_names",
-        "_pending",
-        "_reserved",
         "_times_checked",
-        "_torn",
         "_transactions",
         "_untrimmed",
         "base_offset",
-        "bytes_since_entry",
         "created_ms",
         "directory",
         "disk",
-        "entries_left",
-        "first_producer",
-        "first_timestamp",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "next_offset",
-        "size",
         "synced",
         "writable",
     )
@@ -120,14 +115,13 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.bytes_since_entry = 0
-        #: Greatest timestamp of the first batch; -1 while there is none, or it has none.
         self.first_timestamp = -1
-        #: Where the first batch lies that bears a producer id; -1 where there is none, UNKNOWN_POSITION where nobody knows.
         self.first_producer = UNKNOWN_POSITION
         #: When the segment was begun, by the wall clock: decides when it is closed if its first batch has no timestamp.
         self.created_ms = 0
-        #: Index entries that still have room. Set by whoever writes the log; :meth:`note` counts them down.
         self.entries_left = INT32_MAX
+        # Whoever writes the log says when it is full.
+        self.size_max = self.roll_offset = self.roll_timestamp = INT64_MAX
         # Index entries made since the files were last written.
         self._pending = 0
         # Where the room reserved for this file ends, and whether what is beyond its size is to be given back.
@@ -275,12 +269,12 @@ class Segment:
         self.write(parts, size)
         self.note(size, last_offset, max_timestamp)
 
-    def write(self, parts: Sequence[Buffer], size: int) -> None:
-        """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were loaded."""
+    def make_ready(self, size: int) -> None:
+        """What has to be done before some writes of ``size`` bytes, and not before most. See :class:`SegmentEnd`."""
         if self._pending >= ENTRIES_PENDING_MAX:
             self.indexes.write()
             self._pending = 0
-        file = self._file or self.file
+        file = self.file
         if self._torn:
             self._cut(file)
         if self.size + size > self._reserved:
@@ -289,18 +283,16 @@ class Segment:
             file.reserve(self.size, ahead)
             self._reserved = self.size + ahead
             self._untrimmed = True
+
+    def take_back(self, error: StorageError) -> None:
+        """A write was refused with ``error``. Half a batch must not stay: the next, shorter append would leave its end behind itself. Nor
+        may the first of several that are all refused: the next start would find it whole."""
+        self._torn = self._untrimmed = True
         try:
-            file.write_at(self.size, parts)
-        except StorageError as error:
-            # Half a batch must not stay: the next, shorter append would leave its end behind itself. Nor may the first of several that
-            # are all refused: the next start would find it whole.
-            self._torn = self._untrimmed = True
-            try:
-                self._cut(file)
-            except StorageError:
-                if error.errno in OUT_OF_ROOM:
-                    raise
-            raise
+            self._cut(self.file)
+        except StorageError:
+            if error.errno in OUT_OF_ROOM:
+                raise
 
     @property
     def torn(self) -> bool:
@@ -312,28 +304,6 @@ class Segment:
         file.truncate(self.size)
         self._reserved = RESERVE_FROM
         self._torn = self._untrimmed = False
-
-    def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """Count a batch that :meth:`write` wrote: index entries by Kafka's rule, timestamps, size and end."""
-        position = self.size
-        if max_timestamp > self.max_timestamp:
-            self.max_timestamp = max_timestamp
-            self.max_timestamp_offset = last_offset
-        if self.bytes_since_entry > self._interval:
-            indexes = self._indexes
-            assert indexes is not None
-            indexes.offsets.append(last_offset, position)
-            if self.max_timestamp >= 0:
-                indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
-            self._pending += 1
-            self.entries_left -= 1
-            self.bytes_since_entry = size
-        else:
-            self.bytes_since_entry += size
-        if position == 0:
-            self.first_timestamp = max_timestamp
-        self.size = position + size
-        self.next_offset = last_offset + 1
 
     def truncate(self, offset: int, wall_ms: int) -> None:
         """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written."""

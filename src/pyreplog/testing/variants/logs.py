@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 from typing_extensions import Buffer
@@ -71,7 +70,7 @@ class NumbersKept(Log):
 
     def truncate_to(self, offset: int) -> None:
         """With what was known of producers before."""
-        table = copy.deepcopy(self.producers.table)
+        table = self.producers.table.copy()
         super().truncate_to(offset)
         self.producers.table = table
 
@@ -81,7 +80,7 @@ class NumbersNotCopied(Log):
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """With what was known of producers before."""
-        table = copy.deepcopy(self.producers.table)
+        table = self.producers.table.copy()
         end = super().append_as_follower(parts, at_end=at_end)
         self.producers.table = table
         return end

@@ -1,0 +1,274 @@
+"""The end of a segment: the one batch that follows is appended as the slow way appends it, and nothing else changes anything."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyreplog._core import UNKNOWN_POSITION, OffsetIndex, ProducerEntry, RecordBatch, SegmentEnd, SentBatch, TailCache, TimeIndex
+from pyreplog.config import INT64_MAX
+from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log.producers import ProducerTable
+from pyreplog.ports import Buffer
+from pyreplog.record import BatchBuilder
+from tests.record.guarded import GuardedMemory
+
+COUNTERS = (
+    "size",
+    "next_offset",
+    "max_timestamp",
+    "max_timestamp_offset",
+    "first_timestamp",
+    "first_producer",
+    "bytes_since_entry",
+    "entries_left",
+)
+
+
+class MemoryFile:
+    """A file in memory, which refuses the next write where ``error`` is set."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.error: StorageError | None = None
+
+    def write_at(self, position: int, parts: Sequence[Buffer]) -> None:
+        """Only at the end."""
+        if self.error is not None:
+            raise self.error
+        assert position == len(self.content)
+        for part in parts:
+            self.content += part
+
+
+class Indexes:
+    """Both, in memory."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.offsets, self.times = OffsetIndex(base_offset), TimeIndex(base_offset)
+
+
+class Producers:
+    """A table without a folder."""
+
+    def __init__(self) -> None:
+        self.table = ProducerTable()
+
+    def note_bytes(self, batch: Buffer, base_offset: int, segment: SegmentEnd) -> None:
+        """As of a log."""
+        segment.first_producer = UNKNOWN_POSITION
+        self.table.note(RecordBatch(batch), base_offset)
+
+
+class End(SegmentEnd):
+    """A segment with no more than what an append needs."""
+
+    def __init__(self, *, interval: int = 300, base_offset: int = 0) -> None:
+        self.size = self.bytes_since_entry = self._pending = 0
+        self.next_offset = self.max_timestamp_offset = base_offset
+        self.max_timestamp = self.first_timestamp = self.first_producer = -1
+        self.entries_left = 1000
+        self.size_max = self.roll_offset = self.roll_timestamp = self._reserved = INT64_MAX
+        self._interval = interval
+        self._torn = False
+        self._file = MemoryFile()
+        self._indexes = Indexes(base_offset)
+        self.readied: list[int] = []
+        self.refused: list[StorageError] = []
+
+    def make_ready(self, size: int) -> None:
+        """Told before a write that is not like most."""
+        self.readied.append(size)
+        self._pending, self._torn, self._reserved = 0, False, INT64_MAX
+
+    def take_back(self, error: StorageError) -> None:
+        """Told of a write that was refused."""
+        self.refused.append(error)
+
+    @property
+    def state(self) -> tuple[Any, ...]:
+        """All that an append changes."""
+        offsets, times = self._indexes.offsets, self._indexes.times
+        entries = [offsets.entry(slot) for slot in range(offsets.count)], [times.entry(slot) for slot in range(times.count)]
+        return (*(getattr(self, name) for name in COUNTERS), entries, bytes(self._file.content))
+
+
+def made(
+    count: int, base: int, timestamp: int, *, size: int = 20, epoch: int = 3, sequence: int = -1, producer_epoch: int = 0
+) -> bytearray:
+    """A batch as it lies in a log."""
+    builder = BatchBuilder()
+    for number in range(count):
+        assert builder.append(b"v" * size, None, (), timestamp + number)
+    if sequence < 0:
+        return bytearray(builder.finish(base_offset=base, leader_epoch=epoch))
+    return bytearray(
+        builder.finish(base_offset=base, leader_epoch=epoch, producer_id=9, producer_epoch=producer_epoch, base_sequence=sequence)
+    )
+
+
+def known(producers: Producers) -> list[tuple[int, int, int, list[SentBatch]]]:
+    """What the table has."""
+    return [(entry.producer_id, entry.epoch, entry.last_timestamp, entry.batches) for entry in producers.table]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 4), st.integers(-1, 50), st.integers(0, 200), st.integers(0, 2), st.booleans()), min_size=1, max_size=12
+    )
+)
+def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool]]) -> None:
+    """A follower's and a leader's batches, with and without producers, beside ``write``, ``note`` and the table told one by one."""
+    following, leading, slow = End(), End(), End()
+    producers = Producers(), Producers(), Producers()
+    tails = TailCache(1 << 20), TailCache(1 << 20)
+    base, sequence, epoch = 0, 0, 0
+    for count, timestamp, size, jump, numbered in batches:
+        if numbered and jump:
+            sequence, epoch = 0, epoch + 1
+        data = made(count, base, timestamp, size=size, sequence=sequence if numbered else -1, producer_epoch=epoch)
+        batch = RecordBatch(data)
+        slow.write((data,), len(data))
+        slow.note(len(data), batch.last_offset, batch.max_timestamp)
+        if numbered:
+            producers[2].note_bytes(data, base, slow)
+        assert following.append_next(bytes(data), base, 3, tails[0], producers[0]) == len(data)
+        own = made(count, 0, timestamp, size=size, epoch=-1, sequence=sequence if numbered else -1, producer_epoch=epoch)
+        taken = leading.append_own(own, base, 3, 1 << 20, tails[1], producers[1])
+        if not taken:  # the first of its producer in this epoch: the log asks the table
+            assert numbered
+            assert sequence == 0
+            leading.write((data,), len(data))
+            leading.note(len(data), batch.last_offset, batch.max_timestamp)
+            producers[1].note_bytes(data, base, leading)
+        else:
+            assert own == data
+        base += count
+        sequence += count if numbered else 0
+        assert following.state == leading.state == slow.state
+        assert known(producers[0]) == known(producers[1]) == known(producers[2])
+        assert all(one.table.end_offset == producers[2].table.end_offset for one in producers)
+    assert b"".join(tails[0].read(0, 1 << 20, base)[0]) == bytes(following._file.content)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("sequence", [-1, 5])
+def test_nothing_wrong_is_taken(sequence: int) -> None:
+    """A batch cut at every byte, or with any bit flipped, is refused or left alone, and the segment is as it was; never read past."""
+    data = made(2, 7, 1000, sequence=sequence)
+    end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
+    before = end.state
+    memory = GuardedMemory(len(data))
+    for size in range(len(data)):
+        try:
+            taken = end.append_next(memory.place(bytes(data[:size])), 7, 3, tail, producers)
+        except CorruptError:
+            taken = 0
+        assert taken == 0, f"{size} bytes"
+    for bit in range(len(data) * 8):
+        data[bit // 8] ^= 1 << bit % 8
+        try:
+            taken = end.append_next(data, 7, 3, tail, producers)
+        except CorruptError:
+            taken = 0
+        assert taken == 0, f"bit {bit}"
+        data[bit // 8] ^= 1 << bit % 8
+    assert end.state == before
+    assert len(tail) == len(producers.table) == 0
+    assert end.append_next(data, 7, 3, tail, producers) == len(data)
+
+
+def test_what_is_left_to_the_caller() -> None:
+    """Another offset or epoch, a full segment, two batches at once, one that cannot be written into, a sequence that does not go on."""
+    tail, producers = TailCache(1 << 20), Producers()
+    data = made(2, 7, 1000)
+    size = len(data)
+    limits: list[dict[str, int]] = [{"size_max": size - 1}, {"roll_offset": 8}, {"entries_left": 0}, {"roll_timestamp": 1000}]
+    for limit in limits:
+        end = End(base_offset=7)
+        for name, value in limit.items():
+            setattr(end, name, value)
+        before = end.state
+        assert end.append_next(data, 7, 3, tail, producers) == 0
+        assert end.append_own(made(2, 0, 1000), 7, 3, 1 << 20, tail, producers) == 0
+        assert end.state == before
+    end = End(base_offset=7)
+    before = end.state
+    assert end.append_next(data, 8, 3, tail, producers) == 0
+    assert end.append_next(data, 6, 3, tail, producers) == 0
+    assert end.append_next(data, 7, 4, tail, producers) == 0
+    assert end.append_next(made(2, 7, 1000, epoch=-1), 7, -1, tail, producers) == 0
+    assert end.append_next(data + data, 7, 3, tail, producers) == 0
+    assert end.append_next(b"", 7, 3, tail, producers) == 0
+    assert end.append_own(bytes(data), 7, 3, 1 << 20, tail, producers) == 0
+    assert end.append_own(data, 7, 3, size - 1, tail, producers) == 0
+    assert end.append_own(data, INT64_MAX - 1, 3, 1 << 20, tail, producers) == 0
+    entry = producers.table.entries[9] = ProducerEntry(9, 0)
+    entry.sent(4, 6, 0, 999)
+    for wrong in (made(1, 0, 1, sequence=4), made(1, 0, 1, sequence=6), made(1, 0, 1, sequence=5, producer_epoch=1)):
+        assert end.append_own(wrong, 7, 3, 1 << 20, tail, producers) == 0
+    entry.transaction_start = 3
+    assert end.append_own(made(1, 0, 1, sequence=5), 7, 3, 1 << 20, tail, producers) == 0
+    assert end.state == before
+    entry.transaction_start = -1
+    assert end.append_own(made(1, 0, 1, sequence=5), 7, 3, 1 << 20, tail, producers) > 0
+    with pytest.raises(TypeError):
+        end.append_next(data, 8, 3, None, producers)  # type: ignore[arg-type]
+
+
+def test_a_refused_write_changes_nothing() -> None:
+    """The segment is told, so that it can cut off what was half written, and the error is its caller's."""
+    end, producers, tail = End(), Producers(), TailCache(1 << 20)
+    before = end.state
+    end._file.error = StorageError(errno.ENOSPC, "no room", "file")
+    for append in (
+        lambda: end.append_next(made(1, 0, 1), 0, 3, tail, producers),
+        lambda: end.append_own(made(1, 0, 1), 0, 3, 1 << 20, tail, producers),
+        lambda: end.write((made(1, 0, 1),), 100),
+    ):
+        with pytest.raises(StorageError, match="no room"):
+            append()
+    assert end.refused == [end._file.error] * 3
+    assert end.state == before
+    assert len(tail) == 0
+
+
+@pytest.mark.parametrize(("name", "value"), [("_torn", True), ("_pending", 128), ("_reserved", 10), ("_file", None)])
+def test_what_has_to_be_done_first(name: str, value: object) -> None:
+    """The segment is asked before such a write, and not before any other."""
+    end, producers, tail = End(), Producers(), TailCache(1 << 20)
+    assert end.append_next(made(1, 0, 1), 0, 3, tail, producers)
+    assert end.readied == []
+    file = end._file
+    setattr(end, name, value)
+    data = made(1, 1, 1)
+    if end._file is None:
+        with pytest.raises(AttributeError):
+            end.append_next(data, 1, 3, tail, producers)
+    else:
+        end.append_next(data, 1, 3, tail, producers)
+        assert end._file is file
+    assert end.readied == [len(data)]
+
+
+def test_what_a_producer_sent() -> None:
+    """The last five are kept; sequences go round behind 2**31 - 1, and a new epoch forgets."""
+    entry = ProducerEntry(9, 2, last_timestamp=5)
+    assert (entry.last_sequence, entry.batches) == (-1, [])
+    for number in range(7):
+        entry.sent(number, 10 + number, 0, 100 + number)
+    assert entry.batches == [SentBatch(number, 10 + number, 0, 100 + number) for number in range(2, 7)]
+    assert (entry.last_sequence, entry.last_timestamp) == (6, 106)
+    entry.begin_epoch(2)
+    assert len(entry.batches) == 5
+    entry.begin_epoch(3)
+    assert (entry.epoch, entry.batches) == (3, [])
+    wrapped = SentBatch(1, 20, 3, 0)
+    assert (wrapped.first_sequence, wrapped.base_offset) == (2**31 - 2, 17)
+    assert len({wrapped, SentBatch(1, 20, 3, 0), SentBatch(1, 20, 2, 0)}) == 2
+    assert wrapped != (1, 20, 3, 0)
+    assert repr(wrapped) == "SentBatch(last_sequence=1, last_offset=20, offset_delta=3, timestamp=0)"
