@@ -418,16 +418,15 @@ cdef class SegmentEnd:
                 with nogil:
                     status = batch_check_crc(p, <size_t>header.size)
             check(status, 0)
-            last = batch_last_offset(&header)
             if (
                 header.base_offset != end_offset
-                or last < end_offset
                 or header.leader_epoch != leader_epoch
                 or leader_epoch < 0
                 or header.attributes & ATTRIBUTE_CONTROL
-                or last == INT64_MAX
-                or not self._has_room(header.size, last + 1, header.max_timestamp)
             ):
+                return 0
+            last = batch_last_offset(&header)  # below INT64_MAX, or it was not read
+            if not self._has_room(header.size, last + 1, header.max_timestamp):
                 return 0
             self._append(data, &header, end_offset, last, tail, producers)
             return header.size
@@ -447,17 +446,17 @@ cdef class SegmentEnd:
                 return 0
             p = <uint8_t *>view.buf
             check(batch_read(p, p + view.len, &header), 0)
-            last = end_offset + header.record_count - 1
             if (
                 header.size > size_max
                 or header.size != view.len
                 or header.record_count <= 0
                 or header.last_offset_delta != header.record_count - 1
+                or end_offset >= INT64_MAX - header.last_offset_delta
                 or header.attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)
-                or last < end_offset
-                or last == INT64_MAX
-                or not self._has_room(header.size, last + 1, header.max_timestamp)
             ):
+                return 0
+            last = end_offset + header.last_offset_delta
+            if not self._has_room(header.size, last + 1, header.max_timestamp):
                 return 0
             if header.producer_id != -1:
                 entry = entry_of(producers.table, header.producer_id)

@@ -99,7 +99,16 @@ class End(SegmentEnd):
 
 
 def made(
-    count: int, base: int, timestamp: int, *, size: int = 20, epoch: int = 3, sequence: int = -1, producer_epoch: int = 0
+    count: int,
+    base: int,
+    timestamp: int,
+    *,
+    size: int = 20,
+    epoch: int = 3,
+    sequence: int = -1,
+    producer_epoch: int = 0,
+    transactional: bool = False,
+    control: bool = False,
 ) -> bytearray:
     """A batch as it lies in a log."""
     builder = BatchBuilder()
@@ -108,7 +117,15 @@ def made(
     if sequence < 0:
         return bytearray(builder.finish(base_offset=base, leader_epoch=epoch))
     return bytearray(
-        builder.finish(base_offset=base, leader_epoch=epoch, producer_id=9, producer_epoch=producer_epoch, base_sequence=sequence)
+        builder.finish(
+            base_offset=base,
+            leader_epoch=epoch,
+            producer_id=9,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            transactional=transactional,
+            control=control,
+        )
     )
 
 
@@ -206,7 +223,15 @@ def test_what_is_left_to_the_caller() -> None:
     assert end.append_next(b"", 7, 3, tail, producers) == 0
     assert end.append_own(bytes(data), 7, 3, 1 << 20, tail, producers) == 0
     assert end.append_own(data, 7, 3, size - 1, tail, producers) == 0
-    assert end.append_own(data, INT64_MAX - 1, 3, 1 << 20, tail, producers) == 0
+    for base in (INT64_MAX - 1, INT64_MAX):
+        assert end.append_own(data, base, 3, 1 << 20, tail, producers) == 0
+        with pytest.raises(CorruptError, match="out of order"):
+            end.append_next(made(2, base, 1000), base, 3, tail, producers)
+    for flags in ({"control": True}, {"transactional": True}):
+        marked = made(1, 7, 1000, sequence=5, **flags)
+        assert end.append_own(bytearray(marked), 7, 3, 1 << 20, tail, producers) == 0
+        if "control" in flags:
+            assert end.append_next(marked, 7, 3, tail, producers) == 0
     entry = producers.table.entries[9] = ProducerEntry(9, 0)
     entry.sent(4, 6, 0, 999)
     for wrong in (made(1, 0, 1, sequence=4), made(1, 0, 1, sequence=6), made(1, 0, 1, sequence=5, producer_epoch=1)):
