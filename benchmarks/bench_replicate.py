@@ -53,7 +53,7 @@ class Nodes:
         self.cluster = pyreplog.Cluster(self._folder, nodes=3)
         self.cluster.admin.create_topic("events", partitions=1, replication_factor=3, config={"durability": self._durability})
         self.producer = self.cluster.producer(batch_size_max=BATCH_SIZE, max_in_flight=IN_FLIGHT)
-        self.send(IN_FLIGHT)
+        self.send(4 * IN_FLIGHT)
 
     def send(self, batch_count: int) -> None:
         """So many batches, a few in flight, until each is acknowledged."""
