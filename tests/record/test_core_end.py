@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog._core import UNKNOWN_POSITION, OffsetIndex, ProducerEntry, RecordBatch, SegmentEnd, SentBatch, TailCache, TimeIndex
+from pyreplog._core import UNKNOWN_POSITION, OffsetIndex, ProducerEntry, RecordBatch, SegmentEnd, SentBatch, TailCache, TimeIndex, crc32c
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.producers import ProducerTable
@@ -213,6 +213,9 @@ def test_what_is_left_to_the_caller() -> None:
         assert end.append_next(data, 7, 3, tail, producers) == 0
         assert end.append_own(made(2, 0, 1000), 7, 3, 1 << 20, tail, producers) == 0
         assert end.state == before
+        for name, value in limit.items():
+            setattr(end, name, value + 1)  # now it just fits
+        assert end.append_next(data, 7, 3, TailCache(0), producers) == size
     end = End(base_offset=7)
     before = end.state
     assert end.append_next(data, 8, 3, tail, producers) == 0
@@ -243,6 +246,58 @@ def test_what_is_left_to_the_caller() -> None:
     assert end.append_own(made(1, 0, 1, sequence=5), 7, 3, 1 << 20, tail, producers) > 0
     with pytest.raises(TypeError):
         end.append_next(data, 8, 3, None, producers)  # type: ignore[arg-type]
+
+
+def signed(batch: bytearray) -> bytearray:
+    """With the checksum of what it says now."""
+    batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
+    return batch
+
+
+def test_an_encoder_that_errs_is_left_to_the_caller() -> None:
+    """No records, offsets that do not fit their number, bytes behind the batch: not given offsets."""
+    end, producers, tail = End(), Producers(), TailCache(1 << 20)
+    before = end.state
+    empty, sparse = made(2, 0, 1000), made(2, 0, 1000)
+    empty[57:61] = bytes(4)
+    sparse[23:27] = (5).to_bytes(4, "big")
+    for wrong in (signed(empty), signed(sparse), made(2, 0, 1000) + b"x"):
+        assert end.append_own(wrong, 0, 3, 1 << 20, tail, producers) == 0
+    assert end.state == before
+
+
+def test_the_checksum_of_a_large_batch() -> None:
+    """It is looked at, too, where that takes long enough for others to go on meanwhile."""
+    end, producers, tail = End(), Producers(), TailCache(1 << 20)
+    data = made(2, 0, 1000, size=10_000)
+    data[-1] ^= 1
+    with pytest.raises(CorruptError, match="checksum|CRC"):
+        end.append_next(data, 0, 3, tail, producers)
+    data[-1] ^= 1
+    assert end.append_next(data, 0, 3, tail, producers) == len(data)
+
+
+def test_numbers_that_go_round() -> None:
+    """Behind sequence 2**31 - 1 comes 0, and a batch may bear a producer and no sequence: as the table has it when it is told."""
+    end, slow = End(), End()
+    producers, told = Producers(), Producers()
+    for base, sequence in ((0, 2**31 - 4), (2, 2**31 - 2), (5, -1)):
+        data = made(3 if base else 2, base, 1000, sequence=max(sequence, 0))
+        data[53:57] = sequence.to_bytes(4, "big", signed=True)
+        end.first_producer = -1
+        assert end.append_next(signed(data), base, 3, TailCache(0), producers)
+        assert end.first_producer == UNKNOWN_POSITION
+        told.note_bytes(data, base, slow)
+        assert known(producers) == known(told)
+    leading = End()
+    for base, sequence in ((0, 2**31 - 4), (2, 2**31 - 2)):
+        data = made(3 if base else 2, 0, 1000, sequence=0)
+        data[53:57] = sequence.to_bytes(4, "big")
+        table = Producers()
+        entry = table.table.entries[9] = ProducerEntry(9, 0)
+        entry.sent(sequence - 1, base - 1, 0, 999)
+        assert leading.append_own(signed(data), base, 3, 1 << 20, TailCache(0), table)
+        assert entry.last_sequence == (2**31 - 3 if base == 0 else 0)
 
 
 def test_a_refused_write_changes_nothing() -> None:
