@@ -279,7 +279,8 @@ class SyncPool:
                 _end(descriptor, requests, code, ended)
                 if descriptor in self._waiting:
                     self._changed.notify()
-            del descriptor, found
+                # Still in here: who hears that all of a request is synced must not find one of its files held by a thread that was slower.
+                del descriptor, found
             for request in ended:
                 self.done.append(SyncDone(request.token, request.error))
             for request in ended:
