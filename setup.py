@@ -4,7 +4,8 @@ Every ``src/_core/*.pyx`` becomes ``pyreplog._core.<name>``; which kernels it li
 modules of ``COMPILED`` are ordinary typed Python, which runs as it is; mypyc compiles them besides, because every batch goes through them.
 Switches from the environment: ``BARE=1`` (nothing is compiled: it will be, in place), ``PURE=1`` (leave Python to the interpreter),
 ``SANITIZE=1`` (AddressSanitizer and UBSan), ``TRACE=1`` (line coverage of Cython), ``DEBUG=1``; each of the last three leaves Python to
-the interpreter too. ``BUILD_DIR`` moves what is generated (default ``build/cython``).
+the interpreter too; ``QUICK=1`` (all, not optimized: in half of the time, for who only looks whether it is there). ``BUILD_DIR`` moves
+what is generated (default ``build/cython``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import copy
 import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
@@ -23,7 +26,9 @@ if sys.platform == "win32":
     sys.exit("pyreplog runs on Linux and macOS. On Windows, use it inside WSL 2 (https://learn.microsoft.com/windows/wsl/install).")
 
 CORE = Path("src/_core")
-SANITIZE, TRACE, DEBUG, PURE, BARE = (os.environ.get(name, "") not in ("", "0") for name in ("SANITIZE", "TRACE", "DEBUG", "PURE", "BARE"))
+SWITCHES = ("SANITIZE", "TRACE", "DEBUG", "PURE", "BARE", "QUICK")
+SANITIZE, TRACE, DEBUG, PURE, BARE, QUICK = (os.environ.get(name, "") not in ("", "0") for name in SWITCHES)
+OPTIMIZE = "0" if QUICK else "2"
 
 COMPILED = {
     ".": "arrivals",
@@ -44,7 +49,9 @@ if SANITIZE:
 elif DEBUG or TRACE:
     compile_args += ["-UNDEBUG", "-O0", "-g"]
 else:
-    compile_args += ["-O2", "-g0", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2" if sys.platform == "darwin" else "-D_FORTIFY_SOURCE=3"]
+    compile_args += [f"-O{OPTIMIZE}", "-g0", "-U_FORTIFY_SOURCE"]
+    if not QUICK:  # which needs the optimizer
+        compile_args += ["-D_FORTIFY_SOURCE=2" if sys.platform == "darwin" else "-D_FORTIFY_SOURCE=3"]
     compile_args += ["-fstack-protector-strong"]
     if sys.platform == "linux":
         compile_args += ["-fstack-clash-protection"]
@@ -75,7 +82,9 @@ def compiled() -> list[Extension]:
 
     sources = [str(Path("src/pyreplog", layer, f"{name}.py")) for layer, names in COMPILED.items() for name in names.split()]
     options = ["--config-file=", "--ignore-missing-imports", "--cache-dir=build/mypyc-cache"]
-    extensions = list(mypycify([*options, *sources], opt_level="2", debug_level="0", group_name="pyreplog", target_dir="build/mypyc"))
+    settings = {"opt_level": OPTIMIZE, "debug_level": "0", "group_name": "pyreplog", "target_dir": "build/mypyc"}
+    # A file of C for each module: together they would be 22 MB in one, which keeps one processor busy for a minute.
+    extensions = list(mypycify([*options, *sources], multi_file=True, **settings))
     for extension in extensions:
         # Of generated code, by whatever compiler: its warnings are for those who write mypyc.
         extension.extra_compile_args = [one for one in extension.extra_compile_args if one != "-Werror"]
@@ -83,13 +92,21 @@ def compiled() -> list[Extension]:
 
 
 class Apart(build_ext):
-    """The objects of each extension in a folder of its own: extensions are built side by side, and several have the same kernels."""
+    """The objects of each extension in a folder of its own: extensions are built side by side, and several have the same kernels. So are
+    the files of one extension."""
 
     def build_extension(self, ext: Extension) -> None:
         """As ever, of a copy of this command: another thread builds another one."""
         alone = copy.copy(self)
         alone.build_temp = os.path.join(self.build_temp, ext.name)
+        alone.compiler = copy.copy(self.compiler)
+        alone.compiler.compile = self._compile
         build_ext.build_extension(alone, ext)
+
+    def _compile(self, sources: list[str], **settings: Any) -> list[str]:
+        """The objects of ``sources``."""
+        with ThreadPoolExecutor(self.parallel if type(self.parallel) is int else 1) as pool:
+            return [name for names in pool.map(lambda source: self.compiler.compile([source], **settings), sources) for name in names]
 
 
 def forget_others(extensions: list[Extension]) -> None:
@@ -110,7 +127,9 @@ if BUILDS & set(sys.argv) and not (SANITIZE or TRACE or DEBUG or BARE):
         forget_others(python)
 
 setup(
-    ext_modules=cythonize(
+    # What takes longest goes first: the others are built beside it.
+    ext_modules=python
+    + cythonize(
         [] if BARE else extensions,
         include_path=[str(CORE)],
         build_dir=None if TRACE else os.environ.get("BUILD_DIR", "build/cython"),  # coverage wants the C beside the .pyx
@@ -121,8 +140,7 @@ setup(
             "autotestdict": False,
             "linetrace": TRACE,
         },
-    )
-    + python,
+    ),
     cmdclass={"build_ext": Apart},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
     cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() and not BARE else [],
