@@ -23,8 +23,11 @@ from kernels cimport (
     batch_header_write,
     header_size,
     header_write,
+    record_frame,
+    record_frame_of,
     record_size,
     record_write,
+    record_write_framed,
     record_write_value,
     subtract_wrapping,
 )
@@ -587,15 +590,15 @@ cdef class BatchBuilder:
         cdef const uint8_t *end = self.memory.p + min(self.memory.capacity, self.size_max)
         cdef uint8_t *p = self.memory.p + self.used
         cdef uint8_t *behind
-        cdef int64_t delta = subtract_wrapping(timestamp, self.base_timestamp)
+        cdef record_frame frame = record_frame_of(subtract_wrapping(timestamp, self.base_timestamp))
         cdef int32_t record_count = self.record_count
         cdef PyObject *value
         while i < count:
             value = PyList_GET_ITEM(values, i)
             if not PyBytes_Check(<object>value):
                 break
-            behind = record_write_value(
-                p, end, delta, record_count, <const uint8_t *>PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value)
+            behind = record_write_framed(
+                &frame, p, end, record_count, <const uint8_t *>PyBytes_AS_STRING(<object>value), PyBytes_GET_SIZE(<object>value)
             )
             if behind == NULL:
                 break

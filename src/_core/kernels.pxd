@@ -105,6 +105,11 @@ cdef extern from "batch.h" nogil:
                           int64_t key_size, const uint8_t *value, int64_t value_size, int32_t header_count, int64_t headers_size)
     uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_t timestamp_delta, int32_t offset_delta, const uint8_t *value,
                                 int64_t value_size)
+    ctypedef struct record_frame:
+        pass
+    record_frame record_frame_of(int64_t timestamp_delta)
+    uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta, const uint8_t *value,
+                                 int64_t value_size)
     int64_t header_size(int64_t key_size, int64_t value_size)
     uint8_t *header_write(uint8_t *p, const uint8_t *end, const uint8_t *key, int64_t key_size, const uint8_t *value, int64_t value_size)
     void batch_header_write(uint8_t *p, batch_header *h)

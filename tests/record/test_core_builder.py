@@ -100,6 +100,47 @@ def test_extend_takes_what_fits(values: list[bytes | None], start: int, size_max
         assert bytes(one_by_one.finish()) == bytes(at_once.finish())
 
 
+runs_of_values = st.lists(st.tuples(st.sampled_from([0, 1, 31, 32, 63, 64, 100, 4087, 4088, 8191, 8192]), st.integers(1, 70)), max_size=5)
+
+
+@given(runs_of_values, st.sampled_from([0, 1, -1, 64, 2**40, -NOW - 1]), st.integers(0, 100), st.booleans())
+def test_extend_by_values_alike(runs: list[tuple[int, int]], delta: int, short_by: int, with_gap: bool) -> None:
+    """Values of one size after the other, in whatever runs and however near the end of the memory, become the bytes of ``append`` in a
+    loop."""
+    values: list[bytes | None] = [bytes([i % 251]) * size for size, count in runs for i in range(count)]
+    if with_gap and values:
+        values.insert(len(values) // 2, None)
+    whole = BatchBuilder()
+    whole.append(b"first", None, (), NOW)
+    whole.extend(values, None, None, None, NOW + delta, 0)
+    size_max = max(whole.size - short_by, 70)
+    one_by_one, at_once = BatchBuilder(size_max), BatchBuilder(size_max)
+    assert one_by_one.append(b"first", None, (), NOW) == at_once.append(b"first", None, (), NOW)
+    taken = 0
+    while taken < len(values) and one_by_one.append(values[taken], None, (), NOW + delta):
+        taken += 1
+    assert at_once.extend(values, None, None, None, NOW + delta, 0) == taken
+    if at_once.count:
+        assert bytes(at_once.finish()) == bytes(one_by_one.finish())
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_as_many_values_alike_as_offsets_grow_long(size: int) -> None:
+    """Behind 63, 8191 and 1,048,575 records the offset takes a byte more."""
+
+    def varint_size(number: int) -> int:
+        return next(size for size in range(1, 6) if number < 2 ** (7 * size - 1))
+
+    count = 2**20 + 3
+    builder = BatchBuilder(2**28)
+    assert builder.extend([bytes(size)] * count, None, None, None, NOW, 0) == count
+    bodies = [4 + varint_size(i) + varint_size(size) + size for i in range(count)]  # attributes, timestamp, no key, no headers
+    assert builder.size == HEADER_SIZE + sum(varint_size(body) + body for body in bodies)
+    batch = RecordBatch(builder.finish())
+    assert batch.is_dense()
+    assert batch.record_count == count
+
+
 def test_size_limit_is_exact() -> None:
     """A record that just fits is taken; one byte more is refused and changes nothing; the first is refused like any other."""
     exact = BatchBuilder()

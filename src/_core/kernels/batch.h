@@ -150,6 +150,55 @@ static inline uint8_t *record_write_value(uint8_t *p, const uint8_t *end, int64_
     return p;
 }
 
+/* What the records of values of one size, added at one time, have around their values: written once, then copied. */
+typedef struct {
+    int64_t timestamp_delta;
+    int64_t value_size;      /* of the last value */
+    int64_t room;            /* a record of this frame takes less, whatever is copied too much; INT64_MAX: the frame is not made yet */
+    int32_t offset_end;      /* offset deltas below have varints as long as the last one */
+    uint8_t before_size;     /* length, attributes, timestamp delta: at most 5 + 1 + 10 bytes */
+    uint8_t after_size;      /* the null key, and the value's length: at most 1 + 5 */
+    uint8_t before[16];
+    uint8_t after[8];
+} record_frame;
+
+static inline record_frame record_frame_of(int64_t timestamp_delta) {
+    return (record_frame){.timestamp_delta = timestamp_delta, .value_size = -1, .room = INT64_MAX};
+}
+
+/* record_write_value into memory up to `end`, all of which may be written to. `offset_delta` never falls from call to call.
+ * REQUIRES 0 <= value_size <= INT32_MAX. */
+static inline uint8_t *record_write_framed(record_frame *f, uint8_t *p, const uint8_t *end, int32_t offset_delta, const uint8_t *value,
+                                           int64_t value_size) {
+    if (value_size != f->value_size || offset_delta >= f->offset_end || end - p < f->room) {
+        uint8_t *const behind = record_write_value(p, end, f->timestamp_delta, offset_delta, value, value_size);
+        f->room = INT64_MAX;
+        if (behind != NULL && value_size == f->value_size) { /* the second one alike: there will be more */
+            const size_t offset_size = varint_size(offset_delta);
+            const size_t body = 3 + varlong_size(f->timestamp_delta) + offset_size + varint_size((int32_t)value_size) + (size_t)value_size;
+            uint8_t *q = varint_write(f->before, (int32_t)body);
+            *q++ = 0x00; /* attributes */
+            f->before_size = (uint8_t)(varlong_write(q, f->timestamp_delta) - f->before);
+            f->after[0] = 0x01; /* key: -1 */
+            f->after_size = (uint8_t)(varint_write(f->after + 1, (int32_t)value_size) - f->after);
+            f->offset_end = offset_size < VARINT_SIZE_MAX ? 1 << (7 * offset_size - 1) : INT32_MAX;
+            f->room = (int64_t)sizeof f->before + VARINT_SIZE_MAX + (int64_t)sizeof f->after + value_size + 1;
+        }
+        f->value_size = value_size;
+        return behind;
+    }
+    memcpy(p, f->before, sizeof f->before);
+    p = varint_write(p + f->before_size, offset_delta);
+    memcpy(p, f->after, sizeof f->after);
+    p += f->after_size;
+    if (value_size > 0) {
+        memcpy(p, value, (size_t)value_size);
+    }
+    p += value_size;
+    *p++ = 0x00; /* headers: 0 */
+    return p;
+}
+
 int64_t header_size(int64_t key_size, int64_t value_size);
 
 /* Write a header; the byte behind, or NULL when it does not fit. */
