@@ -473,6 +473,8 @@ class Log:
         segment.roll_offset = min(segment.base_offset + INT32_MAX + 1, INT64_MAX)
         # Until somebody asks for real; any timestamp does.
         segment.roll_timestamp = -INT64_MAX
+        if self._counts_flushed:
+            segment.reserve_nothing()
 
     def _roll(self, base_offset: int | None = None) -> Segment:
         """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""

@@ -84,6 +84,7 @@ class Segment(SegmentEnd):
         "_legacy",
         "_legacy_known",
         "_names",
+        "_reserve_from",
         "_times_checked",
         "_transactions",
         "_untrimmed",
@@ -125,7 +126,7 @@ class Segment(SegmentEnd):
         # Index entries made since the files were last written.
         self._pending = 0
         # Where the room reserved for this file ends, and whether what is beyond its size is to be given back.
-        self._reserved = RESERVE_FROM
+        self._reserve_from = self._reserved = RESERVE_FROM
         self._untrimmed = False
         # Whether what a refused write left behind is still to be cut off.
         self._torn = False
@@ -269,6 +270,11 @@ class Segment(SegmentEnd):
         self.write(parts, size)
         self.note(size, last_offset, max_timestamp)
 
+    def reserve_nothing(self) -> None:
+        """Ask for no room ahead from now on. Each sync of a piece of reserved room has to note in the file system's journal that it is in
+        use, which costs a tenth of it or more: good for who writes much and syncs seldom."""
+        self._reserve_from = self._reserved = INT64_MAX
+
     def make_ready(self, size: int) -> None:
         """What has to be done before some writes of ``size`` bytes, and not before most. See :class:`SegmentEnd`."""
         if self._pending >= ENTRIES_PENDING_MAX:
@@ -302,7 +308,7 @@ class Segment(SegmentEnd):
     def _cut(self, file: File) -> None:
         """Nothing may lie behind the last batch, nor be reserved there."""
         file.truncate(self.size)
-        self._reserved = RESERVE_FROM
+        self._reserved = self._reserve_from
         self._torn = self._untrimmed = False
 
     def truncate(self, offset: int, wall_ms: int) -> None:
@@ -312,7 +318,7 @@ class Segment(SegmentEnd):
         if position is not None:
             self.file.truncate(position)
             self.size = position
-            self._reserved = RESERVE_FROM
+            self._reserved = self._reserve_from
             self._legacy, self._legacy_known = None, False
         indexes.truncate(offset)
         self.transactions.truncate(offset)
