@@ -32,10 +32,14 @@ cdef extern from "status.h" nogil:
 cdef inline int check(int status, long long position) except -1 nogil:
     """Raise the exception of a kernel's negative status; return it when it is not an error."""
     if status < 0:
-        with gil:
-            from pyreplog.errors import raise_for_status
-            raise_for_status(status, position)
+        fail(status, position)
     return status
+
+
+cdef inline int fail(int status, long long position) except -1 with gil:
+    # Apart, because who may ask for the GIL anywhere asks who has it at once: at every record.
+    from pyreplog.errors import raise_for_status
+    raise_for_status(status, position)
 
 
 cdef extern from "bytes.h" nogil:

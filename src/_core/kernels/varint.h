@@ -7,6 +7,8 @@
 #ifndef REPLOG_VARINT_H
 #define REPLOG_VARINT_H
 
+#include <stdbool.h>
+
 #include "bytes.h"
 
 enum {
@@ -41,37 +43,67 @@ static inline uint8_t *uvarint_write(uint8_t *p, uint64_t u) {
 static inline uint8_t *varint_write(uint8_t *p, int32_t v) { return uvarint_write(p, zigzag32(v)); }
 static inline uint8_t *varlong_write(uint8_t *p, int64_t v) { return uvarint_write(p, zigzag64(v)); }
 
-/* Read into `*out`: STATUS_OK, or STATUS_CUT or STATUS_VARINT with the cursor somewhere inside the varint. */
-static inline int varint_read(cursor *c, int32_t *out) {
-    uint32_t u = 0;
-    for (unsigned shift = 0; shift < 7U * VARINT_SIZE_MAX; shift += 7U) {
-        if (c->p == c->end) {
-            return STATUS_CUT;
-        }
-        const uint32_t byte = *c->p++;
-        u |= (byte & 0x7FU) << shift;
-        if (byte < 0x80U) {
-            *out = unzigzag32(u);
-            return STATUS_OK;
-        }
-    }
-    return STATUS_VARINT;
-}
-
-static inline int varlong_read(cursor *c, int64_t *out) {
+/* A varint of any length, byte by byte. Not inline: it is for the rare ones. */
+__attribute__((noinline, unused)) static int uvarint_read(cursor *c, unsigned size_max, uint64_t *out) {
     uint64_t u = 0;
-    for (unsigned shift = 0; shift < 7U * VARLONG_SIZE_MAX; shift += 7U) {
+    for (unsigned shift = 0; shift < 7U * size_max; shift += 7U) {
         if (c->p == c->end) {
             return STATUS_CUT;
         }
         const uint64_t byte = *c->p++;
         u |= (byte & 0x7FU) << shift;
         if (byte < 0x80U) {
-            *out = unzigzag64(u);
+            *out = u;
             return STATUS_OK;
         }
     }
     return STATUS_VARINT;
+}
+
+/* One of one or two bytes, as nearly all are: moves the cursor behind it. False, and nothing read, where it is another. */
+static inline bool uvarint_read_short(cursor *c, uint32_t *out) {
+    const uint8_t *const p = c->p;
+    if (p < c->end && p[0] < 0x80U) {
+        *out = p[0];
+        c->p = p + 1;
+        return true;
+    }
+    if (c->end - p >= 2 && p[1] < 0x80U) {
+        *out = (p[0] & 0x7FU) | ((uint32_t)p[1] << 7);
+        c->p = p + 2;
+        return true;
+    }
+    return false;
+}
+
+/* Read into `*out`: STATUS_OK, or STATUS_CUT or STATUS_VARINT with the cursor somewhere inside the varint. */
+static inline int varint_read(cursor *c, int32_t *out) {
+    uint32_t u;
+    if (!uvarint_read_short(c, &u)) {
+        uint64_t wide = 0;
+        const int status = uvarint_read(c, VARINT_SIZE_MAX, &wide);
+        if (status < 0) {
+            return status;
+        }
+        u = (uint32_t)wide;
+    }
+    *out = unzigzag32(u);
+    return STATUS_OK;
+}
+
+static inline int varlong_read(cursor *c, int64_t *out) {
+    uint32_t u;
+    uint64_t wide = 0;
+    if (uvarint_read_short(c, &u)) {
+        wide = u;
+    } else {
+        const int status = uvarint_read(c, VARLONG_SIZE_MAX, &wide);
+        if (status < 0) {
+            return status;
+        }
+    }
+    *out = unzigzag64(wide);
+    return STATUS_OK;
 }
 
 #endif
