@@ -227,6 +227,7 @@ class Scan:
                 data = memoryview(source.read(offset, READ_SIZE))
                 if not len(data) or (yield from self._chunk(builder, partition, data, start, end)):
                     return
+                del data  # before the next is read: two of a megabyte in turn cost new memory each
                 if builder.next_offset <= offset:
                     raise InternalError(f"{self._where(partition)} gave batches below offset {offset} when asked from there")
                 offset = builder.next_offset

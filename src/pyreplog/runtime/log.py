@@ -273,7 +273,8 @@ class Log:
             self._run = batch, left
             yield left
             self._position = batch[-1].offset + 1
-        self._run = _NO_RUN
+            self._run = _NO_RUN
+            del batch, left
         self._position = max(self._position, end)
 
     def read(

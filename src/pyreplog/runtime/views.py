@@ -375,18 +375,19 @@ def records(view: LogView, start: int, end: int) -> Iterator[Record]:
 def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
     """The same, the records of one batch at a time; no list is empty."""
     while start < end:
-        data = view.read(start, READ_SIZE)
         before = start
-        for batch in split(data):
+        for batch in split(view.read(start, READ_SIZE)):
             if not view.is_checked:
                 try:
                     batch.check_crc()
                 except CorruptError as error:
                     raise CorruptLogError(error.reason, start=start, end=batch.next_offset, file=view.directory) from None
-            if found := records_of(batch, view.topic, view.partition, start, end):
-                yield found
+            found = records_of(batch, view.topic, view.partition, start, end)
             start = batch.next_offset
+            if found:
+                yield found
             if start >= end:
                 return
+            del batch, found  # what they lie in is given back before more is read: two of a megabyte in turn cost new memory each
         if start == before:
             return  # nothing more is there
