@@ -582,6 +582,12 @@ cdef class TimeSearch:
                 self._feed(<const uint8_t *>view.buf, view.len)
         PyBuffer_Release(&view)
 
+    def run(self, read_at):
+        """Feed it what ``read_at(position, size)`` gives, to the end; the answer."""
+        while self.want:
+            self.feed(read_at(self.at, self.want))
+        return None if self.offset < 0 else (self.offset, self.found)
+
     cdef void _ask(self) noexcept nogil:
         """How much to read at a place where no more than that is known."""
         if self.target == INT64_MAX:

@@ -85,6 +85,8 @@ class BatchSource(Protocol):
 
 def timestamp_ms(value: object, name: str) -> int:
     """``value`` in ms since 1970: a whole number, or an aware datetime (a part of a ms counts up, so that "at or after" stays exact)."""
+    if type(value) is int:
+        return value
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
             raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")

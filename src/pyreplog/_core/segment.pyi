@@ -1,5 +1,6 @@
 """Walking batches in a byte range, and the sparse indexes of a segment. No I/O."""
 
+from collections.abc import Callable
 from typing import final
 
 from typing_extensions import Buffer
@@ -133,6 +134,9 @@ class TimeSearch:
     @property
     def answer(self) -> tuple[int, int] | None:
         """(offset, timestamp) of the record, or None where only a thorough search can say."""
+    def run(self, read_at: Callable[[int, int], Buffer]) -> tuple[int, int] | None:
+        """All of it: feeds what ``read_at(position, size)`` gives until nothing is wanted, and returns :attr:`answer`. What ``read_at``
+        raises goes through."""
 
 def find_producers(data: Buffer, transactional: bool = False) -> tuple[list[int], int]:
     """Positions in ``data`` of the whole batches that bear a producer id (with ``transactional``: that belong to a transaction, its

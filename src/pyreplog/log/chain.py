@@ -61,12 +61,10 @@ class Chain:
         and nothing is out of the ordinary; None where only a thorough search can say."""
         if segment.legacy is not None:
             return None
-        indexes, file = segment.indexes, segment.file
+        indexes = segment.indexes
         search = TimeSearch(indexes.times, indexes.offsets, timestamp, start_offset, end_offset, segment.size)
         search.expect(*self._epochs.span_of(search.anchor))
-        while wanted := search.wanted:
-            search.feed(file.read_at(search.position, wanted))
-        return search.answer
+        return search.run(segment.file.read_at)
 
     def check_one(self, segment: Segment, position: int, data: memoryview, offset: int) -> None:
         """``data`` is the batch that follows at ``position``, and begins at ``offset``."""

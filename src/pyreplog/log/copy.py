@@ -327,6 +327,15 @@ class PartitionCopy:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``."""
+        segments = self._open_segments
+        if segments is None:
+            return None
+        try:
+            return segments.find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset, self._chain)
+        except StorageError as error:  # as _again, which costs this, the usual way, two calls more
+            if error.errno != errno.ENOENT or self._closed:
+                raise
+        self._load()
         return self._again(lambda: self._find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset))
 
     def _find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:

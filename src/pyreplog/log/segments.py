@@ -155,13 +155,13 @@ class Segments:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""
-        first = self._first_reaching(timestamp, self._slot(start_offset), end_offset)
+        first = self._first_reaching(timestamp, max(bisect_right(self._bases, start_offset) - 1, 0), end_offset)
         for index in range(first, len(self._segments)):
-            segment = self._segments[index]
-            if segment.base_offset >= end_offset:
+            if self._bases[index] >= end_offset:
                 return None
+            segment = self._use(self._segments[index])
             # The index of the last one may not be complete: only a look into the segment itself can say.
-            if self._use(segment) is not self.last and index > first and segment.largest_timestamp() < timestamp:
+            if index > first and segment is not self.last and segment.largest_timestamp() < timestamp:
                 continue
             if chain is not None:
                 found = chain.seek(segment, timestamp, start_offset, end_offset)
