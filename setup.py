@@ -105,7 +105,7 @@ class Apart(build_ext):
 
     def _compile(self, sources: list[str], **settings: Any) -> list[str]:
         """The objects of ``sources``."""
-        with ThreadPoolExecutor(self.parallel if type(self.parallel) is int else 1) as pool:
+        with ThreadPoolExecutor(max(self.parallel, 1) if type(self.parallel) is int else 1) as pool:
             return [name for names in pool.map(lambda source: self.compiler.compile([source], **settings), sources) for name in names]
 
 
@@ -142,6 +142,7 @@ setup(
         },
     ),
     cmdclass={"build_ext": Apart},
-    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+    # What is not optimized lies apart, or the next build would find it up to date.
+    options={"build_ext": {"parallel": os.cpu_count() or 1}, **({"build": {"build_base": "build/quick"}} if QUICK else {})},
     cffi_modules=[f"{CORE}/platform_build.py:ffi"] if (CORE / "platform_build.py").exists() and not BARE else [],
 )

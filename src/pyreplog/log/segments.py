@@ -171,9 +171,9 @@ class Segments:
             found = segment.find_timestamp(timestamp, start_offset, end_offset, check)
             if chain is not None and segment.size:
                 # Every batch that was passed over must be what it says, or what was searched for may be among them.
-                last = min(end_offset, self._bases[index + 1] if index + 1 < len(self._bases) else end_offset)
-                first = max(segment.search_start(timestamp, start_offset), segment.base_offset)
-                chain.check_range(segment, first, last if found is None else found[0] + 1)
+                behind = min(end_offset, self._bases[index + 1] if index + 1 < len(self._bases) else end_offset)
+                searched = max(segment.search_start(timestamp, start_offset), segment.base_offset)
+                chain.check_range(segment, searched, behind if found is None else found[0] + 1)
             if found is not None:
                 return found
         return None

@@ -380,7 +380,7 @@ class Log:
             if found is None:  # not in what was seen so far
                 view.refresh()
                 found = view.find_timestamp(at)
-            offset = view.end_offset if found is None else found[0]
+            offset = view.end_offset if found is None else max(found[0], view.start_offset)
         else:
             check_whole("offset", offset)
             if not view.start_offset <= offset <= view.end_offset:
