@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from random import Random
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,7 @@ from pyreplog.errors import (
 from pyreplog.log import Log
 from pyreplog.log.layout import parse_base_offset
 from pyreplog.log.producer_state import ProducerState
+from pyreplog.log.segment import Segment
 from pyreplog.record import CODEC_NUMBERS, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TimestampType
@@ -434,6 +435,29 @@ def test_timestamps_out_of_order_are_found(place: Place) -> None:
     for timestamp in [0, 1, 5, *range(0, 1005, 13)]:
         expected = next(((r.offset, r.timestamp) for r in records if r.timestamp >= timestamp), None)
         assert log.find_timestamp(timestamp, 80) == expected
+    log.close(clean=True)
+
+
+def test_a_search_by_time_passes_over_old_segments(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also behind a segment that was searched for nothing, because its newest record was deleted: the indexes say what is too old."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    for number in range(20):
+        log.append_as_leader(batch(2, size=50, timestamp={0: 5000, 19: 6000}.get(number, 1000)), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.delete_records(2)
+    *_, before_last, last = bases(place)
+    assert before_last > 2
+    looked_into = []
+    find = Segment.find_timestamp
+
+    def noted(segment: Segment, *arguments: Any) -> tuple[int, int] | None:
+        looked_into.append(segment.base_offset)
+        return find(segment, *arguments)
+
+    monkeypatch.setattr(Segment, "find_timestamp", noted)
+    assert log.find_timestamp(4000, log.end_offset) == (38, 6000)
+    assert set(looked_into) <= {0, last}
     log.close(clean=True)
 
 

@@ -155,7 +155,7 @@ class Segments:
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
         """As :meth:`Segment.find_timestamp`, over all segments. ``chain``: as for :meth:`read`."""
-        first = self._first_reaching(timestamp, max(bisect_right(self._bases, start_offset) - 1, 0), end_offset)
+        first = self._first_reaching(timestamp, self._slot(start_offset), end_offset)
         for index in range(first, len(self._segments)):
             if self._bases[index] >= end_offset:
                 return None
