@@ -325,22 +325,13 @@ class PartitionCopy:
                 start = batch.next_offset
                 yield batch
 
-    def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record in the half-open range that is not older than ``timestamp``."""
-        segments = self._open_segments
-        if segments is None:
-            return None
-        try:
-            return segments.find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset, self._chain)
-        except StorageError as error:  # as _again, which costs this, the usual way, two calls more
-            if error.errno != errno.ENOENT or self._closed:
-                raise
-        self._load()
-        return self._again(lambda: self._find_timestamp(timestamp, max(start_offset, self.start_offset), end_offset))
+    def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than ``timestamp``."""
+        return self._again(self._find_timestamp, timestamp, end_offset)
 
-    def _find_timestamp(self, timestamp: int, start_offset: int, end_offset: int) -> tuple[int, int] | None:
+    def _find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
         segments = self._open_segments
-        return None if segments is None else segments.find_timestamp(timestamp, start_offset, end_offset, self._chain)
+        return None if segments is None else segments.find_timestamp(timestamp, self.start_offset, end_offset, self._chain)
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Offsets that cut the range into pieces of about ``size_target`` bytes, along index entries: ``start`` first, ``end`` last."""
@@ -372,16 +363,16 @@ class PartitionCopy:
             points.append(end)
         return points
 
-    def _again(self, look: Callable[[], T]) -> T:
-        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
+    def _again(self, look: Callable[..., T], *arguments: object) -> T:
+        """What ``look(*arguments)`` finds; where a segment went since the last look at the folder, what it finds after another one."""
         for _ in range(_LOAD_TRIES):
             try:
-                return look()
+                return look(*arguments)
             except StorageError as error:
                 if error.errno != errno.ENOENT or self._closed:
                     raise
             self._load()
-        return look()
+        return look(*arguments)
 
     @property
     def _open_segments(self) -> Segments | None:

@@ -131,7 +131,7 @@ class LogReader:
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
-        return self._chosen.find_timestamp(timestamp, 0, self.end_offset)
+        return self._chosen.find_timestamp(timestamp, self.end_offset)
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Rising offsets from ``start`` to ``end`` that cut the range into pieces of about ``size_target`` bytes, along index entries."""

@@ -274,7 +274,7 @@ class Log:
             yield left
             self._position = batch[-1].offset + 1
             self._run = _NO_RUN
-            del batch, left
+            del batch, left  # nothing here may hold what was read while more is read: see record_lists
         self._position = max(self._position, end)
 
     def read(
@@ -361,7 +361,7 @@ class Log:
             [(self._view.partition, self._view)],
             name=f"the log {self._path}",
             columns=columns,
-            checked=self._writer is None,
+            checked=self._view.is_checked,
             start=start,
             end=end,
             start_timestamp=start_timestamp,
