@@ -41,13 +41,10 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Refuse:
 @pytest.mark.parametrize("durability", ["sync", "os"])
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "append_many later"])
 def test_an_append_that_would_need_one(tmp_path: Path, refuse: Refuse, durability: Literal["sync", "os"], way: str) -> None:
-    """Opening is refused and leaves nothing locked; an append is refused and leaves nothing; both succeed when there are threads again."""
+    """On a disk of its own, whose log has no thread before there is something to do: the append leaves nothing, and later succeeds."""
     path = tmp_path / "log"
     refuse(1)
-    with pytest.raises(pyreplog.NoThreadError, match=r"no thread can be started for pyreplog spool of .* raise the limit"):
-        pyreplog.open_log(path, durability=durability)
-    refuse(2)  # the one that looks for what other processes leave may be started
-    with pyreplog.open_log(path, durability=durability) as log:
+    with pyreplog.open_log(path, durability=durability, disk=SystemDisk()) as log:
         ways: dict[str, Callable[[], object]] = {
             "append": lambda: log.append(b"x"),
             "append_many": lambda: log.append_many([b"x"]),
@@ -63,6 +60,20 @@ def test_an_append_that_would_need_one(tmp_path: Path, refuse: Refuse, durabilit
         assert [record.value for record in log] == [b"x"]
     with pyreplog.open_log(path, "r") as reader:
         assert reader.end_offset == 1
+
+
+def test_an_opening_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
+    """It is refused and leaves nothing locked. A log has one thread, begun when it is opened: no append needs another."""
+    path = tmp_path / "log"
+    refuse(1)
+    with pytest.raises(pyreplog.NoThreadError, match=r"no thread can be started for pyreplog log-0.* raise the limit"):
+        pyreplog.open_log(path)
+    refuse(2)
+    with pyreplog.open_log(path) as log:
+        assert log.append(b"x") == 0
+        assert log.append_nowait(b"x").result(10).offset == 1
+        assert log.append_many([b"x"], wait=False).result(10)[0].offset == 2
+        assert [record.value for record in log] == [b"x"] * 3
 
 
 @pytest.mark.parametrize("count", range(1, 4))

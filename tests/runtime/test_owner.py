@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import pyreplog
 from pyreplog.errors import LockedError, SpoolRefusedError, StorageError
 from pyreplog.runtime import apply_unowned
+from pyreplog.runtime import lookout as lookouts
 from pyreplog.runtime import owner as owners
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.relay import ClusterAppender
@@ -125,12 +127,48 @@ def test_a_damaged_batch_is_told_of_once(tmp_path: Path, monkeypatch: pytest.Mon
     assert spool.answered(ID)
 
 
+def test_no_thread_where_nobody_ever_staged_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An open log's own thread looks; a failure to begin is told of, once, and tried again. Whoever looks while the log is closed begins
+    nothing."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError(f"can't start {thread.name}")
+
+    with pyreplog.open_log(tmp_path / "t") as log:
+        log.append(b"own")
+        lookout = log._lookout
+        assert lookout is not None
+        assert lookout._look() == lookouts.INTERVAL_S
+        assert lookout.owner is None
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        spool = publish(tmp_path / "t", "t")
+        assert lookout._look() == lookout._look() == lookouts.RETRY_S
+        assert [record.levelname for record in caplog.records] == ["ERROR"]
+        assert "no thread can be started" in caplog.text
+        assert not spool.answered(ID)
+        monkeypatch.undo()
+        until(lambda: spool.answered(ID))
+    with pyreplog.open_log(tmp_path / "late", disk=SystemDisk()) as log:
+        assert log._writer is not None
+        publish(tmp_path / "late", "late")
+        late = lookouts.Lookout(SystemDisk(), str(tmp_path / "late"), SystemClock(), log._writer)
+        late.stop()
+        assert late._look() is None
+        assert late.owner is not None
+        assert not late.owner._background.is_running
+
+
 def test_logs_hear_which_producers_to_keep(tmp_path: Path) -> None:
     """Of an open log, and of all replicas of a cluster."""
     ids = frozenset([5])
     with pyreplog.open_log(tmp_path / "log") as log:
-        assert log._owner is not None
-        log._owner._keep(ids)
+        publish(tmp_path / "log", "log")
+        until(lambda: log._lookout is not None and log._lookout.owner is not None)
+        assert log._lookout is not None
+        assert log._lookout.owner is not None
+        log._lookout.owner._keep(ids)
         assert log._writer is not None
         assert log._writer.log.producers.kept == ids
     with pyreplog.Cluster(tmp_path / "cluster", nodes=2) as cluster:

@@ -12,7 +12,7 @@ from pyreplog.log.finder import Finder, find_roots, is_partition, list_topics, o
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.intake import Appended
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
-from pyreplog.log.layout import METADATA_TOPIC, check_topic, directory_name, join, parse_directory_name
+from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.opening import NewLog
@@ -26,6 +26,7 @@ from pyreplog.log.transaction_index import AbortedTransaction
 __all__ = [
     "ISOLATIONS",
     "METADATA_TOPIC",
+    "SPOOL_PREFIX",
     "OUT_OF_MEANS",
     "OUT_OF_ROOM",
     "READ_COMMITTED",

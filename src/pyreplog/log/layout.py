@@ -35,6 +35,8 @@ PARTITION_METADATA_NAME: Final = "partition.metadata"
 MARK_NAME: Final = "replog.mark"
 CONFIG_NAME: Final = "replog.config"
 TORN_PREFIX: Final = "replog.torn-"
+SPOOL_PREFIX: Final = "replog.spool."
+"""Of what other processes left in a root for whoever owns it."""
 
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"

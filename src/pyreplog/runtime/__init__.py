@@ -5,17 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.follow import DiskNews, Followed, News
 from pyreplog.runtime.log import Log, open_log
-from pyreplog.runtime.owner import apply_unowned
 from pyreplog.runtime.writer import LogWriter
 
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
     from pyreplog.runtime.cluster import Cluster
     from pyreplog.runtime.consumer import Consumer
+    from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
+    from pyreplog.runtime.owner import apply_unowned
     from pyreplog.runtime.producer import Producer
 
 __all__ = [
@@ -41,14 +41,16 @@ _LATER: Final = {
     "Cluster": ".cluster",
     "ClusterNode": ".member",
     "Consumer": ".consumer",
+    "EarlySyncs": ".early_syncs",
     "PartitionDescription": ".admin",
     "Producer": ".producer",
     "TopicDescription": ".admin",
+    "apply_unowned": ".owner",
 }
 
 
 def __getattr__(name: str) -> object:
-    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    """What a cluster or a spool needs is loaded when somebody asks for it: it takes longer to load than a log to open."""
     room = _LATER.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -40,11 +40,11 @@ class Background:
         self._stopping = False
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. REQUIRES that calls do not overlap (the owner's
-        lock)."""
+    def start(self, after_s: float = 0.0) -> None:
+        """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. Unless armed, it calls ``work`` first after
+        ``after_s``. REQUIRES that calls do not overlap (the owner's lock)."""
         if self._thread is None and not self._stopping:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True)
             try:
                 self._thread.start()
             except (RuntimeError, MemoryError) as error:  # no thread is to be had: the next call tries again
@@ -84,8 +84,7 @@ class Background:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def _run(self) -> None:
-        pause: float | None = 0.0
+    def _run(self, pause: float | None) -> None:
         while not self._stopping:
             try:
                 pause = self._turn(pause)

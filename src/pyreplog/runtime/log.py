@@ -25,11 +25,10 @@ from pyreplog.ports import Buffer, Clock, Disk
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember
 from pyreplog.runtime.follow import follow
+from pyreplog.runtime.lookout import Lookout
 from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writing
-from pyreplog.runtime.owner import SpoolOwner, WriterAppender
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import Headers, LogWriter
-from pyreplog.spool import Spool
 from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
 from pyreplog.values import LogStats
 
@@ -83,9 +82,9 @@ def open_log(
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
-    owner = SpoolOwner(Spool(disk, place), lambda: WriterAppender(writer), clock, writer.keep_producers) if takes_spool else None
+    lookout = Lookout(disk, place, clock, writer) if takes_spool else None
     writing = WriterView(writer)
-    return Log(folder, CommittedView(writing) if committed else writing, writer, owner)
+    return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
 
 
 def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
@@ -102,7 +101,7 @@ class Log:
     Iterating reads from ``position`` on and moves it, as with a file, and stops at the end as it was when the loop began.
     """
 
-    def __init__(self, path: str, view: LogView, writer: LogWriter | None, owner: SpoolOwner | None = None) -> None:
+    def __init__(self, path: str, view: LogView, writer: LogWriter | None, lookout: Lookout | None = None) -> None:
         """Made by :func:`open_log`."""
         self._path = path
         self._view = view
@@ -114,10 +113,10 @@ class Log:
         if writer is not None:
             self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
             remember(writer)
-        self._owner = owner
-        if owner is not None:
+        self._lookout = lookout
+        if lookout is not None:
             try:
-                owner.start()
+                lookout.start()
             except BaseException:
                 self.close()
                 raise
@@ -476,8 +475,8 @@ class Log:
         if self._closed:
             return
         self._closed = True
-        if self._owner is not None:
-            self._owner.stop()
+        if self._lookout is not None:
+            self._lookout.stop()
         try:
             self._view.close()
         finally:

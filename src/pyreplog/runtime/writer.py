@@ -134,12 +134,27 @@ class LogWriter:
         self._room_wanted: list[threading.Lock] = []
         self._table_memory = bytearray()
         self._is_new = True
+        self._look: Callable[[], float | None] | None = None
+        self._look_due_ns = 0
         now = self._now_ns()
         self._high_watermark_due_ns = now + HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
         self._checkpoint_due_ns = now + CHECKPOINT_INTERVAL_NS
         self._retention_due_ns = now
         self._lead()
         self._checkpointed = log.high_watermark
+
+    def watch(self, look: Callable[[], float | None]) -> None:
+        """Call ``look`` now, and from the background thread after as many seconds as it returns each time, until that is None.
+
+        Once, before anything is appended: which then need not wait until a thread has started.
+        """
+        self._note_look(look())
+        self._look = look
+        self._background.start(max((self._look_due_ns - self._now_ns()) / 1e9, LINGER_S))
+        self._is_new = False
+
+    def _note_look(self, pause_s: float | None) -> None:
+        self._look_due_ns = INT64_MAX if pause_s is None else self._now_ns() + int(pause_s * 1e9)
 
     def _lead(self) -> None:
         log = self.log
@@ -671,6 +686,15 @@ class LogWriter:
 
     def _work(self) -> float | None:
         """What nobody waits for. The seconds until there is something to do again."""
+        pause_s = self._tend()
+        if self._look is None or self._look_due_ns == INT64_MAX:
+            return pause_s
+        if self._now_ns() >= self._look_due_ns:
+            self._note_look(self._look())
+        look_s = max(self._look_due_ns - self._now_ns(), 0) / 1e9
+        return look_s if pause_s is None else min(pause_s, look_s)
+
+    def _tend(self) -> float | None:
         end = -1
         try:
             with self.lock:

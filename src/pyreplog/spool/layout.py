@@ -9,9 +9,9 @@ import re
 from typing import Final, NamedTuple
 
 from pyreplog.errors import ConfigError, excerpt
+from pyreplog.log import SPOOL_PREFIX
 
-PREFIX: Final = "replog.spool."
-"""On disk: never change, nor the names below."""
+# On disk: never change one, nor the prefix.
 MANIFEST: Final = "manifest"
 TAKEN: Final = "taken"
 BEGUN: Final = "begun"
@@ -62,7 +62,7 @@ def check_id(batch_id: BatchId) -> BatchId:
 
 def parse_name(name: str) -> SpoolName | None:
     """What the file ``name`` is; None where it is none of a spool's."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(SPOOL_PREFIX):
         return None
     found = _OF_QUERY.fullmatch(name)
     if found is not None:
@@ -77,19 +77,19 @@ def parse_name(name: str) -> SpoolName | None:
 
 def batch_name(batch_id: BatchId, kind: str) -> str:
     """The name of a batch's file of that kind."""
-    return f"{PREFIX}{batch_id.query}.{batch_id.batch}.{kind}"
+    return f"{SPOOL_PREFIX}{batch_id.query}.{batch_id.batch}.{kind}"
 
 
 def query_name(query: str, kind: str) -> str:
     """The name of a query's file of that kind."""
-    return f"{PREFIX}{query}.{kind}"
+    return f"{SPOOL_PREFIX}{query}.{kind}"
 
 
 def staged_name(batch_id: BatchId, task: str) -> str:
     """The name of what one task staged. ``task``: its number, a hyphen, and what no other attempt has."""
     if _TASK.fullmatch(task) is None:
         raise ConfigError(f"task {excerpt(task)} is no name for a task")
-    return f"{PREFIX}{batch_id.query}.{batch_id.batch}.{task}.{STAGED}"
+    return f"{SPOOL_PREFIX}{batch_id.query}.{batch_id.batch}.{task}.{STAGED}"
 
 
 def producer_of(batch_id: BatchId) -> tuple[int, int]:

@@ -15,14 +15,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError, PyreplogError, SpoolRefusedError, StorageError
-from pyreplog.log import join, read_state, write_state
+from pyreplog.log import SPOOL_PREFIX, join, read_state, write_state
 from pyreplog.ports import Disk
 from pyreplog.spool.layout import (
     APPLIED,
     BEGUN,
     LOCK,
     MANIFEST,
-    PREFIX,
     REFUSED,
     STAGED,
     TAKEN,
@@ -261,7 +260,7 @@ class Spool:
             raise CorruptError("no number of a batch", file=path) from None
 
     def _listed(self) -> list[str]:
-        return [name for name in self._disk.list(self._folder) if name.startswith(PREFIX)]
+        return [name for name in self._disk.list(self._folder) if name.startswith(SPOOL_PREFIX)]
 
     def _names(self) -> list[SpoolName]:
         return [found for name in self._listed() if (found := parse_name(name)) is not None]
