@@ -166,7 +166,7 @@ def test_undamaged_it_is_whole() -> None:
 
 @pytest.mark.parametrize("path", SMALL)
 def test_no_rot_of_a_small_file_costs_a_record(path: str) -> None:
-    """All records are found by the next writer, or an error says why not; a reader sees them all or a beginning."""
+    """All records of a log that was closed are found by a reader and by the next writer, or an error says why not."""
     disk, content, answers = CLEAN
     outcomes: dict[tuple[str, str], int] = {}
     for what, damaged in rotten(disk, path):
@@ -174,7 +174,7 @@ def test_no_rot_of_a_small_file_costs_a_record(path: str) -> None:
             outcome = look(damaged, content, answers)
         except Exception as caught:
             raise AssertionError(what) from caught
-        assert outcome[1] != "part", what
+        assert "part" not in outcome, what
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     print(path, outcomes)
     if path.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX)) or not path.startswith(FOLDER):

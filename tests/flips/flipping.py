@@ -5,19 +5,15 @@ The count of what was tried is kept, for the soak's account.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Iterator
 from random import Random
-from typing import Final
 
 from pyreplog.errors import PyreplogError
 from pyreplog.log import LogRoot
 from pyreplog.testing.disk import SimDisk
-from tests.flips.golden import KEY, OWN, ROOT, Content, Golden, files, served, size_of
+from tests.flips.golden import CHECKPOINTS, KEY, OWN, ROOT, Content, Golden, files, served, size_of
 from tests.log.support import CLOCK, raw
-
-_HEADER_SIZE: Final = 61
 
 
 class Account:
@@ -36,31 +32,36 @@ class Account:
 
 
 def uncovered(golden: Golden) -> dict[str, list[tuple[int, int]]]:
-    """Byte ranges (start, end) of each log file in which a flip cannot be told by anybody: base offset and leader epoch of each batch, in a
-    folder that has no mark of ours, where offsets may have gaps and nothing vouches for the epochs."""
+    """Byte ranges (start, end) of each file in which nobody can tell a flip, in a folder that has no mark of ours: base offset and
+    leader epoch of each batch, as offsets may have gaps and nothing vouches for the epochs, and checkpoints, which have no checksum."""
     if golden.name in OWN:
         return {}
-    found: dict[str, list[tuple[int, int]]] = {}
-    for path in files(golden.disk):
-        if path.endswith(".log"):
-            data = golden.disk.open(path).read_at(0, 1 << 20).tobytes()
-            for position in _positions(data):
-                found.setdefault(path, []).extend([(position, position + 8), (position + 12, position + 16)])
+    found: dict[str, list[tuple[int, int]]] = {f"{ROOT}/{name}": [(0, 1 << 20)] for name in CHECKPOINTS}
+    for path, ends in golden.layout.items():
+        for position in [0, *ends[:-1]]:
+            found.setdefault(path, []).extend([(position, position + 8), (position + 12, position + 16)])
     return found
 
 
-def _positions(data: bytes) -> list[int]:
-    """Where the batches of a segment begin."""
-    found = []
-    position = 0
-    while position + _HEADER_SIZE <= len(data):
-        found.append(position)
-        position += 12 + struct.unpack_from(">i", data, position + 8)[0]
-    return found
+def sure(golden: Golden, path: str, position: int) -> int:
+    """How many batches a reader is given at least, unless it is given an error, with ``path`` damaged from byte ``position`` on: all that
+    were closed in order or synced. Where nothing says how far a partition goes, those before the damage."""
+    if golden.name == "open" and path.endswith("replog.mark"):
+        return 0  # what a kill left in the newest slot stands nowhere else
+    if golden.name != "bare":
+        return len(golden.contents[min(golden.contents)])
+    if path not in golden.layout:
+        return sum(map(len, golden.layout.values()))
+    return sum(
+        len(ends) if other < path else sum(end <= position for end in ends) for other, ends in golden.layout.items() if other <= path
+    )
 
 
-def check(golden: Golden, disk: SimDisk, what: str, *, write: bool) -> str:
-    """What a reader and, with ``write``, the next writer find on ``disk``, in a word; AssertionError where that is wrong."""
+def check(golden: Golden, disk: SimDisk, what: str, *, write: bool, sure: int) -> str:
+    """What a reader and, with ``write``, the next writer find on ``disk``, in a word; AssertionError where that is wrong.
+
+    ``sure``: so many batches are there for a reader, or an error.
+    """
     ends = []
     found = served(disk, probes=golden.probes)
     for key, content in found.items():
@@ -70,6 +71,7 @@ def check(golden: Golden, disk: SimDisk, what: str, *, write: bool) -> str:
             continue
         assert whole is not None, f"{what}: a reader finds {key}, which never was"
         assert content == whole[: len(content)], f"{what}: a reader of {key} is given wrong records"
+        assert len(content) >= sure, f"{what}: a reader of {key} is given {len(content)} of {sure} batches, and no error"
         ends.append("whole" if content == golden.contents[key] else "part")
     if write:
         ends.append(_written(golden, disk, what))
@@ -130,14 +132,14 @@ def flip_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0,
             for bit in range(8):
                 if (8 * position + bit) % part[1] != part[0] or (share > 1 and chance.randrange(share)):
                     continue
-                account.flips += 1
                 if any(start <= position < end for start, end in ranges):
                     account.outcomes["not covered"] += 1
                     continue
+                account.flips += 1
                 disk.flip(path, position, 1 << bit)
                 what = f"{golden.name}: bit {bit} of byte {position} of {path} flipped"
                 try:
-                    account.outcomes[check(golden, disk, what, write=writes)] += 1
+                    account.outcomes[check(golden, disk, what, write=writes, sure=sure(golden, path, position))] += 1
                 except AssertionError:
                     account.wrong += 1
                     raise
@@ -149,10 +151,12 @@ def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, 
     """Cut every file at every length, or at every ``share``-th by chance; yields after each file. ``part``: as in :func:`flip_all`."""
     chance = Random(f"{golden.name} {seed}")
     writes = golden.name in OWN and golden.name != "cluster"
-    exempt = uncovered(golden)
+    last = max(golden.layout)
     for path in files(golden.disk):
-        # Where offsets may have gaps, nobody can tell a segment that ends with a whole batch from one that was cut there.
-        boundaries = [start for start, end in exempt.get(path, ()) if end == start + 8]
+        # Where offsets may have gaps, nobody can tell a segment that ends with a whole batch from one that was cut there, but for the last.
+        boundaries = [] if golden.name in OWN or path == last else [0, *golden.layout.get(path, ())]
+        if golden.name not in OWN and path.removeprefix(f"{ROOT}/") in CHECKPOINTS:
+            continue
         for size in range(size_of(golden.disk, path)):
             if size % part[1] != part[0] or (share > 1 and chance.randrange(share)):
                 continue
@@ -167,7 +171,7 @@ def cut_all(golden: Golden, account: Account, *, share: int = 1, seed: int = 0, 
             account.cuts += 1
             what = f"{golden.name}: {size} bytes left of {path}"
             try:
-                account.outcomes[check(golden, disk, what, write=writes)] += 1
+                account.outcomes[check(golden, disk, what, write=writes, sure=sure(golden, path, size))] += 1
             except AssertionError:
                 account.wrong += 1
                 raise

@@ -1,7 +1,8 @@
 """Small folders whose every bit is flipped: what is in them, and what reading them gives.
 
 ``own``: closed in order; ``open``: a process ended within it; ``packed``: compressed batches and several records each; ``cluster``: two
-replicas of one log, one of them behind. ``txn``, ``idempotent``, ``mixed``, ``compact``: partitions that a broker wrote, without our mark.
+replicas of one log, one of them behind. ``txn``, ``idempotent``, ``mixed``, ``compact``: partitions that a broker closed in order,
+without our mark; ``bare``: one that was taken out of its root, so that nothing says how far it goes.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ ROOT: Final = "data"
 KEY: Final = TopicPartition("t", 0)
 TOPIC_ID: Final = "AbCdEfGhIjKlMnOpQrStUw"
 
+HEADER_SIZE: Final = 61
+CHECKPOINTS: Final = ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+
 Content = tuple[tuple[int, int, bytes], ...]
 """(base offset, next offset, bytes) of each batch that a reader is given, oldest first."""
 
@@ -37,6 +41,8 @@ class Golden(NamedTuple):
     full: dict[TopicPartition, Content]
     probes: dict[TopicPartition, dict[int, int]]
     """Some offsets, with the base offset of the batch that holds them."""
+    layout: dict[str, list[int]]
+    """Of each segment, where its batches end."""
 
 
 def served(
@@ -127,14 +133,26 @@ def _root(*, clean: bool, codecs: bool) -> Golden:
 
 def _kafka(name: str, group: str, partition: str) -> Golden:
     disk = SimDisk(Random(1))
+    data = unit(group) / "data"
     folder = f"{ROOT}/{partition}"
     disk.make_directory(folder)
-    for path in sorted((unit(group) / "data" / partition).iterdir()):
-        file = disk.create(f"{folder}/{path.name}")
-        file.write_at(0, [path.read_bytes()])
+    found = {f"{partition}/{path.name}": path.read_bytes() for path in (data / partition).iterdir()}
+    if name != "bare":
+        found |= {file: (data / file).read_bytes() for file in (".kafka_cleanshutdown", "meta.properties")}
+        found |= {file: _line_of(partition, (data / file).read_text()) for file in CHECKPOINTS}
+    for path, content in sorted(found.items()):
+        file = disk.create(f"{ROOT}/{path}")
+        file.write_at(0, [content])
         file.close()
     disk.write_back()
     return _golden(name, disk)
+
+
+def _line_of(partition: str, checkpoint: str) -> bytes:
+    """``checkpoint`` with what it says of one partition, if it says anything."""
+    topic, _, number = partition.rpartition("-")
+    lines = [line for line in checkpoint.splitlines()[2:] if line.startswith(f"{topic} {number} ")]
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
 
 
 def _golden(name: str, disk: SimDisk) -> Golden:
@@ -147,7 +165,16 @@ def _golden(name: str, disk: SimDisk) -> Golden:
         key: {end - 1: base for base, end, _ in content[:: max(len(content) // 3, 1)]} | {content[-1][1] - 1: content[-1][0]}
         for key, content in whole.items()
     }
-    return Golden(name, disk, whole, full, probes)
+    layout = {path: _ends(disk.open(path).read_at(0, 1 << 20).tobytes()) for path in files(disk) if path.endswith(".log")}
+    return Golden(name, disk, whole, full, probes, layout)
+
+
+def _ends(data: bytes) -> list[int]:
+    """Where the batches of a segment end."""
+    found = [0]
+    while found[-1] + HEADER_SIZE <= len(data):
+        found.append(found[-1] + 12 + int.from_bytes(data[found[-1] + 8 : found[-1] + 12], "big"))
+    return found[1:]
 
 
 def _cluster() -> Golden:
@@ -196,8 +223,10 @@ def golden(name: str) -> Golden:
             return _kafka(name, "clean-3.9.1", "txn-0")
         case "idempotent":
             return _kafka(name, "clean-4.3.1", "idempotent-0")
+        case "bare":
+            return _kafka(name, "clean-4.1.0", "plain-0")
     raise KeyError(name)
 
 
 OWN: Final = ("own", "open", "packed", "cluster")
-KAFKA: Final = ("txn", "idempotent", "mixed", "compact")
+KAFKA: Final = ("txn", "idempotent", "mixed", "compact", "bare")

@@ -143,3 +143,28 @@ def test_a_kill_within_a_write_leaves_the_value_before() -> None:
         found = find_mark(disk, "d")
         assert found is not None
         assert found[0].synced_end == 11
+
+
+def test_a_sealed_mark_says_the_same_without_any_one_slot(place: Place) -> None:
+    """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back; nothing written, nothing to seal."""
+    mark = make(place)
+    mark.write(20, 20, 3)
+    mark.seal()
+    mark.close()
+    content = place.read("replog.mark")
+    assert len(content) == SLOT_POSITIONS[-1] + SLOT_SIZE
+    for position in SLOT_POSITIONS:
+        place.write("replog.mark", content[:position] + bytes(SLOT_SIZE) + content[position + SLOT_SIZE :])
+        found = read_mark(place.disk, place.path)
+        assert found is not None
+        assert (found.synced_end, found.high_watermark, found.start_offset) == (20, 20, 3)
+    for size in range(len(content)):
+        place.write("replog.mark", content[:size])
+        assert read_mark(place.disk, place.path) is None
+    place.write("replog.mark", content)
+    before = find_mark(place.disk, place.path)
+    assert before is not None
+    again = MarkFile.open(place.disk, place.path, *before, synced=True)
+    again.seal()
+    again.close()
+    assert place.read("replog.mark") == content

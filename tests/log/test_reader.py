@@ -278,6 +278,76 @@ def test_a_bare_folder_needs_no_mark(place: Place) -> None:
     assert {name: place.read(f"t-0/{name}") for name in place.disk.list(place.of("t-0"))} == before
 
 
+@pytest.mark.parametrize("harm", ["a bit of its last batch", "a bit of the one before", "its last batch", "all of its last segment"])
+def test_what_a_broker_flushed_is_there_or_missed(place: Place, harm: str) -> None:
+    """Without a mark the root's checkpoints say how far a partition goes and what of it was flushed: damage to that is an error where it is
+    read, with its offsets, and never an early end. What is in front of it is read."""
+    root, log = begin(place)
+    for number in range(12):
+        log.append_as_leader(batch(2, size=50, timestamp=number), 0)
+    log.advance_high_watermark(24)
+    root.close()
+    place.disk.remove(place.of("root/events-0/replog.mark"))
+    name = max(name for name in place.disk.list(place.of("root/events-0")) if name.endswith(".log"))
+    content = bytearray(place.read(f"root/events-0/{name}"))
+    positions = [one.base_offset for one in split(content)]
+    sizes = [one.size for one in split(content)]
+    assert len(positions) > 1
+    missing = positions[-1]
+    if harm.startswith("a bit"):
+        behind = sizes[-1] if "before" in harm else 0
+        missing = positions[-2] if "before" in harm else missing
+        content[-behind - 3] ^= 1
+    elif harm == "its last batch":
+        del content[-sizes[-1] :]
+    place.write(f"root/events-0/{name}", bytes(content))
+    if harm == "all of its last segment":
+        missing = positions[0]
+        for suffix in (".log", ".index", ".timeindex"):
+            place.disk.remove(place.of(f"root/events-0/{name.removesuffix('.log')}{suffix}"))
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert reader.end_offset == 24
+    got: list[int] = []
+    with pytest.raises(CorruptLogError) as caught:
+        got += (one.next_offset for one in reader.batches(0, 24))
+    assert caught.value.start == missing
+    assert caught.value.end > missing
+    assert [one.next_offset for one in reader.batches(0, missing)][-1] == missing
+    reader.close()
+
+
+def test_damage_to_the_replica_that_is_ahead_is_not_an_end(place: Place) -> None:
+    """Where the only copy that had the newest committed records is damaged, reading goes as far as the others do, and says so there; where
+    another has them, nobody notices."""
+    config = LogConfig(durability="os")
+    (one_root, one), (two_root, two) = begin(place, "node-1", config, seed=1), begin(place, "node-2", config, seed=2)
+    for number in range(6):
+        for log in (one, two) if number < 4 else (one,):
+            log.append_as_follower([bytes(batch(2, base_offset=2 * number, leader_epoch=0))])
+    one.advance_high_watermark(12)
+    two.advance_high_watermark(8)
+    one_root.close()
+    two_root.close()
+    name = max(name for name in place.disk.list(place.of("node-1/events-0")) if name.endswith(".log"))
+    whole = place.read(f"node-1/events-0/{name}")
+    assert len(list(split(whole))) == 6
+    rotten = bytearray(whole)
+    rotten[len(whole) // 2 - 3] ^= 1  # within the third batch
+    place.write(f"node-1/events-0/{name}", bytes(rotten))
+    reader = only(open_readers(place.disk, place.path))
+    assert reader.directory.endswith("node-2/events-0")
+    assert reader.end_offset == 12
+    assert [found.next_offset for found in reader.batches(0, 8)] == [2, 4, 6, 8]
+    for start in (0, 8, 11):
+        with pytest.raises(CorruptLogError, match="the only copy that had this is damaged") as caught:
+            list(reader.batches(start, 12))
+        assert (caught.value.start, caught.value.end) == (max(start, 8), 12)
+    assert len(reader.read(0, 1 << 20)) == sum(found.size for found in list(split(whole))[:4])
+    with pytest.raises(CorruptLogError, match="node-1/events-0"):
+        reader.read(9, 1 << 20)
+    reader.close()
+
+
 def test_folders_without_logs(place: Place) -> None:
     """An empty folder has no readers; one that is not there is a StorageError."""
     assert open_readers(place.disk, place.path) == {}

@@ -21,7 +21,7 @@ from pyreplog.log.folder import plan_folder
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, SWAP_SUFFIX, join, parent_of
+from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, RECOVERY_POINT_NAME, SWAP_SUFFIX, join, parent_of
 from pyreplog.log.mark import MarkState, read_mark
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
@@ -36,6 +36,19 @@ _CHUNK_SIZE: Final = 1 << 20
 _LOAD_TRIES: Final = 10
 
 T = TypeVar("T")
+
+
+def _scan_end(segment: Segment) -> SegmentScanner:
+    """The last batches of ``segment``, as far as they are good: from the last index entry on, or, where its own batch is damaged, from one
+    further back, and at last from the beginning."""
+    offsets = segment.indexes.offsets
+    back = 1
+    while True:
+        position = offsets.entry(offsets.count - back)[1] if back <= offsets.count else 0
+        scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position)
+        if scan.batch_count or position == 0:
+            return scan
+        back *= 2
 
 
 def _first_above(offsets: OffsetIndex, offset: int) -> int:
@@ -196,6 +209,10 @@ class PartitionCopy:
             self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
             promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
             self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
+            if promised_end is not None:
+                # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
+                flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
+                self.high_watermark = max(self.high_watermark, flushed)
             if self.start_offset > self.high_watermark and promised_end is None:
                 self.start_offset = first  # a checkpoint behind all data is not believed
         self.start_offset = min(self.start_offset, max(self.high_watermark, 0 if self._lost_end else first))
@@ -251,9 +268,7 @@ class PartitionCopy:
             segment = segments.pop()
             if segment.base_offset >= limit and segments:
                 continue
-            offsets = segment.indexes.offsets
-            position = offsets.last[1] if offsets.count else 0
-            scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position)
+            scan = _scan_end(segment)
             end = scan.next_offset if scan.batch_count else segment.base_offset
             self._unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
             if scan.position < segment.size:
@@ -299,6 +314,7 @@ class PartitionCopy:
             raise CorruptLogError("segments are missing", start=offset, end=end, file=self.directory)
         data = self._again(lambda: self._read(offset, size_max, end_offset))
         if data is None:
+            self._check_missing(offset, end_offset)
             return memoryview(b"")
         scan = SegmentScanner(int.from_bytes(data[:8], "big"))
         taken = scan.feed(data)
@@ -306,6 +322,15 @@ class PartitionCopy:
             raise self._damaged(scan, data, offset, end_offset)
         # What lies before a damaged batch is good; the next read begins at it, and says so.
         return data[:taken]
+
+    def _check_missing(self, offset: int, end_offset: int) -> None:
+        """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but not at the log's end."""
+        segments = self._open_segments
+        last = None if segments is None else segments.last
+        if last is None or (last.base_offset < end_offset and last.position_of(offset) is None):
+            reason = "the log ends before what was flushed: its end is missing"
+            file, position = (self.directory, None) if last is None else (last.path, last.size)
+            raise CorruptLogError(reason, start=offset, end=end_offset, file=file, position=position)
 
     def _read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
         if offset < self.start_offset:

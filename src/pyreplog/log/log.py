@@ -210,7 +210,8 @@ class Log:
                 self.producers.close(self._segments.first.base_offset, self.end_offset)
                 self._sync_blocking()
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
-                self._write_mark_synced()
+                self.write_mark()
+                self._sync_or_poison(self._mark.seal)
                 if self._graves.dug:
                     self.disk.sync_directory(self.directory)
         finally:

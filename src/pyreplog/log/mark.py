@@ -8,7 +8,9 @@ Three slots of one fixed size, each with a sequence number and a CRC-32C; the va
 
 One slot holds what the last sync left and is not touched; the other two take turns. So a process that ends within a write leaves the value
 before it, power loss, which may tear both of those two, leaves the synced one, and a reader beside a live writer always finds a
-whole slot. After the end of a process the newest slot is exact; after power loss it may be old.
+whole slot. After the end of a process the newest slot is exact; after power loss it may be old. Closing in order leaves two slots that say
+the same. The file has its full length from the beginning: one that is shorter has lost its end, perhaps its newest slot, and is not
+believed.
 
 Format: docs/internals/format/snapshot.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
 lowers and syncs the mark first.
@@ -80,6 +82,7 @@ class MarkFile:
         "_high_watermark",
         "_newest",
         "_parts",
+        "_sealed",
         "_sequence",
         "_stable",
         "_start_offset",
@@ -96,6 +99,7 @@ class MarkFile:
         self._stable = self._newest = slot
         self._sequence = state.sequence
         self._topic_id = decode_uuid(state.topic_id)
+        self._sealed = True  # nothing was written since it was opened
         self._buffer = bytearray(SLOT_SIZE)
         self._crc_part = memoryview(self._buffer)[: _SLOT.size]
         self._parts = (self._buffer,)
@@ -196,6 +200,7 @@ class MarkFile:
         _CRC.pack_into(buffer, _CRC_POSITION, crc32c(self._crc_part))
         stable, newest = self._stable, self._newest
         slot = (stable + 1) % 3 if newest == stable else 3 - stable - newest
+        self._sealed = False
         self._file.write_at(SLOT_POSITIONS[slot], self._parts)
         self._newest = slot
         self._sequence = sequence
@@ -208,6 +213,14 @@ class MarkFile:
         if self._stable != self._newest:
             self._file.sync()
             self._stable = self._newest
+
+    def seal(self) -> None:
+        """As :meth:`sync`, at the end of a life: a second slot says the same, so that no damage to one of them makes readers, who have the
+        mark alone to go by, believe an older one. Costs nothing where nothing was written since it was opened."""
+        if not self._sealed:
+            self._write_slot(self._synced_end, self._high_watermark, self._start_offset)
+            self.sync()
+            self._sealed = True
 
     def close(self) -> None:
         """Release the file."""
@@ -242,8 +255,10 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
-    """The newest valid slot of a mark file's content and its number; None where none is valid."""
+    """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is missing."""
     best: tuple[MarkState, int] | None = None
+    if len(data) < SLOT_POSITIONS[-1] + SLOT_SIZE:
+        return None
     for slot, position in enumerate(SLOT_POSITIONS):
         state = parse_slot(bytes(data[position : position + SLOT_SIZE]))
         if state is not None and (best is None or state.sequence > best[0].sequence):

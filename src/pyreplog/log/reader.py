@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import LogConfig
-from pyreplog.errors import OffsetOutOfRangeError
+from pyreplog.errors import CorruptLogError, OffsetOutOfRangeError
 from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join
@@ -26,6 +26,8 @@ class LogReader:
         self.topic, self.partition = topic_partition
         self._copies = list(copies)
         self._chosen = self._copies[0]
+        #: Where the chosen copy ends although a damaged one is known to have held more.
+        self._rest: tuple[int, PartitionCopy] | None = None
         #: One past the last offset that a reader may see.
         self.end_offset = 0
         self._choose()
@@ -121,13 +123,15 @@ class LogReader:
         Raises :class:`OffsetOutOfRangeError`, and :class:`CorruptLogError` for damaged ones.
         """
         self._check(offset)
-        return self._chosen.read(offset, size_max, self.end_offset)
+        return self._chosen.read(offset, size_max, self._reach(offset))
 
     def batches(self, start: int, end: int) -> Iterator[RecordBatch]:
         """The checked batches that hold an offset in the half-open range, as far as a reader may see. The first may begin
         below ``start``, the last end above ``end``."""
         self._check(start)
-        return self._chosen.batches(start, min(end, self.end_offset), self.end_offset)
+        if self._rest is None or min(end, self.end_offset) <= self._rest[0]:
+            return self._chosen.batches(start, min(end, self.end_offset), self.end_offset)
+        return self._batches_to_rest(start, min(end, self.end_offset), self._rest[0])
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
@@ -137,6 +141,21 @@ class LogReader:
         """Rising offsets from ``start`` to ``end`` that cut the range into pieces of about ``size_target`` bytes, along index entries."""
         self._check(start)
         return self._chosen.split_points(start, min(end, self.end_offset), size_target)
+
+    def _batches_to_rest(self, start: int, end: int, rest: int) -> Iterator[RecordBatch]:
+        yield from self._chosen.batches(start, rest, rest)
+        if start < end:
+            self._reach(max(start, rest))
+
+    def _reach(self, offset: int) -> int:
+        """Up to where the chosen copy is read from ``offset`` on."""
+        if self._rest is None or offset >= self.end_offset:
+            return self.end_offset
+        rest, damaged = self._rest
+        if offset >= rest:
+            reason = "the only copy that had this is damaged"
+            raise CorruptLogError(reason, start=offset, end=self.end_offset, file=damaged.directory)
+        return rest
 
     def _check(self, offset: int) -> None:
         if not self.start_offset <= offset <= self.end_offset:
@@ -148,10 +167,13 @@ class LogReader:
             return
         ends = [copy.valid_end() for copy in self._copies]
         best = max(range(len(ends)), key=lambda index: (self._copies[index].epochs.latest, ends[index]))
+        damaged = [copy for copy, end in zip(self._copies, ends, strict=True) if end < copy.high_watermark]
         chosen = self._chosen = self._copies[best]
         end = chosen.high_watermark
         for copy in self._copies:
             # Of a topic that was deleted and made anew an older copy may be left.
             if copy is not chosen and copy.topic_id == chosen.topic_id:
                 end = max(end, min(copy.high_watermark, chosen.epochs.agrees_up_to(copy.epochs)))
-        self.end_offset = max(min(end, ends[best]), chosen.start_offset)
+        # What all live copies were seen to have may lag behind what one of them was told. What is damaged does not: it was there.
+        self._rest = (ends[best], damaged[0]) if damaged and ends[best] < end else None
+        self.end_offset = max(end if self._rest is not None else min(end, ends[best]), chosen.start_offset)
