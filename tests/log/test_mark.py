@@ -146,7 +146,7 @@ def test_a_kill_within_a_write_leaves_the_value_before() -> None:
 
 
 def test_a_sealed_mark_says_the_same_without_any_one_slot(place: Place) -> None:
-    """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back; nothing written, nothing to seal."""
+    """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back. No write, no seal."""
     mark = make(place)
     mark.write(20, 20, 3)
     mark.seal()
