@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol, TypedDict
+from operator import index
+from typing import Final, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
-from pyreplog.config import INT64_MAX, suggestion
+from pyreplog.config import INT64_MAX, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
 from pyreplog.ports import Buffer
 from pyreplog.record import RecordBatch, payload_of
@@ -91,8 +92,8 @@ def timestamp_ms(value: object, name: str) -> int:
         if value.tzinfo is None or value.utcoffset() is None:
             raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
         return -((_EPOCH - value) // _MILLISECOND)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        return index(value)
     raise ConfigError(f"{name} is {value!r}; it must be a whole number of milliseconds since 1970, or a datetime with a time zone")
 
 
@@ -132,9 +133,10 @@ def rows_of(source: object) -> ArrowRows:
 def _checked_offset(value: object, name: str) -> int | None:
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= INT64_MAX:
-        raise ConfigError(f"{name} is {value!r}; it must be an offset: a whole number from 0")
-    return value
+    try:
+        return whole(name, value, 0, INT64_MAX)
+    except ConfigError:
+        raise ConfigError(f"{name} is {value!r}; it must be an offset: a whole number from 0") from None
 
 
 class Scan:

@@ -7,7 +7,8 @@ with the nearest known one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, dataclass_transform
+from operator import index
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, dataclass_transform
 
 from pyreplog.errors import ConfigError
 
@@ -21,9 +22,9 @@ __all__ = [
     "NodeConfig",
     "check_number",
     "check_seconds",
-    "check_whole",
     "default_min_insync_replicas",
     "suggestion",
+    "whole",
 ]
 
 INT64_MAX: Final = 2**63 - 1
@@ -54,10 +55,14 @@ def check_number(name: str, value: object, low: int, high: int | None = None) ->
         raise ConfigError(f"{name} is {value!r}; it must be a whole number from {low}{'' if high is None else f' to {high}'}")
 
 
-def check_whole(name: str, value: object) -> None:
-    """Raises :class:`ConfigError` unless ``value`` is a whole number, of whatever sign."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number")
+def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
+    """``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raises :class:`ConfigError` for anything else."""
+    if type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
+        number = index(value)
+        if (low is None or number >= low) and (high is None or number <= high):
+            return number
+    limits = f"{'' if low is None else f' from {low}'}{'' if high is None else f' to {high}'}"
+    raise ConfigError(f"{name} is {value!r}; it must be a whole number{limits}")
 
 
 def check_seconds(name: str, value: object, without: str = "for ever") -> None:

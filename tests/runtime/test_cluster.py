@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import polars
+import pyarrow as pa
 import pytest
 
 import pyreplog
@@ -341,12 +342,13 @@ cluster.admin.create_topic("events", config={{"durability": "os"}})
 producer = cluster.producer()
 producer.send("events", b"before").result(10)
 consumer = cluster.consumer("events")
+producer.send("events", b"queued")
 child = os.fork()
 if child == 0:
     caught = 0
     for use in (
-        lambda: producer.send("events", b"x").result(5),
-        lambda: producer.send_many("events", [b"x"]).wait(5),
+        lambda: producer.send("events", b"x"),
+        lambda: producer.send_many("events", [b"x"]),
         lambda: consumer.poll(5),
         lambda: cluster.admin.topics(),
         lambda: cluster.producer(),
@@ -364,7 +366,75 @@ print(status, [record.value.decode() for record in consumer.until_end()])
 cluster.close()
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.strip() == "6 ['before', 'after']", done.stderr
+    assert done.stdout.strip() == "6 ['before', 'queued', 'after']", done.stderr
+
+
+class Number:
+    """A whole number that is no int, as numpy's are."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def __index__(self) -> int:
+        return self._value
+
+
+def test_whole_numbers_of_any_kind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Offsets, partitions and timestamps as numpy and pandas give them are taken for what they are, and come back as int."""
+    topic = create(partitions=2)
+    zero: Any = Number(0)
+    one: Any = Number(1)
+    with cluster.producer() as producer:
+        for _ in range(3):
+            sent = producer.send(topic, b"x", partition=one, timestamp=Number(7)).result(10)  # type: ignore[arg-type]
+        assert [type(part) for part in (sent.partition, sent.offset, sent.timestamp)] == [int] * 3
+    with cluster.consumer([(topic, one)]) as consumer:
+        assert type(consumer.seek(topic, one, one)) is int
+        assert [(record.partition, record.offset) for record in consumer.poll(10)] == [(1, 1), (1, 2)]
+        assert (consumer.position(topic, one), consumer.start_offset(topic, one), consumer.end_offset(topic, one)) == (3, 0, 3)
+        assert consumer.seek(topic, one, timestamp=one) == 0
+    assert pa.table(cluster.scan(topic, start=zero, columns=["offset"])).num_rows == 3
+    assert cluster.admin.delete_records(topic, {one: one}) == {1: 1}
+    assert cluster.admin.elect_leaders(topic, [zero]) == {}
+    for wrong in (1.0, "1", True, None, [1]):
+        with pytest.raises(pyreplog.ConfigError, match="whole number"):
+            cluster.admin.delete_records(topic, {1: wrong})  # type: ignore[dict-item]
+
+
+def test_a_machine_that_fails_says_so_to_who_waits(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours within a client is raised where its answer is waited for, once, and the next question is answered."""
+
+    def broken(*values: object, **named: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    topic = create()
+    with cluster.producer() as producer:
+        producer.send(topic, b"x").result(10)
+    with monkeypatch.context() as patch:
+        patch.setattr("pyreplog.client.admin.DeleteRecordsPartition", broken)
+        with pytest.raises(pyreplog.InternalError, match="the admin client failed: ZeroDivisionError: a bug") as caught:
+            cluster.admin.delete_records(topic, {0: 1})
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with cluster.consumer(topic) as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr("pyreplog.client.consumer.FetchPartition", broken)
+            with pytest.raises(pyreplog.InternalError, match="the consumer failed, and goes on where it was: ZeroDivisionError: a bug"):
+                while True:
+                    assert not consumer.poll(10)
+        assert [record.value for record in _polled(consumer, 1)] == [b"x"]
+    assert cluster.admin.delete_records(topic, {0: 1}) == {0: 1}
+
+
+def _polled(consumer: pyreplog.Consumer, count: int) -> list[pyreplog.Record]:
+    found: list[pyreplog.Record] = []
+    while len(found) < count:
+        try:
+            found += consumer.poll(10)
+        except pyreplog.InternalError:  # it failed twice before it was mended
+            continue
+    return found
 
 
 def test_acks_can_be_awaited(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 from pyreplog.client.calls import MS, Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import backoff_ns
-from pyreplog.errors import BrokerNotAvailableError, ClusterError, OutcomeUnknownError, RequestTimedOutError, cluster_error
+from pyreplog.errors import (
+    BrokerNotAvailableError,
+    ClusterError,
+    OutcomeUnknownError,
+    PyreplogError,
+    RequestTimedOutError,
+    cluster_error,
+)
 from pyreplog.ports import Address, Clock, Random, Transport
 from pyreplog.wire import (
     ELECT_PREFERRED,
@@ -116,6 +123,7 @@ class Admin:
         self._timeout_ms = timeout_ms
         self._owner = owner
         self._waiting: list[tuple[int, Answer]] = []  # (not before, question)
+        self._unsettled: list[Answer] = []
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Answer:
         """Make a topic; the answer's value is its CreatableTopicResult. -1 for the cluster's defaults."""
@@ -143,13 +151,16 @@ class Admin:
         """Delete what lies below these offsets (by partition; -1: below the high watermark) on every live replica. The value: the low
         watermark of each partition."""
         now = self._now_ns()
-        answer = _Deletion(self._owner, topic, offsets, [self._controller], now + self._timeout_ms * MS)
-        self._waiting.append((now, answer))
-        return answer
+        return self._begin(now, _Deletion(self._owner, topic, offsets, [self._controller], now + self._timeout_ms * MS))
 
     def _ask(self, what: str, body: RequestBody, *, retriable: bool) -> Answer:
         now = self._now_ns()
-        answer = Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=now + self._timeout_ms * MS)
+        deadline_ns = now + self._timeout_ms * MS
+        return self._begin(now, Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=deadline_ns))
+
+    def _begin(self, now: int, answer: Answer) -> Answer:
+        self._unsettled = [other for other in self._unsettled if not other.settled]
+        self._unsettled.append(answer)
         self._waiting.append((now, answer))
         return answer
 
@@ -254,7 +265,14 @@ class Admin:
 
     def close(self) -> None:
         """Stop; what waits for an answer fails."""
+        self.abandon(BrokerNotAvailableError("the client was closed"))
+
+    def abandon(self, error: PyreplogError) -> None:
+        """Stop; whatever is not answered fails, with ``error`` where it is not known to have been asked: also what was interrupted
+        half-way."""
         self._calls.close()
-        for _, answer in self._waiting:
-            answer.fail(BrokerNotAvailableError("the client was closed"))
+        for answer in self._unsettled:
+            if not answer.settled:
+                answer.fail(error)
         self._waiting.clear()
+        self._unsettled.clear()

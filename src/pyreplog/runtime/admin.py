@@ -8,8 +8,8 @@ from typing import Any
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import LogConfig, check_number, check_seconds, check_whole
-from pyreplog.errors import ConfigError, cluster_error
+from pyreplog.config import INT64_MAX, LogConfig, check_seconds, whole
+from pyreplog.errors import BrokerNotAvailableError, ConfigError, InternalError, PyreplogError, cluster_error
 from pyreplog.log import check_topic
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.wire import (
@@ -85,9 +85,9 @@ class Admin:
         says how far it is: the topic is made then, and the nodes go on.
         """
         check_topic(name)
-        for what, number in (("partitions", partitions), ("replication_factor", replication_factor)):
-            if number is not None:
-                check_number(what, number, 1)
+        partitions = whole("partitions", partitions, 1)
+        if replication_factor is not None:
+            replication_factor = whole("replication_factor", replication_factor, 1)
         check_seconds("timeout", timeout, "as long as it makes progress")
         if replication_factor is None:
             replication_factor = min(3, self._node_count)
@@ -121,10 +121,11 @@ class Admin:
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
-        for number, offset in offsets.items():
-            check_whole("a partition of offsets", number)
-            check_whole(f"the offset of partition {number}", offset)
-        found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, offsets))
+        befores = {
+            whole("a partition of offsets", number): whole(f"the offset of partition {number}", offset, -1, INT64_MAX)
+            for number, offset in offsets.items()
+        }
+        found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, befores))
         return found
 
     def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
@@ -134,7 +135,8 @@ class Admin:
 
         Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises ClusterError.
         """
-        answer: ElectLeadersResponse = self._answer(lambda: self._machine.elect_leaders(topic, partitions, unclean=unclean))
+        numbers = [whole("a partition", number, 0) for number in partitions]
+        answer: ElectLeadersResponse = self._answer(lambda: self._machine.elect_leaders(topic, numbers, unclean=unclean))
         elected: dict[int, str | None] = {}
         for result in answer.replica_election_results:
             for part in result.partition_result:
@@ -155,7 +157,11 @@ class Admin:
 
     def interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever drives."""
-        self._machine.close()
+        failure: PyreplogError = BrokerNotAvailableError("the question was interrupted")
+        if error is not None:
+            failure = InternalError(f"the admin client failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
+        self._machine.abandon(failure)
         self._machine, self._seat = self._make()
 
     def close(self) -> None:

@@ -9,8 +9,8 @@ from types import TracebackType
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.config import check_number, check_timeout, check_whole
-from pyreplog.errors import ClosedError, ConfigError, UnknownTopicError
+from pyreplog.config import check_timeout, whole
+from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
@@ -39,6 +39,7 @@ class Consumer:
         self._on_close = on_close
         self._machine, self._seat = make()
         self._closed = False
+        self._failure: Exception | None = None
         try:
             self.assign(subject)
         except BaseException:
@@ -62,10 +63,10 @@ class Consumer:
             if isinstance(entry, str):
                 partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry))]
             else:
-                check_number(f"the partition of {entry.topic!r}", entry.partition, 0)
-                if entry.partition >= (count := self._partition_count(entry.topic)):
-                    raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {entry.partition}")
-                partitions.append(entry)
+                number = whole(f"the partition of {entry.topic!r}", entry.partition, 0)
+                if number >= (count := self._partition_count(entry.topic)):
+                    raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
+                partitions.append(TopicPartition(entry.topic, number))
         with self._seat.lock:
             self._machine.assign(partitions)
         self._driver.enter(self._seat)
@@ -151,11 +152,12 @@ class Consumer:
         self._check()
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
+        partition = whole("partition", partition)
         if offset is None:
             offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"))
             if offset < 0:
                 offset = self.end_offset(topic, partition)
-        check_whole("offset", offset)
+        offset = whole("offset", offset)
         with self._seat.lock:
             self._machine.seek(topic, partition, offset)
         self._driver.enter(self._seat)
@@ -174,6 +176,7 @@ class Consumer:
     def position(self, topic: str, partition: int) -> int:
         """The offset of the next record that ``poll`` returns. Waits until it is known."""
         self._check()
+        partition = whole("partition", partition)
         self._driver.enter(self._seat)
         if self._machine.position(topic, partition) < 0:
             self._driver.wait_until(
@@ -183,11 +186,11 @@ class Consumer:
 
     def start_offset(self, topic: str, partition: int) -> int:
         """The first offset that is there."""
-        return self._look_up(topic, partition, EARLIEST_TIMESTAMP)
+        return self._look_up(topic, whole("partition", partition), EARLIEST_TIMESTAMP)
 
     def end_offset(self, topic: str, partition: int) -> int:
         """The high watermark: the offset behind the last record that may be read."""
-        return self._look_up(topic, partition, LATEST_TIMESTAMP)
+        return self._look_up(topic, whole("partition", partition), LATEST_TIMESTAMP)
 
     def _look_up(self, topic: str, partition: int, timestamp: int) -> int:
         self._check()
@@ -203,8 +206,10 @@ class Consumer:
 
     def interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Whoever waits for records
-        looks again; look-ups fail. Called by whoever drives."""
+        looks again, and hears of a failure; look-ups fail. Called by whoever drives."""
         old = self._machine
+        if error is not None:
+            self._failure = error
         positions = {entry: old.position(*entry) for entry in old.assignment}
         if not self._closed:
             self._machine, self._seat = self._make()
@@ -223,6 +228,9 @@ class Consumer:
     def _check(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise InternalError(f"the consumer failed, and goes on where it was: {type(failure).__name__}: {failure}") from failure
 
     def __enter__(self) -> Consumer:
         self._check()

@@ -242,6 +242,8 @@ class Driver:
         where callers waited just now."""
         transport = seat.transport
         if not transport.is_ready:
+            if self._refusal is not None:
+                raise self._refusal
             transport.is_ready = True
             if self._drive.locked():
                 self.network.ready.append(transport)
@@ -422,6 +424,7 @@ class Driver:
         self._refusal = error
         for seat in self._seats.values():
             seat.lock = threading.Lock()
+            seat.transport.is_ready = False  # so that whoever gives it something to do hears of it
         self._seats.clear()
         self._drive = threading.Lock()
         self._exclusive_guard = threading.Lock()

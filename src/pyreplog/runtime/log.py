@@ -18,7 +18,7 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, rows_of, timestamp_ms
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig, check_seconds, check_whole
+from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk
@@ -240,7 +240,7 @@ class Log:
         ``file.delete.delay.ms``. Raises OffsetOutOfRangeError where ``before`` lies above the high watermark.
         """
         if before is not None:
-            check_whole("before", before)
+            before = whole("before", before)
         if before is not None and before < 0:
             raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=f"the log {self._path!r}")
         start = self._writing().delete_records(-1 if before is None else before)
@@ -291,9 +291,9 @@ class Log:
         """
         self._check()
         if start is not None:
-            check_whole("start", start)
+            start = whole("start", start)
         if end is not None:
-            check_whole("end", end)
+            end = whole("end", end)
         self._view.refresh()
         first, last = self._view.start_offset, self._view.end_offset
         start = first if start is None else start
@@ -332,7 +332,7 @@ class Log:
         self._check()
         check_seconds("timeout", timeout)
         if start is not None:
-            check_whole("start", start)
+            start = whole("start", start)
         self._view.refresh()
         start = self._view.start_offset if start is None else start
         self._check_start(start)
@@ -381,7 +381,7 @@ class Log:
                 found = view.find_timestamp(at)
             offset = view.end_offset if found is None else max(found[0], view.start_offset)
         else:
-            check_whole("offset", offset)
+            offset = whole("offset", offset)
             if not view.start_offset <= offset <= view.end_offset:
                 view.refresh()
                 self._check_start(offset)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pyreplog.config import LogConfig, suggestion
+from pyreplog.config import LogConfig, suggestion, whole
 from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
 from pyreplog.log import Log, LogReader, LogRoot, check_topic, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
@@ -37,6 +37,7 @@ def folder_of(path: str | os.PathLike[str]) -> str:
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
     """The reader of the one partition that is meant; others are closed again. Nothing is locked or written."""
+    partition = whole("partition", partition)
     if disk.stat(folder) is None:
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
     readers = open_readers(disk, folder, topic)
@@ -88,9 +89,9 @@ def open_for_writing(
 ) -> LogWriter:
     """Take the folder's lock, find or make the partition, and lead it."""
     asked = _asked_config(durability, config)
+    partition = whole("partition", partition, 0, PARTITION_MAX)
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
-    if not isinstance(buffer_memory, int) or isinstance(buffer_memory, bool) or buffer_memory < BUFFER_MEMORY_MIN:
-        raise ConfigError(f"buffer_memory is {buffer_memory!r}; it must be a whole number of bytes from {BUFFER_MEMORY_MIN}")
+    buffer_memory = whole("buffer_memory, in bytes,", buffer_memory, BUFFER_MEMORY_MIN)
     max_block_ms = MAX_BLOCK_MS if max_block_ms is None else max_block_ms
     if not max_block_ms >= 0:
         raise ConfigError(f"max_block_ms is {max_block_ms!r}; it must be milliseconds from 0 (never wait)")
@@ -122,8 +123,6 @@ def open_for_writing(
 
 def _check_names(disk: Disk, folder: str, topic: str | None, partition: int, *, there: bool) -> None:
     """Refuse, before anything is made, what cannot be the name of a partition."""
-    if not isinstance(partition, int) or isinstance(partition, bool) or not 0 <= partition <= PARTITION_MAX:
-        raise ConfigError(f"partition is {partition!r}; it must be a whole number from 0")
     if topic is not None:
         check_topic(topic)
     elif not (there and list_topics(disk, folder)):
