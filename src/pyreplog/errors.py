@@ -128,7 +128,8 @@ class LockedError(StorageError):
     def __init__(self, path: str, holder: str) -> None:
         import errno  # noqa: PLC0415  (only on this cold path)
 
-        super().__init__(errno.EAGAIN, f"already open for writing by {holder}; read it with mode='r', or stop that process", path)
+        way_out = "close what has it open (`with` does)" if holder.startswith("this process") else "stop that process"
+        super().__init__(errno.EAGAIN, f"already open for writing by {holder}; read it with mode='r', or {way_out}", path)
         self.holder = holder
 
 

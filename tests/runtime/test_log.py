@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -435,6 +436,25 @@ def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:
     assert writer is not None
     assert writer.unclosed() is None  # once is enough
     writer.close()
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_forgotten_log_is_closed_when_it_is_opened_again(tmp_path: Path, staged: bool) -> None:
+    """Nobody can close it any more, so the next opening does; one that somebody holds is refused, and the error says what to close."""
+    path = tmp_path / "log"
+    with pytest.warns(ResourceWarning, match="unclosed log"):
+        ack = pyreplog.open_log(path, durability="os").append_nowait(b"queued")
+    if staged:
+        (path / "replog.spool.query.lock").touch()
+    with pyreplog.open_log(path) as log:
+        assert ack.result(0).offset == 0
+        assert log.append(b"next") == 1
+        names = sorted(thread.name for thread in threading.enumerate() if thread.name in ("pyreplog log-0", f"pyreplog spool of {path}"))
+        assert names == ["pyreplog log-0", f"pyreplog spool of {path}"][: 1 + staged]  # those of the forgotten one have ended
+        with pytest.raises(pyreplog.LockedError, match=r"by this process, pid .* close what has it open") as caught:
+            pyreplog.open_log(path)
+        assert str(os.getpid()) in caught.value.holder
+        assert [record.value for record in log] == [b"queued", b"next"]
 
 
 @pytest.mark.parametrize("kind", ["log", "cluster", "own"])

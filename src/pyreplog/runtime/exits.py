@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pyreplog.runtime.logger import LOGGER
 
-__all__ = ["Closeable", "end_on_sigterm", "forget", "remember"]
+__all__ = ["Closeable", "end_on_sigterm", "forget", "remember", "remembered"]
 
 
 class Closeable(Protocol):
@@ -49,6 +49,11 @@ def forget(item: Closeable) -> None:
     for number, known in list(_open.items()):
         if known is item:
             del _open[number]
+
+
+def remembered() -> list[Closeable]:
+    """What is open, in the order in which it was opened."""
+    return list(_open.values())
 
 
 def end_on_sigterm() -> None:

@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from operator import length_hint
 from types import TracebackType
@@ -19,11 +20,11 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 from pyreplog.arrow import Scan, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, check_seconds, whole
-from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError
+from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk
 from pyreplog.record import Ack, Record
-from pyreplog.runtime.exits import forget, remember
+from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.lookout import Lookout
 from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writing
@@ -81,10 +82,25 @@ def open_log(
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
-    writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
+    try:
+        writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
+    except LockedError:
+        if not _close_abandoned(place):
+            raise
+        writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
     lookout = Lookout(disk, place, clock, writer) if takes_spool else None
     writing = WriterView(writer)
     return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
+
+
+def _close_abandoned(folder: str) -> bool:
+    """Close the log of ``folder`` that this process opened, never closed, and holds no more (``open_log(path).append(value)``, a notebook's
+    cell run twice): whether there was one."""
+    for writer in remembered():
+        if isinstance(writer, LogWriter) and writer.abandoned is not None and writer.folder == folder:
+            writer.abandoned()
+            return True
+    return False
 
 
 def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
@@ -472,16 +488,9 @@ class Log:
 
     def close(self) -> None:
         """Write and sync everything and release the folder. Twice is harmless. Raises what failed, having closed all the same."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._lookout is not None:
-            self._lookout.stop()
-        try:
-            self._view.close()
-        finally:
-            if self._writer is not None:
-                forget(self._writer)
+        if not self._closed:
+            self._closed = True
+            _close(self._view, self._writer, self._lookout)
 
     def __enter__(self) -> Log:
         self._check()
@@ -498,7 +507,9 @@ class Log:
         if getattr(self, "_closed", True) or self._writer is None or self._writer.closed:
             return
         self._writer.is_told_of = True
-        warnings.warn(f"unclosed log {self!r}; it stays open until the process ends", ResourceWarning, source=self, stacklevel=2)
+        self._writer.abandoned = partial(_close, self._view, self._writer, self._lookout)
+        text = f"unclosed log {self!r}; it stays open until it is opened again, or the process ends"
+        warnings.warn(text, ResourceWarning, source=self, stacklevel=2)
 
     def _check(self) -> None:
         if self._process.left:
@@ -510,3 +521,14 @@ class Log:
         if self._writer is None:
             raise ClosedError(f"the log {self._path!r} was opened with mode='r': open it with mode='a' to write")
         return self._writer
+
+
+def _close(view: LogView, writer: LogWriter | None, lookout: Lookout | None) -> None:
+    """All that one opening made."""
+    if lookout is not None:
+        lookout.stop()
+    try:
+        view.close()
+    finally:
+        if writer is not None:
+            forget(writer)

@@ -99,6 +99,8 @@ class LogWriter:
         self.closed = False
         self.is_told_of = False
         """Whether somebody was warned that nobody closed it."""
+        self.abandoned: Callable[[], None] | None = None
+        """Closes what was made with it, where nobody holds its face any more."""
         self._root = root
         self._reopen = reopen
         self._now_ms = clock.wall_ms
@@ -805,6 +807,11 @@ class LogWriter:
         self._tell_followers()
         if failure is not None:
             raise failure
+
+    @property
+    def folder(self) -> str:
+        """The log root, which this process has locked."""
+        return self._root.path
 
     def unclosed(self) -> str | None:
         """For the warning at exit. None where its face has given one."""

@@ -135,7 +135,8 @@ def _holder(fd: int) -> str:
             return f"pid {pid} (another program, perhaps a Kafka broker)"
     for _ in range(HOLDER_TRIES):
         if text := os.pread(fd, TEXT_SIZE_MAX, 0):
-            return text.decode("utf-8", "replace")
+            holder = text.decode("utf-8", "replace")
+            return f"this process, {holder}" if holder.startswith(f"pid {os.getpid()} on {os.uname().nodename} ") else holder
         time.sleep(HOLDER_WAIT_S)
     return "a process that left no name"
 
