@@ -151,9 +151,9 @@ def cli() -> str:
         "| 4 | only warnings found: no record is lost |",
         "| 130 | interrupted (Ctrl-C) |",
         "",
-        "Work that takes longer than a second tells how far it is, on a terminal or with `--progress`. Control",
-        "characters in topics, keys and values are escaped, so that a record cannot drive the terminal. `replog --version` prints the",
-        "version.",
+        "Work that takes longer than a second tells how far it is, on a terminal (unless the records themselves appear there) or with",
+        "`--progress`. Control characters in topics, keys and values are escaped, so that a record cannot drive the terminal. A misspelt",
+        "name is answered with the one that is near, if there is one. `replog --version` prints the version.",
         "",
     ]
     for name, command in parsers.items():

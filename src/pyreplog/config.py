@@ -6,7 +6,7 @@ with the nearest known one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, dataclass_transform
 
 from pyreplog.errors import ConfigError
@@ -23,6 +23,7 @@ __all__ = [
     "check_seconds",
     "check_whole",
     "default_min_insync_replicas",
+    "nearest",
     "suggestion",
 ]
 
@@ -34,6 +35,9 @@ DURABILITIES: Final = ("sync", "os")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
+_LISTED_MAX: Final = 40
+"""So many names are listed in a message."""
+
 
 def default_min_insync_replicas(replication_factor: int) -> int:
     """A majority: RF/2 + 1, rounded down."""
@@ -41,11 +45,52 @@ def default_min_insync_replicas(replication_factor: int) -> int:
 
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
-    """``"; did you mean 'x'?"`` where something near is known, else the list of what is."""
-    import difflib  # noqa: PLC0415  (only on this cold path)
+    """``"; did you mean 'x'?"`` where something near is known, else the list of what is (of a long one the beginning)."""
+    near = nearest(word, known)
+    if near is not None:
+        return f"; did you mean {near!r}?"
+    more = f" and {len(known) - _LISTED_MAX:,} more" if len(known) > _LISTED_MAX else ""
+    return f"; known are {', '.join(known[:_LISTED_MAX])}{more}"
 
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Which of ``known`` was meant by ``word``: the one that it begins, or a slip of the keys away from it; None where none is near.
+
+    A slip is a letter too many, too few or wrong, or two that changed places; one for every three letters. Leading dashes and upper case
+    make no difference. A wrong answer is worse than none.
+    """
+    names = tuple(known)
+    asked = word.lstrip("-").lower()
+    begun = [name for name in names if len(asked) > 1 and name.lstrip("-").lower().startswith(asked)]
+    if len(begun) == 1:
+        return begun[0]
+    best, fewest = None, INT32_MAX
+    for name in names:
+        other = name.lstrip("-").lower()
+        longest = max(len(asked), len(other))
+        slips = _slips(asked, other, max(1, longest // 3)) if longest else INT32_MAX
+        if slips < min(longest, fewest):
+            best, fewest = name, slips
+    return best
+
+
+def _slips(one: str, other: str, limit: int) -> int:
+    """How many letters lie between two words; ``INT32_MAX`` where more than ``limit`` do."""
+    if abs(len(one) - len(other)) > limit:
+        return INT32_MAX
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for index, letter in enumerate(one):
+        above, row = row, [index + 1]
+        for at, its in enumerate(other):
+            slips = min(above[at] + (letter != its), above[at + 1] + 1, row[at] + 1)
+            if index and at and letter == other[at - 1] and its == one[index - 1]:
+                slips = min(slips, before[at - 1] + 1)
+            row.append(slips)
+        if min(row) > limit:
+            return INT32_MAX
+        before = above
+    return row[-1] if row[-1] <= limit else INT32_MAX
 
 
 def check_number(name: str, value: object, low: int, high: int | None = None) -> None:

@@ -358,6 +358,8 @@ def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (["tail", "evnts"], "did you mean 'events'?"),
         (["describe", "events/events-0/replog.mark"], "`replog dump` shows single files"),
         (["cat", "nowhere/at/all"], "check the path"),
+        (["verify", "nonexist"], "holds the logs events: name one of them"),
+        (["verify", "logs/nonexist"], "there is no such folder; `replog append` makes one"),
         (["verify", "evnts"], "did you mean 'events'?"),
         (["repair", "evnts"], "did you mean 'events'?"),
         (["dump", "evnts"], "did you mean 'events'?"),

@@ -64,15 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
     disk = SystemDisk()
     damaged = False
     total = os.path.getsize(path) if os.path.isfile(path) else total_size(disk, path)
-    # The output itself shows on a terminal that it goes on.
-    progress = Progress("dumped", total=total, forced=arguments.progress, sized=True) if arguments.progress else None
+    progress = Progress("dumped", total=total, forced=arguments.progress, sized=True, beside=True)
     try:
         for file in _files(disk, path):
             if not arguments.json:
                 print(printable(file))
-            for row in rows_of_file(
-                disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add if progress else None
-            ):
+            for row in rows_of_file(disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add):
                 damaged = damaged or "damage" in row
                 if arguments.json:
                     row.pop("picture", None)
@@ -81,8 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                     for line in _lines(row):
                         print(printable("  " + line))
     finally:
-        if progress is not None:
-            progress.close()
+        progress.close()
         disk.close()
     return EXIT_DAMAGED if damaged else EXIT_OK
 
