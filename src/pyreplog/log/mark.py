@@ -10,7 +10,7 @@ One slot holds what the last sync left and is not touched; the other two take tu
 before it, power loss, which may tear both of those two, leaves the synced one, and a reader beside a live writer always finds a
 whole slot. After the end of a process the newest slot is exact; after power loss it may be old.
 
-Format: docs/internals/format/snapshot.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
+Format: docs/internals/format/mark.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
 lowers and syncs the mark first.
 """
 
