@@ -296,16 +296,19 @@ class NodeConfig(_Settings):
     replica_fetch_wait_max_ms: int = 500
     """How long a leader may hold an empty fetch."""
     replica_fetch_backoff_ms: int = 100
-    """Pause after a failed fetch; doubles up to 1000."""
+    """The first pause after a failed fetch is a sixteenth of this; each is twice as long as the one before, up to a second."""
     recovery_point_checkpoint_interval_ms: int = 60_000
+    """How often ``recovery-point-offset-checkpoint`` is written: what is synced of each partition."""
     high_watermark_checkpoint_interval_ms: int = 5_000
+    """How often ``replication-offset-checkpoint`` is written: each partition's high watermark."""
     log_start_offset_checkpoint_interval_ms: int = 60_000
+    """How often ``log-start-offset-checkpoint`` is written: where partitions begin whose first records were deleted."""
     log_retention_check_interval_ms: int = 300_000
     """How often segments are looked for that may go."""
     heartbeat_interval_ms: int = 500
+    """How often a node tells the controller that it is there."""
     session_timeout_ms: int = 3_000
     """The controller fences a node that was silent for this long."""
-    request_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
         for name in self._defaults:

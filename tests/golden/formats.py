@@ -1,7 +1,8 @@
 """One golden file for each kind of file that a log leaves on a disk, as small as it can be and still say something.
 
 Most are from one life of a root: three leaders, a transaction that is aborted, a beginning that is deleted, a clean end, and then a crash
-within a write. ``python -m tests.golden.formats`` writes them into ``tests/golden/formats/``; the pages of docs/internals/format show their bytes.
+within a write. ``python -m tests.golden.formats`` writes them into ``tests/golden/formats/``; the pages of docs/internals/format show
+their bytes.
 """
 
 from __future__ import annotations

@@ -102,8 +102,9 @@ def _logs_below(path: str) -> str:
 
 
 def _holds_logs(disk: Disk, path: str) -> bool:
+    """Whether it is a root, or a cluster's folder: not any folder that somebody keeps logs in."""
     try:
-        return bool(find_roots(disk, path, 1))
+        return any(root == path or os.path.basename(root).startswith("node-") for root in find_roots(disk, path, 1))
     except StorageError:
         return False  # it is gone, or may not be looked into: no folder to name
 
