@@ -363,6 +363,7 @@ def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (["verify", "evnts"], "did you mean 'events'?"),
         (["repair", "evnts"], "did you mean 'events'?"),
         (["dump", "evnts"], "did you mean 'events'?"),
+        (["dump", "events/events-0/replog.mrak"], "there is no such file; did you mean 'replog.mark'?"),
         (["cat", "empty"], "`replog append` makes one"),
         (["cat", "logs"], "name one of them"),
         (["import", "events", "x.csv", "--format", "parqet"], "did you mean 'parquet'?"),
