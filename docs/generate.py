@@ -9,6 +9,7 @@ import argparse
 import ast
 import dataclasses
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -18,8 +19,12 @@ from typing import Final
 import pyreplog
 from pyreplog import config, errors
 from pyreplog.cli.main import build_parser
+from pyreplog.client import ConsumerConfig, ProducerConfig
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
+DEFAULTS: Final = {"_PRODUCER": ProducerConfig(), "_CONSUMER": ConsumerConfig()}
+DEFAULT: Final = re.compile(rf"\b({'|'.join(DEFAULTS)})\.(\w+)")
+"""Where a default is a field of these, its value is shown."""
 FOR_THE_RUNTIME: Final = ("REQUIRES that no", "Called by", "In the child of a fork")
 
 
@@ -79,7 +84,7 @@ def class_entry(node: ast.ClassDef) -> list[str]:
     """Its text, how it is made, and every public method, property and field."""
     lines = [*text(node), ""]
     enum = any("Enum" in ast.unparse(base) for base in node.bases)
-    for part in node.body:
+    for part, following in zip(node.body, [*node.body[1:], None], strict=True):
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             made = part.name in {"__init__", "__new__"}
             about = ast.get_docstring(part) or ""
@@ -94,7 +99,8 @@ def class_entry(node: ast.ClassDef) -> list[str]:
             elif not made or len(part.args.args) + len(part.args.kwonlyargs) > 1:
                 lines += entry(signature(part, node.name if made else part.name, method=True), text(part))
         elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and not part.target.id.startswith("_"):
-            lines += entry(f"{part.target.id}: {ast.unparse(part.annotation)}", [])
+            below = following.value.value if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) else ""
+            lines += entry(f"{part.target.id}: {ast.unparse(part.annotation)}", markdown(inspect.cleandoc(str(below))).splitlines())
         elif enum and isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
             lines += entry(f"{part.targets[0].id} = {ast.unparse(part.value)}", [])
     return [*lines, ""]
@@ -107,7 +113,7 @@ def entry(head: str, body: list[str]) -> list[str]:
 
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, method: bool = False) -> str:
     """``name(arguments) -> result`` without ``self``."""
-    arguments = ast.unparse(node.args)
+    arguments = DEFAULT.sub(lambda found: repr(getattr(DEFAULTS[found[1]], found[2])), ast.unparse(node.args))
     static = any(isinstance(mark, ast.Name) and mark.id == "staticmethod" for mark in node.decorator_list)
     if method and not static:
         arguments = arguments.partition(",")[2].strip() if "," in arguments else ""
@@ -151,9 +157,9 @@ def cli() -> str:
         "| 4 | only warnings found: no record is lost |",
         "| 130 | interrupted (Ctrl-C) |",
         "",
-        "Work that takes longer than a second tells how far it is, on a terminal or with `--progress`. Control",
-        "characters in topics, keys and values are escaped, so that a record cannot drive the terminal. `replog --version` prints the",
-        "version.",
+        "Work that takes longer than a second tells how far it is, on a terminal (unless the records themselves appear there) or with",
+        "`--progress`. Control characters in topics, keys and values are escaped, so that a record cannot drive the terminal. A misspelt",
+        "name is answered with the one that is near, if there is one. `replog --version` prints the version.",
         "",
     ]
     for name, command in parsers.items():

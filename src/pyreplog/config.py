@@ -6,7 +6,7 @@ with the nearest known one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, dataclass_transform
 
@@ -23,6 +23,7 @@ __all__ = [
     "check_number",
     "check_seconds",
     "default_min_insync_replicas",
+    "nearest",
     "suggestion",
     "whole",
 ]
@@ -35,6 +36,9 @@ DURABILITIES: Final = ("sync", "os")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 
+_LISTED_MAX: Final = 40
+"""So many names are listed in a message."""
+
 
 def default_min_insync_replicas(replication_factor: int) -> int:
     """A majority: RF/2 + 1, rounded down."""
@@ -42,11 +46,52 @@ def default_min_insync_replicas(replication_factor: int) -> int:
 
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
-    """``"; did you mean 'x'?"`` where something near is known, else the list of what is."""
-    import difflib  # noqa: PLC0415  (only on this cold path)
+    """``"; did you mean 'x'?"`` where something near is known, else the list of what is (of a long one the beginning)."""
+    near = nearest(word, known)
+    if near is not None:
+        return f"; did you mean {near!r}?"
+    more = f" and {len(known) - _LISTED_MAX:,} more" if len(known) > _LISTED_MAX else ""
+    return f"; known are {', '.join(known[:_LISTED_MAX])}{more}"
 
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Which of ``known`` was meant by ``word``: the one that it begins, or a slip of the keys away from it; None where none is near.
+
+    A slip is a letter too many, too few or wrong, or two that changed places; one for every three letters. Leading dashes and upper case
+    make no difference. A wrong answer is worse than none.
+    """
+    names = tuple(known)
+    asked = word.lstrip("-").lower()
+    begun = [name for name in names if len(asked) > 1 and name.lstrip("-").lower().startswith(asked)]
+    if len(begun) == 1:
+        return begun[0]
+    best, fewest = None, INT32_MAX
+    for name in names:
+        other = name.lstrip("-").lower()
+        longest = max(len(asked), len(other))
+        slips = _slips(asked, other, max(1, longest // 3)) if longest else INT32_MAX
+        if slips < min(longest, fewest):
+            best, fewest = name, slips
+    return best
+
+
+def _slips(one: str, other: str, limit: int) -> int:
+    """How many letters lie between two words; ``INT32_MAX`` where more than ``limit`` do."""
+    if abs(len(one) - len(other)) > limit:
+        return INT32_MAX
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for index, letter in enumerate(one):
+        above, row = row, [index + 1]
+        for at, its in enumerate(other):
+            slips = min(above[at] + (letter != its), above[at + 1] + 1, row[at] + 1)
+            if index and at and letter == other[at - 1] and its == one[index - 1]:
+                slips = min(slips, before[at - 1] + 1)
+            row.append(slips)
+        if min(row) > limit:
+            return INT32_MAX
+        before = above
+    return row[-1] if row[-1] <= limit else INT32_MAX
 
 
 def check_number(name: str, value: object, low: int, high: int | None = None) -> None:
@@ -256,16 +301,19 @@ class NodeConfig(_Settings):
     replica_fetch_wait_max_ms: int = 500
     """How long a leader may hold an empty fetch."""
     replica_fetch_backoff_ms: int = 100
-    """Pause after a failed fetch; doubles up to 1000."""
+    """The first pause after a failed fetch is a sixteenth of this; each is twice as long as the one before, up to a second."""
     recovery_point_checkpoint_interval_ms: int = 60_000
+    """How often ``recovery-point-offset-checkpoint`` is written: what is synced of each partition."""
     high_watermark_checkpoint_interval_ms: int = 5_000
+    """How often ``replication-offset-checkpoint`` is written: each partition's high watermark."""
     log_start_offset_checkpoint_interval_ms: int = 60_000
+    """How often ``log-start-offset-checkpoint`` is written: where partitions begin whose first records were deleted."""
     log_retention_check_interval_ms: int = 300_000
     """How often segments are looked for that may go."""
     heartbeat_interval_ms: int = 500
+    """How often a node tells the controller that it is there."""
     session_timeout_ms: int = 3_000
     """The controller fences a node that was silent for this long."""
-    request_timeout_ms: int = 30_000
 
     def __post_init__(self) -> None:
         for name in self._defaults:

@@ -54,14 +54,24 @@ class LogStats(NamedTuple):
     """What one partition's log holds and did since it was opened. Sizes in bytes."""
 
     start_offset: int
+    """The first offset that is there."""
     end_offset: int
+    """The offset that the next record gets."""
     flushed_offset: int
+    """Everything below is on stable storage."""
     high_watermark: int
+    """Readers see what is below."""
     leader_epoch: int
+    """The newest; each opening for writing begins one."""
     segment_count: int
     size: int
+    """Of all segments, without their indexes."""
     batches_appended: int
+    """Since it was opened, as all below."""
     records_appended: int
     bytes_appended: int
+    """Of the batches, as they are stored."""
     syncs: int
+    """Syncs of its files that made records durable."""
     torn_bytes_cut: int
+    """What recovery cut when it was opened, and kept beside the log."""

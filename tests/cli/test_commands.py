@@ -238,6 +238,10 @@ def test_reading_disturbs_no_writer(replog: Replog, events: Path) -> None:
     [
         (["apend", "x"], "unknown command 'apend'; did you mean 'append'?"),
         (["cat", "x", "--stort", "5"], "unknown option '--stort'; did you mean '--start'?"),
+        (["cat", "x", "--jsn"], "unknown option '--jsn'; did you mean '--json'?"),
+        (["tail", "x", "--part", "5"], "unknown option '--part'; did you mean '--partition'?"),
+        (["dump", "x", "--follow"], "unknown option '--follow'; known are -h, --help,"),
+        (["cat", "x", "--json", "--values"], "not allowed with argument --json"),
         (["cat", "x", "y"], "unexpected argument 'y'"),
         (["cat"], "required: PATH"),
         (["cat", "x", "--start", "-5"], "not an offset"),
@@ -338,3 +342,9 @@ def test_a_cluster_folder(replog: Replog, tmp_path: Path) -> None:
     done = replog("append", path, "--topic", "orders", "--json", stdin=b'{"value": "more", "partition": 1}\n{"value": "more", "key": "k"}')
     assert done.objects()[0]["count"] == 2
     assert len(replog("cat", path).objects()) == 22
+
+
+def test_json_is_what_records_are_printed_as(replog: Replog, events: Path) -> None:
+    """`cat` and `tail` take --json as every command does: it is what they print anyway."""
+    for command in ("cat", "tail"):
+        assert replog(command, events, "--json").out == replog(command, events).out

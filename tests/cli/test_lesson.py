@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pyreplog.cli.main import main
@@ -43,6 +45,15 @@ def test_exhibits(capsys: pytest.CaptureFixture[str]) -> None:
     assert "V6" in text
     assert "S7 (" in text
     assert "No invariant breaks" in told(capsys, "WaitsForFollowersToKnow")
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json the list is one object per lesson, and a lesson one object with the lines that are told."""
+    assert [json.loads(line)["lesson"] for line in told(capsys, "--all", "--json").splitlines()] == [*LESSONS, *MUSEUM]
+    for name in ("divergence", "ShrinksEarly"):
+        shown = json.loads(told(capsys, name, "--json"))
+        assert shown["lesson"] == name
+        assert "\n".join([*shown["lines"], ""]) == told(capsys, name)
 
 
 def test_an_unknown_lesson(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,8 +29,10 @@ class Ack:
     def __init__(self, outcome: Outcome, index: int) -> None: ...
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for it. Raises what went wrong (``OutcomeUnknownError`` where nobody can say), TimeoutError after ``timeout`` seconds."""
-    def done(self) -> bool: ...
-    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+    def done(self) -> bool:
+        """Whether it is acknowledged or refused. Never waits."""
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What ``result`` would raise, None where it is acknowledged. Waits as ``result`` does."""
     @property
     def offset(self) -> int | None:
         """The record's offset once known, else None. Never waits."""

@@ -10,11 +10,12 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_OK, Parser
-from pyreplog.cli.output import amount, json_line, printable, say
+from pyreplog.cli.options import EXIT_OK, Parser, add_progress
+from pyreplog.cli.output import Progress, amount, json_line, printable, say
 from pyreplog.errors import ConfigError
 from pyreplog.runtime import Log, open_log
 
@@ -26,6 +27,8 @@ HELP: Final = "measure this machine: raw writes and syncs beside appends and sca
 _VALUE_SIZE: Final = 100
 _BATCH: Final = 1000
 _ROUNDS: Final = 3
+_TOLD: Final = 16
+"""So many calls go by between two looks at the clock: on both sides of a ratio, and too few to be noticed in it."""
 
 Row = tuple[str, float, str, float | None]
 """What, how much per second, in which unit, and as a share of what raw writing does."""
@@ -36,6 +39,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("path", metavar="PATH", nargs="?", default=".", help="a folder on the disk to measure (default: this one)")
     parser.add_argument("--seconds", metavar="N", type=int, default=1, help="about so long for each figure (default: 1)")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
+    add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--seconds is a whole number from 1")
     folder = tempfile.mkdtemp(prefix="replog-bench-", dir=arguments.path)
     try:
-        rows = _measure(folder, arguments.seconds)
+        rows = _measure(folder, arguments.seconds, forced=arguments.progress)
     finally:
         shutil.rmtree(folder)
     width = max(len(row[0]) for row in rows)
@@ -59,54 +63,82 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _measure(folder: str, seconds: int) -> list[Row]:
+def _measure(folder: str, seconds: int, *, forced: bool) -> list[Row]:
     values = [b"%0*d" % (_VALUE_SIZE, number) for number in range(_BATCH)]
     size = len(b"".join(values)) + 11 * _BATCH + 61
     block = os.urandom(size)
     count = _calls(folder, block, seconds)
-    rows: list[Row] = []
-    raw = best = 0.0
-    say(f"measuring with {count} batches of {_BATCH} records of {_VALUE_SIZE} bytes ...")
-    for number in range(_ROUNDS):
-        raw = max(raw, _raw(folder, block, count, sync=False))
-        with open_log(os.path.join(folder, f"os-{number}"), durability="os") as log:
-            best = max(best, _per_second(lambda log=log: _append(log, values, count), count))  # type: ignore[misc]
-    rows.append(("raw pwrite", raw * size, "bytes/s", None))
-    rows.append(("append_many, durability os", best * _BATCH, "records/s", best / raw))
     synced = max(count // 20, 5)
-    raw_sync = _raw(folder, block, synced, sync=True)
-    with open_log(os.path.join(folder, "sync"), durability="sync") as log:
-        best = _per_second(lambda: _append(log, values, synced), synced)
-    rows.append(("raw pwrite + fdatasync", raw_sync, "calls/s", None))
-    rows.append(("append_many, durability sync", best * _BATCH, "records/s", best / raw_sync))
     singles = max(min(synced, 500), 5)
-    raw_one = _raw(folder, block[: _VALUE_SIZE + 72], singles, sync=True)
+    say(f"measuring with {count} batches of {_BATCH} records of {_VALUE_SIZE} bytes ...")
+    progress = Progress("measured", total=2 * (_ROUNDS * count + synced + singles + count), forced=forced, noun="batches")
+    try:
+        return [
+            *_unsynced(folder, block, values, count, progress),
+            *_synced(folder, block, values, synced, singles, progress),
+            *_read(folder, count, progress),
+        ]
+    finally:
+        progress.close()
+
+
+def _unsynced(folder: str, block: bytes, values: list[bytes], count: int, progress: Progress) -> list[Row]:
+    raw = best = 0.0
+    for number in range(_ROUNDS):
+        raw = max(raw, _raw(folder, block, count, progress, sync=False))
+        with open_log(os.path.join(folder, f"os-{number}"), durability="os") as log:
+            best = max(best, _per_second(lambda log=log: _append(log, values, count, progress), count))  # type: ignore[misc]
+    return [
+        ("raw pwrite", raw * len(block), "bytes/s", None),
+        ("append_many, durability os", best * _BATCH, "records/s", best / raw),
+    ]
+
+
+def _synced(folder: str, block: bytes, values: list[bytes], synced: int, singles: int, progress: Progress) -> list[Row]:
+    raw = _raw(folder, block, synced, progress, sync=True)
+    with open_log(os.path.join(folder, "sync"), durability="sync") as log:
+        best = _per_second(lambda: _append(log, values, synced, progress), synced)
+    raw_one = _raw(folder, block[: _VALUE_SIZE + 72], singles, progress, sync=True)
     with open_log(os.path.join(folder, "one"), durability="sync") as log:
-        best = _per_second(lambda: [log.append(values[0]) for _ in range(singles)], singles)
-    rows.append(("append one by one, durability sync", best, "records/s", best / raw_one))
+        one = _per_second(lambda: [log.append(values[0]) for _ in _told(singles, progress)], singles)
+    return [
+        ("raw pwrite + fdatasync", raw, "calls/s", None),
+        ("append_many, durability sync", best * _BATCH, "records/s", best / raw),
+        ("append one by one, durability sync", one, "records/s", one / raw_one),
+    ]
+
+
+def _read(folder: str, count: int, progress: Progress) -> list[Row]:
     with open_log(os.path.join(folder, "os-0"), mode="r") as log:
         total = log.end_offset
-        best = _per_second(lambda: sum(batch.row_count for batch in log.scan().batches()), total)
-        rows.append(("scan into Arrow, all columns", best, "records/s", None))
-        best = _per_second(lambda: sum(1 for _ in log.read(start=0)), total)
-        rows.append(("read as Record objects", best, "records/s", None))
-    return rows
+        scanned = _per_second(lambda: sum(batch.row_count for batch in log.scan().batches()), total)
+        progress.add(count)
+
+        def read() -> None:
+            records = log.read(start=0)
+            while found := sum(1 for _ in islice(records, _TOLD * _BATCH)):
+                progress.add(found // _BATCH)
+
+        return [
+            ("scan into Arrow, all columns", scanned, "records/s", None),
+            ("read as Record objects", _per_second(read, total), "records/s", None),
+        ]
 
 
 def _calls(folder: str, block: bytes, seconds: int) -> int:
     """How many blocks raw writing does in about ``seconds``, within reason."""
-    rate = _raw(folder, block, 50, sync=False)
+    rate = _raw(folder, block, 50, None, sync=False)
     return int(min(max(rate * seconds / 8, 50), 4000))
 
 
-def _raw(folder: str, block: bytes, count: int, *, sync: bool) -> float:
+def _raw(folder: str, block: bytes, count: int, progress: Progress | None, *, sync: bool) -> float:
     """Blocks per second written to a new file."""
     path = os.path.join(folder, "raw")
     file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
 
         def write() -> None:
-            for number in range(count):
+            for number in _told(count, progress):
                 os.pwrite(file, block, number * len(block))
                 if sync:
                     os.fdatasync(file)
@@ -117,9 +149,18 @@ def _raw(folder: str, block: bytes, count: int, *, sync: bool) -> float:
         os.remove(path)
 
 
-def _append(log: Log, values: list[bytes], count: int) -> None:
-    for _ in range(count):
+def _append(log: Log, values: list[bytes], count: int, progress: Progress) -> None:
+    for _ in _told(count, progress):
         log.append_many(values)
+
+
+def _told(count: int, progress: Progress | None) -> Iterator[int]:
+    """The numbers below ``count``; each time some of them are done, ``progress`` is told."""
+    for start in range(0, count, _TOLD):
+        end = min(start + _TOLD, count)
+        yield from range(start, end)
+        if progress is not None:
+            progress.add(end - start)
 
 
 def _per_second(work: Callable[[], Any], count: int) -> float:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, number
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, add_shape, number
 from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
@@ -29,18 +29,17 @@ def add_arguments(parser: Parser) -> None:
     add_selection(parser)
     add_range(parser)
     parser.add_argument("-n", "--count", metavar="N", type=number, help="stop after N records in all")
-    parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
+    add_shape(parser)
     add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the chosen records."""
-    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
+    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
         if arguments.count is not None:
             total = min(total, arguments.count)
-        # On a terminal the records themselves show that it goes on.
-        progress = Progress("read", total=total, forced=arguments.progress) if arguments.progress or not sys.stdout.isatty() else None
+        progress = Progress("read", total=total, forced=arguments.progress, beside=True)
         if found and arguments.start > (end := max(reader.end_offset for reader in found.values())):
             say(f"replog cat: nothing is there yet at offset {arguments.start}: readers see what lies below {end}")
         left = INT64_MAX if arguments.count is None else arguments.count
@@ -52,11 +51,9 @@ def run(arguments: argparse.Namespace) -> int:
                     records = records[:left]  # noqa: PLW2901
                     left -= len(records)
                     write_records(records, values=arguments.values)
-                    if progress is not None:
-                        progress.add(len(records))
+                    progress.add(len(records))
         finally:
-            if progress is not None:
-                progress.close()
+            progress.close()
     return EXIT_OK
 
 

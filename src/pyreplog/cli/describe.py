@@ -7,8 +7,8 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection
-from pyreplog.cli.output import amount, counted, json_line, printable
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection
+from pyreplog.cli.output import Progress, amount, counted, json_line, printable
 from pyreplog.cli.reading import readers
 from pyreplog.log import LogReader
 
@@ -23,19 +23,25 @@ def add_arguments(parser: Parser) -> None:
     add_path(parser)
     add_selection(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per partition")
+    add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one paragraph, or one JSON object, per partition."""
-    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
-        for reader in found.values():
-            facts = facts_of(reader)
-            if arguments.json:
-                print(json_line(facts))
-            else:
-                print(printable(f"{facts['topic']}-{facts['partition']}"))
-                for line in _lines(facts):
-                    print("  " + printable(line))
+    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
+        progress = Progress("described", total=len(found), forced=arguments.progress, noun="partitions", beside=True)
+        try:
+            for reader in found.values():
+                facts = facts_of(reader)
+                if arguments.json:
+                    print(json_line(facts))
+                else:
+                    print(printable(f"{facts['topic']}-{facts['partition']}"))
+                    for line in _lines(facts):
+                        print("  " + printable(line))
+                progress.add(1)
+        finally:
+            progress.close()
     return EXIT_OK
 
 

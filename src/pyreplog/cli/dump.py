@@ -15,6 +15,7 @@ from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress
 from pyreplog.cli.output import Progress, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
+from pyreplog.config import nearest
 from pyreplog.errors import StorageError
 from pyreplog.system import SystemDisk
 from pyreplog.verify import (
@@ -59,20 +60,17 @@ def run(arguments: argparse.Namespace) -> int:
     path = arguments.path.rstrip("/") or "/"
     if not os.path.isfile(path):
         if os.path.splitext(path)[1] and not os.path.exists(path):
-            raise StorageError(errno.ENOENT, "there is no such file", path)
+            raise StorageError(errno.ENOENT, f"there is no such file{_near(path)}", path)
         check_path(path)
     disk = SystemDisk()
     damaged = False
     total = os.path.getsize(path) if os.path.isfile(path) else total_size(disk, path)
-    # The output itself shows on a terminal that it goes on.
-    progress = Progress("dumped", total=total, forced=arguments.progress, sized=True) if arguments.progress else None
+    progress = Progress("dumped", total=total, forced=arguments.progress, sized=True, beside=True)
     try:
         for file in _files(disk, path):
             if not arguments.json:
                 print(printable(file))
-            for row in rows_of_file(
-                disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add if progress else None
-            ):
+            for row in rows_of_file(disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add):
                 damaged = damaged or "damage" in row
                 if arguments.json:
                     row.pop("picture", None)
@@ -81,10 +79,16 @@ def run(arguments: argparse.Namespace) -> int:
                     for line in _lines(row):
                         print(printable("  " + line))
     finally:
-        if progress is not None:
-            progress.close()
+        progress.close()
         disk.close()
     return EXIT_DAMAGED if damaged else EXIT_OK
+
+
+def _near(path: str) -> str:
+    """Which file beside ``path`` may be meant, as the end of a sentence."""
+    folder, name = os.path.split(os.path.abspath(path))
+    near = nearest(name, os.listdir(folder)) if os.path.isdir(folder) else None
+    return "" if near is None else f"; did you mean {near!r}?"
 
 
 def _files(disk: SystemDisk, path: str) -> Iterator[str]:

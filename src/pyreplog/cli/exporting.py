@@ -49,9 +49,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder = os.path.dirname(target)
     if folder and not os.path.isdir(folder):
         raise ConfigError(f"there is no folder {folder} to make {os.path.basename(target)} in")
-    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition) as found:
+    with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
-        progress = Progress("exported", total=total, forced=arguments.progress)
+        progress = Progress("exported", total=total, forced=arguments.progress, beside=target == "-")
         part = f"{target}.part"
         try:
             if target == "-":

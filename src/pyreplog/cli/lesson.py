@@ -8,7 +8,7 @@ import argparse
 from typing import Final
 
 from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser
-from pyreplog.cli.output import say
+from pyreplog.cli.output import json_line, say
 from pyreplog.config import suggestion
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
@@ -21,6 +21,7 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog lesson``."""
     parser.add_argument("lesson", metavar="NAME", nargs="?", help="which one (default: list them)")
     parser.add_argument("--all", action="store_true", help="list the museum of known bugs as well")
+    parser.add_argument("--json", action="store_true", help="one JSON object per lesson of the list, or the one lesson with its lines")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,19 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     name = arguments.lesson
     if name is None:
-        width = max(len(one) for one in (*LESSONS, *(MUSEUM if arguments.all else ())))
-        for lesson in LESSONS.values():
-            print(f"{lesson.name:{width}}  {lesson.title}")
+        listed = {lesson.name: lesson.title for lesson in LESSONS.values()}
         for variant in MUSEUM.values() if arguments.all else ():
-            print(f"{variant.name:{width}}  {', '.join(variant.numbers)}: breaks {', '.join(variant.caught_by) or 'nothing'}")
+            listed[variant.name] = f"{', '.join(variant.numbers)}: breaks {', '.join(variant.caught_by) or 'nothing'}"
+        width = max(len(one) for one in listed)
+        for one, title in listed.items():
+            print(json_line({"lesson": one, "title": title}) if arguments.json else f"{one:{width}}  {title}")
         return EXIT_OK
-    if name in LESSONS:
-        for line in LESSONS[name].lines():
-            print(line)
+    if name not in LESSONS and name not in MUSEUM:
+        say(f"replog lesson: unknown lesson {name!r}{suggestion(name, (*LESSONS, *MUSEUM))}")
+        return EXIT_USAGE
+    lines = LESSONS[name].lines() if name in LESSONS else exhibit(name)
+    if arguments.json:
+        print(json_line({"lesson": name, "lines": list(lines)}))
         return EXIT_OK
-    if name in MUSEUM:
-        for line in exhibit(name):
-            print(line)
-        return EXIT_OK
-    say(f"replog lesson: unknown lesson {name!r}{suggestion(name, (*LESSONS, *MUSEUM))}")
-    return EXIT_USAGE
+    for line in lines:
+        print(line)
+    return EXIT_OK

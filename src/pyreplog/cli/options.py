@@ -24,6 +24,7 @@ __all__ = [
     "add_progress",
     "add_range",
     "add_selection",
+    "add_shape",
     "number",
     "offset",
     "seconds",
@@ -147,6 +148,13 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         default=READ_UNCOMMITTED,
         help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
     )
+
+
+def add_shape(parser: argparse.ArgumentParser) -> None:
+    """``--values`` and ``--json``, of those that print records."""
+    either = parser.add_mutually_exclusive_group()
+    either.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
+    either.add_argument("--json", action="store_true", help="one JSON object per record: what is printed anyway, without --values")
 
 
 def add_mapping(parser: argparse.ArgumentParser) -> None:

@@ -88,7 +88,8 @@ def counted(count: int, noun: str) -> str:
 class Progress:
     """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second with ``--progress``.
 
-    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not records.
+    Belongs to one thread. ``total`` 0: unknown. ``sized``: bytes are counted, not ``noun``. ``beside``: results are printed meanwhile,
+    which show on a terminal that it goes on.
     """
 
     def __init__(
@@ -98,13 +99,16 @@ class Progress:
         total: int = 0,
         forced: bool = False,
         sized: bool = False,
+        noun: str = "records",
+        beside: bool = False,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sized = sized
+        self._noun = noun
         self._stream = sys.stderr if stream is None else stream
         self._terminal = self._stream.isatty()
-        self._shown = forced or self._terminal
+        self._shown = forced or (self._terminal and not (beside and sys.stdout.isatty()))
         self._verb = verb
         self._total = total
         self._clock = clock
@@ -114,7 +118,7 @@ class Progress:
         self.count = 0
 
     def add(self, count: int) -> None:
-        """``count`` more records (or bytes) are done."""
+        """``count`` more are done."""
         self.count += count
         if self._shown and self._clock() >= self._next:
             self._next = self._clock() + (0.1 if self._terminal else 1.0)
@@ -122,11 +126,14 @@ class Progress:
 
     def _line(self) -> str:
         elapsed = self._clock() - self._started
+        # Beside a live writer there may be more than there was at first: how much in all is not known then.
+        known = 0 < self._total >= self.count
+        share = f" ({100 * self.count / self._total:.0f} %)" if known else ""
         if self._sized:
-            part = f" of {amount(self._total)} ({100 * self.count / self._total:.0f} %)" if self._total else ""
+            part = f" of {amount(self._total)}{share}" if known else ""
             return f"{self._verb} {amount(self.count)}{part}, {amount(int(self.count / elapsed))}/s"
-        share = f" of {self._total:,} ({100 * self.count / self._total:.0f} %)" if self._total else ""
-        return f"{self._verb} {self.count:,}{share} records, {self.count / elapsed:,.0f}/s"
+        part = f" of {self._total:,}{share}" if known else ""
+        return f"{self._verb} {self.count:,}{part} {self._noun}, {self.count / elapsed:,.0f}/s"
 
     def _print(self, line: str) -> None:
         if self._terminal:

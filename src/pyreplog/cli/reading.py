@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from pyreplog.cli.output import printable
-from pyreplog.config import suggestion
+from pyreplog.cli.output import Progress, printable
+from pyreplog.config import nearest, suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
-from pyreplog.log import LogReader, find_roots, open_readers
+from pyreplog.log import Finder, LogReader, find_roots
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -23,36 +23,56 @@ _NAMED_MAX: Final = 5
 
 
 @contextmanager
-def readers(path: str, *, topic: str | None = None, partition: int | None = None) -> Iterator[dict[TopicPartition, LogReader]]:
-    """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed.
+def readers(
+    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False
+) -> Iterator[dict[TopicPartition, LogReader]]:
+    """The readers of ``path`` by topic and partition, in order; the writer, if any, is not disturbed. ``progress``: tell how many are open
+    also where nobody looks.
 
     Raises :class:`UnknownTopicError` where the folder has no such topic or partition, :class:`StorageError` where it cannot be read or
     holds no log, with what to do next.
     """
-    with reading_disk(path, topic=topic, partition=partition) as (_, chosen):
+    with reading_disk(path, topic=topic, partition=partition, progress=progress) as (_, chosen):
         yield chosen
 
 
 @contextmanager
 def reading_disk(
-    path: str, *, topic: str | None = None, partition: int | None = None
+    path: str, *, topic: str | None = None, partition: int | None = None, progress: bool = False
 ) -> Iterator[tuple[SystemDisk, dict[TopicPartition, LogReader]]]:
     """As :func:`readers`, with the disk that they read from."""
     disk = SystemDisk()
     found: dict[TopicPartition, LogReader] = {}
     try:
         check_path(path)
-        found = open_readers(disk, path)
-        if not found and not find_roots(disk, path):
+        finder = Finder(disk, path)
+        folders = finder.folders()
+        if not folders and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
-        chosen = dict(sorted(_chosen(found, path, topic, partition).items()))
-        for reader in chosen.values():
-            _tell_of_damage(reader)
-        yield disk, chosen
+        _open(finder, _chosen(folders, path, topic, partition), found, forced=progress)
+        yield disk, found
     finally:
         for reader in found.values():
             reader.close()
         disk.close()
+
+
+def _open(finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartition, LogReader], *, forced: bool) -> None:
+    """Put a reader of each of ``chosen`` into ``found``; tell of those that have no good end."""
+    damaged: list[LogReader] = []
+    progress = Progress("opened", total=len(chosen), forced=forced, noun="partitions")
+    try:
+        for key in chosen:
+            reader = finder.open(key)
+            if reader is not None:
+                found[key] = reader
+                if reader.unreadable_size:
+                    damaged.append(reader)
+            progress.add(1)
+    finally:
+        progress.close()
+    for reader in damaged:
+        _tell_of_damage(reader)
 
 
 def check_path(path: str) -> None:
@@ -65,9 +85,9 @@ def check_path(path: str) -> None:
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise StorageError(errno.ENOENT, f"there is no such folder, nor {parent}: check the path, or make a log with `replog append`", path)
-    names = tuple(sorted(entry.name for entry in os.scandir(parent) if entry.is_dir()))
-    hint = suggestion(os.path.basename(os.path.abspath(path)), names) if names else ""
-    raise StorageError(errno.ENOENT, f"there is no such folder{hint or _logs_below(parent)}", path)
+    near = nearest(os.path.basename(os.path.abspath(path)), (entry.name for entry in os.scandir(parent) if entry.is_dir()))
+    hint = _logs_below(parent) if near is None else f"; did you mean {near!r}?"
+    raise StorageError(errno.ENOENT, f"there is no such folder{hint}", path)
 
 
 def _logs_below(path: str) -> str:
@@ -82,28 +102,28 @@ def _logs_below(path: str) -> str:
 
 
 def _holds_logs(disk: Disk, path: str) -> bool:
+    """Whether it is a root, or a cluster's folder: not any folder that somebody keeps logs in."""
     try:
-        return bool(find_roots(disk, path, 1))
+        return any(root == path or os.path.basename(root).startswith("node-") for root in find_roots(disk, path, 1))
     except StorageError:
         return False  # it is gone, or may not be looked into: no folder to name
 
 
 def _tell_of_damage(reader: LogReader) -> None:
-    if reader.unreadable_size:
-        where = printable(", ".join(reader.replicas))
-        print(
-            f"replog: {reader.unreadable_size} bytes in {where} behind offset {reader.end_offset} are no whole record batch "
-            "(torn or damaged) and are not shown; `replog verify` says more, and another replica or a backup may have them",
-            file=sys.stderr,
-        )
+    where = printable(", ".join(reader.replicas))
+    print(
+        f"replog: {reader.unreadable_size} bytes in {where} behind offset {reader.end_offset} are no whole record batch "
+        "(torn or damaged) and are not shown; `replog verify` says more, and another replica or a backup may have them",
+        file=sys.stderr,
+    )
 
 
-def _chosen(found: dict[TopicPartition, LogReader], path: str, topic: str | None, partition: int | None) -> dict[TopicPartition, LogReader]:
-    names = tuple(sorted({key.topic for key in found}))
+def _chosen(folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
+    names = tuple(sorted({key.topic for key in folders}))
     if topic is not None and topic not in names:
         raise UnknownTopicError(f"{path} has no topic {topic!r}{suggestion(topic, names) if names else ': it holds none'}")
-    chosen = {key: reader for key, reader in found.items() if topic in (None, key.topic) and partition in (None, key.partition)}
+    chosen = [key for key in folders if topic in (None, key.topic) and partition in (None, key.partition)]
     if partition is not None and not chosen:
-        numbers = ", ".join(str(number) for number in sorted({key.partition for key in found if topic in (None, key.topic)}))
+        numbers = ", ".join(str(number) for number in sorted({key.partition for key in folders if topic in (None, key.topic)}))
         raise UnknownTopicError(f"{path} has no partition {partition}; it has {numbers or 'none'}")
     return chosen

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyreplog.cli.cat import write_records
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_selection, number, seconds
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection, add_shape, number, seconds
+from pyreplog.cli.output import Progress
 from pyreplog.cli.reading import reading_disk
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log import LogReader
@@ -39,22 +40,28 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on with each new record, until Ctrl-C")
     parser.add_argument("--timeout", metavar="SECONDS", type=seconds, help="with --follow: stop when nothing came for so long")
-    parser.add_argument("--values", action="store_true", help="print only the values, one per line, as they are (escaped on a terminal)")
+    add_shape(parser)
+    add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the last records, then wait for more where asked to."""
-    with reading_disk(arguments.path, topic=arguments.topic, partition=arguments.partition) as (disk, found):
+    with reading_disk(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as (disk, found):
         readers = list(found.values())
-        for reader in readers:
-            write_records(last_records(reader, arguments.lines), values=arguments.values)
+        total = sum(min(reader.end_offset - reader.start_offset, arguments.lines) for reader in readers)
+        progress = Progress("read", total=total, forced=arguments.progress, beside=True)
+        try:
+            for reader in readers:
+                write_records(last_records(reader, arguments.lines, progress), values=arguments.values)
+        finally:
+            progress.close()
         sys.stdout.flush()
         if arguments.follow:
             _follow(disk, readers, arguments)
     return EXIT_OK
 
 
-def last_records(reader: LogReader, count: int) -> list[Record]:
+def last_records(reader: LogReader, count: int, progress: Progress) -> list[Record]:
     """The last ``count`` records below the high watermark, in order: fewer where there are no more."""
     found: list[Record] = []
     end = reader.end_offset
@@ -62,14 +69,16 @@ def last_records(reader: LogReader, count: int) -> list[Record]:
     while len(found) < count and end > reader.start_offset:
         # Where offsets are missing (compaction, markers) it takes more of them.
         start = max(reader.start_offset, end - span)
-        found = [*_records(reader, start, end), *found]
+        found = [*_records(reader, start, end, progress), *found]
         end, span = start, 4 * span
     return found[-count:] if count else []
 
 
-def _records(reader: LogReader, start: int, end: int) -> Iterable[Record]:
+def _records(reader: LogReader, start: int, end: int, progress: Progress) -> Iterable[Record]:
     for batch in reader.batches(start, end):
-        yield from records_of(batch, reader.topic, reader.partition, start, end)
+        records = records_of(batch, reader.topic, reader.partition, start, end)
+        yield from records
+        progress.add(len(records))
 
 
 def _follow(disk: SystemDisk, readers: list[LogReader], arguments: argparse.Namespace) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path
+from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress
 from pyreplog.cli.output import counted, json_line, printable
 from pyreplog.cli.reading import readers
 
@@ -19,11 +19,12 @@ def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog topics``."""
     add_path(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object per topic")
+    add_progress(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print one line per topic."""
-    with readers(arguments.path) as found:
+    with readers(arguments.path, progress=arguments.progress) as found:
         topics: dict[str, list[int]] = {}
         for key, reader in found.items():
             entry = topics.setdefault(key.topic, [0, 0])

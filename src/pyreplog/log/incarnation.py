@@ -5,7 +5,7 @@ that Kafka ignores):
 a marker that names no or another incarnation is not ours. The boot id tells, after an unclean end, whether the machine went down too; it is
 only that of the running system once every log was opened, for until then some may still be as an earlier boot left them.
 
-Format: docs/internals/format/snapshot.md. Rules: docs/internals/durability.md, unclean exclusion.
+Formats: docs/internals/format/state_files.md, clean_shutdown.md. Rules: docs/internals/durability.md, unclean exclusion.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ whole slot. After the end of a process the newest slot is exact; after power los
 the same. The file has its full length from the beginning: one that is shorter has lost its end, perhaps its newest slot, and is not
 believed.
 
-Format: docs/internals/format/snapshot.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
+Format: docs/internals/format/mark.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
 lowers and syncs the mark first.
 """
 

@@ -2,7 +2,7 @@
 
 Two kinds. Kafka's text checkpoints have no checksum, so every reader of one must survive a plausible lie; Kafka reads and writes them, and
 so do we. State files of our own are ``name: value`` lines with a CRC-32C of the lines before it at the end: what does not fit is
-not believed. Formats: docs/internals/format/snapshot.md.
+not believed. Formats: docs/internals/format/checkpoints.md, state_files.md.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Batch(NamedTuple):
 
 
 class Window:
-    """A file read in order, in large pieces. ``tell`` is told how many bytes were read."""
+    """A file read in order, in large pieces. ``tell`` is told how many bytes were read, of each once."""
 
     def __init__(self, file: File, size: int, tell: Callable[[int], None] | None = None) -> None:
         self.file = file
@@ -93,6 +93,7 @@ class Window:
         self._tell = tell
         self._at = 0
         self._chunk = b""
+        self._told = 0
 
     def take(self, position: int, size: int) -> bytes:
         """Up to ``size`` bytes from ``position``; fewer at the end."""
@@ -101,8 +102,10 @@ class Window:
         if start < 0 or start + size > len(self._chunk):
             self._chunk = bytes(self.file.read_at(position, min(max(size, CHUNK_SIZE), self.size - position)))
             self._at, start = position, 0
-            if self._tell is not None:
-                self._tell(len(self._chunk))
+            end = position + len(self._chunk)
+            if self._tell is not None and end > self._told:
+                self._tell(end - max(position, self._told))
+                self._told = end
         return self._chunk[start : start + size]
 
 

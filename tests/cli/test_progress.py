@@ -1,0 +1,106 @@
+"""Work that takes long shows on a terminal how far it is, in every command; nothing is shown where nobody looks, unless asked for."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.cli import bench
+from pyreplog.cli.output import Progress
+from pyreplog.system import SystemDisk
+from pyreplog.verify import batches, total_size, verify
+from tests.cli.support import Replog
+
+COMMANDS = [
+    (["topics", "events"], "opened 1 of 1 (100 %) partitions"),
+    (["describe", "events"], "described 1 of 1 (100 %) partitions"),
+    (["cat", "events"], "read 10 of 10 (100 %) records"),
+    (["tail", "events", "-n", "7"], "read 7 of 7 (100 %) records"),
+    (["dump", "events", "--records"], "dumped "),
+    (["verify", "events"], "verified "),
+    (["repair", "events"], "read "),
+    (["append", "events", "rows.ndjson"], "appended 1 records"),
+    (["import", "events", "rows.ndjson"], "imported "),
+    (["export", "events", "out.ndjson"], "exported 10 of 10 (100 %) records"),
+    (["bench", "."], "measured 20 of 180 (11 %) batches"),
+]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Yes."""
+        return True
+
+
+@pytest.fixture
+def slow(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is done takes seconds by the clock; a log and rows lie in the working directory."""
+    clock = itertools.count().__next__
+    assert Progress.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(Progress.__init__.__kwdefaults__, "clock", clock)
+    monkeypatch.chdir(events.parent)
+    Path("rows.ndjson").write_text('{"value": "x"}\n')
+    monkeypatch.setattr(bench, "_calls", lambda *_: 20)
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("words", "line"), COMMANDS, ids=lambda value: value[0] if isinstance(value, list) else None)
+def test_every_command_shows_how_far_it_is(replog: Replog, monkeypatch: pytest.MonkeyPatch, words: list[str], line: str) -> None:
+    """On a terminal the line is written and wiped."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    replog(*words)
+    assert line in terminal.getvalue()
+    assert terminal.getvalue().endswith(" \r")
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(("words", "line"), COMMANDS, ids=lambda value: value[0] if isinstance(value, list) else None)
+def test_piped_it_shows_nothing_unless_asked(replog: Replog, words: list[str], line: str) -> None:
+    """Standard error stays empty but for what each run of ``bench`` says first; with --progress a line is printed."""
+    quiet = replog(*words)
+    assert quiet.code == 0
+    assert [said for said in quiet.err.splitlines() if not said.startswith("measuring with")] == []
+    if words[0] == "export":
+        words = [*words, "--force"]
+    assert line.partition(" ")[0] in replog(*words, "--progress").err
+
+
+def test_records_on_a_terminal_are_progress_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what is printed is looked at, no second line moves about in it."""
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    clock = itertools.count().__next__
+    for beside, shown in ((True, False), (False, True)):
+        stream = Terminal()
+        Progress("read", stream=stream, clock=clock, beside=beside).add(1)
+        assert bool(stream.getvalue()) is shown
+
+
+def test_more_than_was_there_at_first() -> None:
+    """Beside a live writer the total is passed: it is then left out, for more than all is no share."""
+    stream = Terminal()
+    progress = Progress("verified", total=100, sized=True, stream=stream, clock=itertools.count().__next__)
+    progress.add(100)
+    assert "verified 100 B of 100 B (100 %), " in stream.getvalue()
+    progress.add(1)
+    assert "verified 101 B, " in stream.getvalue()
+
+
+def test_each_byte_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read again, because a batch crosses the end of a piece, is not told again."""
+    monkeypatch.setattr(batches, "CHUNK_SIZE", 1000)
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        for size in range(300, 400):
+            log.append(b"x" * size)
+    told: list[int] = []
+    disk = SystemDisk()
+    book = verify(disk, str(tmp_path / "log"), progress=told.append)
+    assert sum(told) == book.byte_count <= total_size(disk, str(tmp_path / "log"))
+    disk.close()
