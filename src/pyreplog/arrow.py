@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from operator import index
-from typing import Final, Protocol, SupportsIndex, TypedDict
+from typing import Final, Protocol, TypedDict
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
@@ -86,15 +85,17 @@ class BatchSource(Protocol):
 
 def timestamp_ms(value: object, name: str) -> int:
     """``value`` in ms since 1970: a whole number, or an aware datetime (a part of a ms counts up, so that "at or after" stays exact)."""
-    if type(value) is int:
+    if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     if isinstance(value, datetime):
         if value.tzinfo is None or value.utcoffset() is None:
             raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
         return -((_EPOCH - value) // _MILLISECOND)
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        return index(value)
-    raise ConfigError(f"{name} is {value!r}; it must be a whole number of milliseconds since 1970, or a datetime with a time zone")
+    try:
+        return whole(name, value, -INT64_MAX, INT64_MAX)
+    except ConfigError:
+        what = "a whole number of milliseconds since 1970, or a datetime with a time zone"
+        raise ConfigError(f"{name} is {value!r}; it must be {what}") from None
 
 
 def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ with the nearest known one.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
-from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, dataclass_transform
 
 from pyreplog.errors import ConfigError
@@ -103,7 +103,7 @@ def check_number(name: str, value: object, low: int, high: int | None = None) ->
 def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
     """``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raises :class:`ConfigError` for anything else."""
     if type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
-        number = index(value)
+        number = operator.index(value)
         if (low is None or number >= low) and (high is None or number <= high):
             return number
     limits = f"{'' if low is None else f' from {low}'}{'' if high is None else f' to {high}'}"

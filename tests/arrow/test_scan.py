@@ -148,6 +148,8 @@ def test_datetimes_are_exact() -> None:
     assert timestamp_ms(EPOCH + timedelta(milliseconds=5, microseconds=1), "t") == 6
     assert timestamp_ms(EPOCH - timedelta(microseconds=1), "t") == 0
     assert timestamp_ms(datetime(2024, 6, 1, 5, 30, tzinfo=zone), "t") == timestamp_ms(datetime(2024, 6, 1, tzinfo=UTC), "t")
+    with pytest.raises(ConfigError, match="start_timestamp is 1180591620717411303424; it must be a whole number of milliseconds"):
+        Scan([], start_timestamp=1 << 70)
     with pytest.raises(ConfigError, match="start_timestamp is the naive datetime 2024-06-01"):
         Scan([], start_timestamp=datetime(2024, 6, 1))
 

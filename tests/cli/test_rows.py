@@ -90,7 +90,18 @@ def test_the_value_field_decides() -> None:
     line = b'{"value": 1, "v": {"a": [1, null]}}'
     assert rows(line, fields=Fields(value="v"))[0].value == b'{"a":[1,null]}'
     assert rows(line, fields=Fields(value="*"))[0].value == line
-    assert rows(line)[0].value == b"1"
+    assert rows(b'{"value": 1}')[0].value == b"1"
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"value": 21.5, "sensor": "s1"}', b'{"value": "x", "kye": "k"}', b'{"value": 1}\n{"value": 2, "unit": "C"}']
+)
+def test_nothing_of_a_row_is_dropped_unasked(line: bytes) -> None:
+    """An event with a field called value is no record, and a field of a record that was mistyped is no field: the error says how to say so."""
+    with pytest.raises(RowError, match=r"has the field '\w+' beside 'value', which no record has: --value-field '\*' takes the row"):
+        rows(line)
+    assert rows(line, fields=Fields(value="value"))
+    assert rows(line, fields=Fields(value="*"))[0].value == line.splitlines()[0]
 
 
 def test_the_first_row_decides_for_all() -> None:

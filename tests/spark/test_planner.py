@@ -148,7 +148,12 @@ def test_topics_are_chosen() -> None:
     assert select(ReadOptions("/d", topics=("a",)), there) == [A0, A1]
     assert select(ReadOptions("/d", topics=("b", "a")), there) == [A0, A1, B0]
     assert select(ReadOptions("/d", pattern="[ab]"), there) == [A0, A1, B0]
-    assert select(ReadOptions("/d", pattern="__.*"), there) == [INTERNAL]
+    inside = [TopicPartition("my-orders", 0), TopicPartition("orders", 0), TopicPartition("other", 0)]
+    assert select(ReadOptions("/d", pattern="ord"), inside) == inside[:2]  # found anywhere in a name, as Spark's Kafka source has it
+    assert select(ReadOptions("/d", pattern="^ord"), inside) == inside[1:2]
+    assert select(ReadOptions("/d", pattern=".*"), there) == [A0, A1, B0]
+    with pytest.raises(UnknownTopicError, match="matches no topic"):
+        select(ReadOptions("/d", pattern="__.*"), there)
     assert select(ReadOptions("/d", assigned=(A1,)), there) == [A1]
     assert select(ReadOptions("/d", topics=("a", "b"), partitions=frozenset([0])), there) == [A0, B0]
     assert select(ReadOptions("/d"), [A1, A0, INTERNAL]) == [A0, A1]

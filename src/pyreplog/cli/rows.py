@@ -39,6 +39,10 @@ PARQUET: Final = "parquet"
 _SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet": PARQUET, ".pq": PARQUET}
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
+#: What ``cat``, ``export`` and ``dump`` print of a record.
+_RECORD_FIELDS: Final = frozenset(
+    ["topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "key", "key_base64", "value", "value_base64", "headers"]
+)
 LINE_SIZE_MAX: Final = 64 << 20
 _CHUNK_SIZE: Final = 1 << 20
 
@@ -202,15 +206,30 @@ def map_rows(
     Raises :class:`RowError` that names it, after ``word``.
     """
     whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
+    guessed = False
     for row, line in objects:
         try:
             if whole is None:
                 whole = "value" not in row and "value_base64" not in row
                 if not whole:
+                    guessed = True
                     fields = Fields(*(given or name for given, name in zip(fields, Fields._fields, strict=True)))
-            yield _row(row, line, fields, whole=whole)
+            made = _row(row, line, fields, whole=whole)
+            if guessed:
+                _check_record(row, fields)
+            yield made
         except ValueError as error:
             raise RowError(f"{word} {lines.number}: {error}") from None
+
+
+def _check_record(row: dict[str, Any], fields: Fields) -> None:
+    """Of a row that is taken for a record because it has a field ``value``: an event may have one, too, and would lose all others."""
+    for name in row:
+        if name not in _RECORD_FIELDS and name not in fields:
+            raise ValueError(
+                f"has the field {excerpt(name)} beside 'value', which no record has: --value-field '*' takes the row as a whole for the "
+                "value, --value-field value that field alone"
+            )
 
 
 def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool) -> Row:

@@ -87,7 +87,7 @@ class ReadOptions:
     topics: tuple[str, ...] | None = None
     """From ``topic`` or ``subscribe``; None: by pattern, by ``assign``, or the only topic there is."""
     pattern: str | None = None
-    """From ``subscribePattern``: a whole topic name has to match."""
+    """From ``subscribePattern``: it matches where it is found in a topic's name, as Spark's Kafka source has it; internal topics aside."""
     assigned: tuple[TopicPartition, ...] | None = None
     """From ``assign``."""
     partitions: frozenset[int] | None = None

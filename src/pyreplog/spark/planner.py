@@ -106,7 +106,7 @@ def select(options: ReadOptions, there: Iterable[TopicPartition]) -> list[TopicP
             if name not in topics:
                 raise UnknownTopicError(f"no topic {name!r}{where}{suggestion(name, public) if public else ''}")
     elif options.pattern is not None:
-        names = tuple(topic for topic in topics if re.fullmatch(options.pattern, topic))
+        names = tuple(topic for topic in public if re.search(options.pattern, topic))
         if not names:
             raise UnknownTopicError(f"subscribePattern {options.pattern!r} matches no topic{where}")
     elif len(public) == 1:
