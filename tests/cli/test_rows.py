@@ -97,7 +97,7 @@ def test_the_value_field_decides() -> None:
     "line", [b'{"value": 21.5, "sensor": "s1"}', b'{"value": "x", "kye": "k"}', b'{"value": 1}\n{"value": 2, "unit": "C"}']
 )
 def test_nothing_of_a_row_is_dropped_unasked(line: bytes) -> None:
-    """An event with a field called value is no record, and a field of a record that was mistyped is no field: the error says how to say so."""
+    """An event with a field called value is no record, nor is a field that was mistyped one of a record: the error says how to say so."""
     with pytest.raises(RowError, match=r"has the field '\w+' beside 'value', which no record has: --value-field '\*' takes the row"):
         rows(line)
     assert rows(line, fields=Fields(value="value"))

@@ -106,3 +106,21 @@ def test_lingering_ends_at_once_for_what_is_urgent() -> None:
     finally:
         background.stop()
     assert not background.is_running
+
+
+def test_stopped_while_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another thread than the one that starts it: neither fails, and nothing is called any more."""
+    calls: list[None] = []
+    background = Background("test", lambda: calls.append(None))
+    start = threading.Thread.start
+
+    def stop_first(thread: threading.Thread) -> None:
+        monkeypatch.undo()
+        background.stop()
+        start(thread)
+        thread.join()
+
+    monkeypatch.setattr(threading.Thread, "start", stop_first)
+    background.start()
+    assert not background.is_running
+    assert not calls

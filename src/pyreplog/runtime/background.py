@@ -82,7 +82,10 @@ class Background:
         release(self._signal)
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            try:
+                thread.join()
+            except RuntimeError:  # another thread is about to start it: it ends before it calls anything
+                pass
 
     def _run(self, pause: float | None) -> None:
         while not self._stopping:
