@@ -9,7 +9,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, LockedError, StorageError
-from pyreplog.log import LogRoot, parse_directory_name
+from pyreplog.log import LogRoot, open_readers, parse_directory_name
 from pyreplog.log.identity import parse_properties, read_properties
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.snapshot import read_offsets
@@ -149,7 +149,7 @@ def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
     assert not root.clean
     assert root.logs[KEY].recovery.mark_found
     root.close(clean=False)
-    for content in (b'{"version":0,"brokerEpoch":146}', b"", b"garbage", b"[1]", b'{"brokerEpoch":true}'):
+    for content in (b'{"version":0,"brokerEpoch":146}', b"", b'{"brokerEpoch":true}'):
         place.write("root/.kafka_cleanshutdown", content)
         root = open_root(place)
         assert not root.clean
@@ -158,6 +158,35 @@ def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
         assert root.previous_broker_epoch == (146 if b"146" in content else -1)
         root.close(clean=False)
     assert read_farewell(place.disk, place.of("root")) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"garbage", b"[1]", b"\xff", b"[" * 200_000, b'{"a":' * 20_000, b'{"version":0,"brokerEpoch":146}' + b" " * (1 << 20)],
+    ids=["text", "list", "no text", "deep list", "deep object", "too large"],
+)
+def test_what_is_no_marker_vouches_for_nothing(place: Place, content: bytes) -> None:
+    """A damaged clean shutdown marker counts as none: not as the end of a broker, and not as a clean one where nobody else can tell."""
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(3)
+    root.close()
+    place.write("root/.kafka_cleanshutdown", content)
+    assert [reader.end_offset for reader in open_readers(place.disk, place.of("root")).values()] == [3]
+    root = open_root(place)
+    assert not root.clean
+    assert root.logs[KEY].recovery.mark_found
+    assert root.logs[KEY].end_offset == 3
+    root.close()
+    place.write("root/.kafka_cleanshutdown", content)
+    place.disk.remove(place.of("root/replog.incarnation"))
+    root = open_root(place)
+    assert not root.clean
+    assert root.logs[KEY].end_offset == 3
+    root.close()
 
 
 def test_checkpoints_name_every_partition(place: Place) -> None:
