@@ -12,7 +12,7 @@ from typing import Final
 from pyreplog.cli.output import printable
 from pyreplog.config import suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
-from pyreplog.log import LogReader, find_roots, open_readers
+from pyreplog.log import LogReader, distrusted, find_roots, open_readers
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -46,6 +46,9 @@ def reading_disk(
         if not found and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
         chosen = dict(sorted(_chosen(found, path, topic, partition).items()))
+        # A folder that holds many is told of once.
+        for text in dict.fromkeys(str(error) for reader in chosen.values() for error in distrusted(disk, reader)):
+            print(f"replog: {printable(text)}; it is read all the same", file=sys.stderr)
         for reader in chosen.values():
             _tell_of_damage(reader)
         yield disk, chosen
