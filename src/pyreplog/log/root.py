@@ -472,9 +472,9 @@ class LogRoot:
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on stable storage, and sync the marks."""
+        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks."""
         self._sync_marks()
-        self._write(RECOVERY_POINT_NAME, lambda log: log.flushed_offset)
+        self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
 
     def checkpoint_high_watermarks(self) -> None:
         """Write each log's high watermark."""
@@ -519,7 +519,8 @@ class LogRoot:
     def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
         """Close every log and release the root. Not ``clean``: as the end of the process would.
 
-        Only where everything went well is the clean shutdown marker written, last. Raises the first failure, after releasing all.
+        Only where everything went well is the clean shutdown marker written, last: each log is on stable storage up to its end, and so is
+        who wrote it. Raises the first failure, after releasing all.
         """
         if self._closed:
             return
@@ -535,10 +536,10 @@ class LogRoot:
                 except StorageError as error:
                     failure = failure or error
             if clean and failure is None:
-                self._write(RECOVERY_POINT_NAME, lambda log: log.flushed_offset)
+                self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
                 self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
                 self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
-                if well:
+                if well and all(log.recovery_point == log.end_offset for log in opened):
                     write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
             self.logs.close_sleeping()
