@@ -401,7 +401,8 @@ class LogRoot:
         self.remove_logs([topic_partition])
 
     def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """As :meth:`remove_log`, for all of them: their names go with one sync."""
+        """As :meth:`remove_log`, for all of them: their names go with one sync. One whose folder others may change is set aside, as by
+        :meth:`set_aside`: nothing is removed from there."""
         doomed: list[str] = []
         for topic_partition in topic_partitions:
             log = self.logs.take(topic_partition)
