@@ -200,6 +200,11 @@ class Disk(Protocol):
         """Make it, parents too; existing is fine."""
         ...
 
+    def check_directory(self, path: str, *, write: bool = True) -> None:
+        """Raise :class:`StorageError` where others may change what is in the folder ``path``; to ``write`` there, also where it is a
+        symbolic link, which somebody else may have put there."""
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically. Durable only after :meth:`sync_directory`."""
         ...

@@ -324,6 +324,13 @@ def test_import_does_not_resume_into_the_unknown(replog: Replog, tmp_path: Path)
     done = replog("import", path, file, "--resume")
     assert done.code == 1
     assert "of other files or sizes" in done.err
+    kept = (path / "replog.import").read_bytes()
+    for content in (b"[" * 100_000, b"[]", b"", b"\xff"):
+        (path / "replog.import").write_bytes(content)
+        done = replog("import", path, bad, "--resume")
+        assert done.code == 1
+        assert "is not to be read" in done.err
+    (path / "replog.import").write_bytes(kept)
     with pyreplog.open_log(path) as log:
         log.append(b"somebody else's")
     done = replog("import", path, bad, "--resume")

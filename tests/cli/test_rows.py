@@ -118,6 +118,12 @@ def test_csv() -> None:
     assert rows(data, "csv", Fields(key="carrier")) == [Row(b'{"carrier":"UA","n":"1"}', b"UA", None, (), None)]
 
 
+def test_headers_nested_too_deeply() -> None:
+    """Headers in a cell are JSON: what no parser gets through is an error that names the line."""
+    with pytest.raises(RowError, match=r"line 2: field 'headers' is nested too deeply"):
+        rows(b"value,headers\na," + b"[" * 100_000 + b"\n", "csv")
+
+
 def test_what_kcat_prints_is_taken() -> None:
     """A consumed message as ``kcat -J`` prints it, whose headers are one flat list of names and values."""
     data = b'{"topic":"t","partition":2,"offset":0,"ts":17,"headers":["a","1","b",null,"a",""],"key":"k","payload":"{}"}'

@@ -11,6 +11,7 @@ import ast
 import errno
 import struct
 from pathlib import Path
+from random import Random
 
 import pyarrow
 import pytest
@@ -18,12 +19,14 @@ import pytest
 import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, InternalError, MessageTooLargeError, StorageError
-from pyreplog.log import Log, open_readers
+from pyreplog.log import Log, LogRoot, open_readers, random_uuid
 from pyreplog.log.isolation import CommittedSource
 from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, TIME_INDEX_SUFFIX, parse_base_offset, segment_name
 from pyreplog.log.segment import Segment
+from pyreplog.log.snapshot import read_offsets
 from pyreplog.record import BatchBuilder, RecordBatch, control_records, end_marker
 from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
 from tests.log.conftest import Place, place
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 from tests.log.test_producers import marker, produced
@@ -678,24 +681,105 @@ def test_e097_orphans_and_missing_indexes(place: Place, clean: bool) -> None:
     log.close(clean=True)
 
 
-def test_e101_a_snapshot_that_cannot_be_written(place: Place) -> None:
-    """Where a producer snapshot or its sync is refused, nothing else is: the log goes on, closes, and knows its producers afterwards."""
-    if not isinstance(place.disk, SimDisk):
-        return
-    for kind in ("create", "write", "sync", "rename"):
-        directory = place.of(f"{kind}-0")
-        log = create(place.disk, directory, LogConfig(segment_bytes=1024))
-        fault = place.disk.fail(kind, "*.snapshot*", error=errno.EIO, times=None)
-        for number in range(30):
-            log.append_as_leader(produced(number, 2) if number == 0 else produced(2 * number, 2), 0)
-        sync(place.disk, log)
-        log.close(clean=True)
-        assert fault.hits > 2
-        place.disk.clear_faults()
-        log = reopen(place.disk, directory, clean=True)
-        assert (log.end_offset, log.flushed_offset) == (60, 60)
-        assert log.append_as_leader(produced(58, 2), 0).duplicate
-        log.close(clean=True)
+def recovery_points(disk: SimDisk) -> dict[TopicPartition, int]:
+    """What the checkpoint of the root says."""
+    return read_offsets(disk, "r/recovery-point-offset-checkpoint")
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("kind", ["create", "write", "rename"])
+def test_e101_a_snapshot_that_cannot_be_written(kind: str, error: int) -> None:
+    """The log goes on, and what is acknowledged stays; but no checkpoint calls it recovered beyond the last snapshot, and its root was not
+    left in order: whoever believed that would begin without its producers. The next snapshot that is there ends it."""
+    key = TopicPartition("t", 0)
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, random_uuid(Random(7)), LogConfig(segment_bytes=1024))
+    log.become_leader(0)
+    for number in range(15):
+        log.append_as_leader(produced(2 * number, 2), 0)
+    sync(disk, log)
+    root.checkpoint_recovery_points()
+    assert recovery_points(disk) == {key: 30}
+    first = log.segments()[-1][0]
+    fault = disk.fail(kind, "*.snapshot*", error=error, times=None)
+    for number in range(15, 40):
+        log.append_as_leader(produced(2 * number, 2), 0)
+    sync(disk, log)
+    root.checkpoint_recovery_points()
+    assert 0 < first < 30
+    assert recovery_points(disk) == {key: first}
+    root.close()
+    assert (log.end_offset, log.flushed_offset) == (80, 80)
+    assert fault.hits > 2
+    assert recovery_points(disk) == {key: first}
+    assert disk.stat("r/.kafka_cleanshutdown") is None
+    disk.clear_faults()
+    root = LogRoot.open(disk.crash(Random(2)), "r", clock=CLOCK, random=Random(2))
+    log = root.logs[key]
+    assert (log.end_offset, log.flushed_offset) == (80, 80)
+    assert log.append_as_leader(produced(78, 2), 0).duplicate
+    assert isinstance(root.disk, SimDisk)
+    root.close()
+    assert recovery_points(root.disk) == {key: 80}
+    assert root.disk.stat("r/.kafka_cleanshutdown") is not None
+
+
+@pytest.mark.parametrize("when", ["at a roll", "at the end"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_e101_a_snapshot_whose_sync_fails(when: str, error: int) -> None:
+    """As any sync that fails: the log is poisoned, nothing is tried again. No checkpoint calls it recovered beyond the last snapshot, its
+    root was not left in order, and what was acknowledged is there, with who wrote it."""
+    key = TopicPartition("t", 0)
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, random_uuid(Random(7)), LogConfig(segment_bytes=1024))
+    log.become_leader(0)
+    for number in range(30):
+        log.append_as_leader(produced(2 * number, 2), 0)
+        sync(disk, log)
+    fault = disk.fail("sync", "*.snapshot*", error=error, times=None)
+    end = 60
+    if when == "at a roll":
+        with pytest.raises(StorageError) as caught:
+            for _ in range(30):
+                log.append_as_leader(produced(end, 2), 0)
+                sync(disk, log)
+                end += 2
+        assert caught.value.errno == error
+        assert log.poisoned
+        root.checkpoint_recovery_points()
+        assert recovery_points(disk) == {key: log.segments()[-1][0]}
+        root.close()
+    else:
+        with pytest.raises(StorageError):
+            root.close()
+        assert log.poisoned
+    assert log.flushed_offset == end
+    assert fault.hits == 1
+    assert recovery_points(disk).get(key, 0) < end
+    assert disk.stat("r/.kafka_cleanshutdown") is None
+    disk.clear_faults()
+    root = LogRoot.open(disk.crash(Random(2)), "r", clock=CLOCK, random=Random(2))
+    log = root.logs[key]
+    assert (log.end_offset, log.flushed_offset) == (end, end)
+    assert log.append_as_leader(produced(end - 2, 2), 0).duplicate
+    root.close()
+
+
+def test_e101_a_log_without_producers() -> None:
+    """Nobody is forgotten where nobody wrote with an id: without a snapshot, too, the log was left in order."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, random_uuid(Random(7)), LogConfig(segment_bytes=1024))
+    log.become_leader(0)
+    fault = disk.fail("write", "*.snapshot*", error=errno.ENOSPC, times=None)
+    for number in range(30):
+        log.append_as_leader(batch(2, timestamp=number), 0)
+    root.close()
+    assert fault.hits > 2
+    assert recovery_points(disk) == {TopicPartition("t", 0): 60}
+    assert disk.stat("r/.kafka_cleanshutdown") is not None
 
 
 def test_e102_reopened_then_cut(place: Place) -> None:

@@ -15,6 +15,7 @@ from pyreplog._core import (
     RecordBatch,
     SegmentScanner,
     TimeIndex,
+    crc32c,
     find_offset,
     find_producers,
     find_timestamp,
@@ -25,14 +26,18 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, ProtocolError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.identity import decode_uuid, parse_properties
+from pyreplog.log.incarnation import read_farewell
+from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME
 from pyreplog.log.mark import MarkState, parse_mark
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.log.snapshot import parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
 from pyreplog.ports import File
+from pyreplog.quorum.state import decode
 from pyreplog.record import compress, records_of, split
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
+from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Broken, Window, resume, small_file, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_record, decode_value, encode_value
@@ -332,6 +337,23 @@ def _run_rows(data: bytes) -> object:
     return (form, min(len(rows), 3))
 
 
+def _seal_json(data: bytes, chance: Random) -> bytes:
+    """With the head of a controller's state that fits, now and then: else nothing gets past its checksum."""
+    line = data.rpartition(b"\n")[2] if data.startswith(b"pyreplog-controller") else data
+    line = line.replace(b"\n", b" ")
+    return b"pyreplog-controller 1 %08x\n%s\n" % (crc32c(line), line) if chance.random() < 0.5 else line
+
+
+def _run_json(data: bytes) -> object:
+    """A clean shutdown marker, which is none where it is not to be understood, and a controller's state."""
+    disk = SimDisk()
+    disk.create(CLEAN_SHUTDOWN_NAME).write_at(0, [data])
+    farewell = read_farewell(disk, "")
+    if data.startswith(b"pyreplog-controller"):
+        return decode(data, "x").cluster_id
+    return farewell is None, farewell is not None and farewell.store is not None
+
+
 _CHECKPOINTS: Final = [
     b"",
     b"0\n0\n",
@@ -347,6 +369,12 @@ _STATES: Final = [
 _IDENTITIES: Final = [
     b"version: 0\ntopic_id: AbCdEfGhIjKlMnOpQrStUw",
     b"#\n#Sat Nov 21 15:25:47 UTC 2026\nnode.id=0\ndirectory.id=Q-JpxQ6Wr-ifaei75IycgA\nversion=1\ncluster.id=DoTFZlyqu6_FfTPOZFUwhg\n",
+]
+_JSON: Final = [
+    b"",
+    b'{"version":0,"brokerEpoch":146}',
+    b'{"version":0,"brokerEpoch":-1,"replogIncarnation":"Q-JpxQ6Wr-ifaei75IycgA","replogStoreSize":8192,"replogStoreCrc":12}',
+    b"[" * 20_000,
 ]
 _ROWS: Final = [
     b'\x00{"value":"a","key":"b","headers":[{"key":"h","value":null}],"timestamp":5,"partition":1}\n{"value_base64":"/wA="}\n',
@@ -371,4 +399,5 @@ TARGETS: Final = (
     Target("verify", _segments, _run_verify, (), 2, seal_batch),
     Target("show", _small, _run_small, (), 1),
     Target("rows", lambda: _ROWS, _run_rows, (RowError,), 1),
+    Target("json", lambda: _JSON, _run_json, (CorruptError,), 1, _seal_json),
 )

@@ -123,6 +123,11 @@ class KillingDisk:
         self.count()
         self._disk.make_directory(path)
 
+    def check_directory(self, path: str, *, write: bool = True) -> None:
+        """Counted."""
+        self.count()
+        self._disk.check_directory(path, write=write)
+
     def rename(self, source: str, target: str) -> None:
         """Counted."""
         self.count()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, LockedError, StorageError
-from pyreplog.log import LogRoot, parse_directory_name
-from pyreplog.log.identity import parse_properties, read_properties
+from pyreplog.log import LogRoot, open_readers, parse_directory_name
+from pyreplog.log.identity import id_for_name, parse_properties, read_properties
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.testing.disk import SimDisk
@@ -149,7 +150,7 @@ def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
     assert not root.clean
     assert root.logs[KEY].recovery.mark_found
     root.close(clean=False)
-    for content in (b'{"version":0,"brokerEpoch":146}', b"", b"garbage", b"[1]", b'{"brokerEpoch":true}'):
+    for content in (b'{"version":0,"brokerEpoch":146}', b"", b'{"brokerEpoch":true}'):
         place.write("root/.kafka_cleanshutdown", content)
         root = open_root(place)
         assert not root.clean
@@ -158,6 +159,35 @@ def test_a_marker_of_another_life_is_not_clean(place: Place) -> None:
         assert root.previous_broker_epoch == (146 if b"146" in content else -1)
         root.close(clean=False)
     assert read_farewell(place.disk, place.of("root")) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"garbage", b"[1]", b"\xff", b"[" * 200_000, b'{"a":' * 20_000, b'{"version":0,"brokerEpoch":146}' + b" " * (1 << 20)],
+    ids=["text", "list", "no text", "deep list", "deep object", "too large"],
+)
+def test_what_is_no_marker_vouches_for_nothing(place: Place, content: bytes) -> None:
+    """A damaged clean shutdown marker counts as none: not as the end of a broker, and not as a clean one where nobody else can tell."""
+    root = open_root(place)
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.become_leader(0)
+    log.append_as_leader(batch(3), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(3)
+    root.close()
+    place.write("root/.kafka_cleanshutdown", content)
+    assert [reader.end_offset for reader in open_readers(place.disk, place.of("root")).values()] == [3]
+    root = open_root(place)
+    assert not root.clean
+    assert root.logs[KEY].recovery.mark_found
+    assert root.logs[KEY].end_offset == 3
+    root.close()
+    place.write("root/.kafka_cleanshutdown", content)
+    place.disk.remove(place.of("root/replog.incarnation"))
+    root = open_root(place)
+    assert not root.clean
+    assert root.logs[KEY].end_offset == 3
+    root.close()
 
 
 def test_checkpoints_name_every_partition(place: Place) -> None:
@@ -273,6 +303,132 @@ def test_a_half_made_partition_counts_as_never_made(place: Place) -> None:
     place.disk.make_directory(place.of("root/events-0"))
     root.create_log("events", 0, ID, LogConfig())
     root.close()
+
+
+def begun(place: Place, base: int = 0) -> None:
+    """What a crash leaves of making a partition, but for the offset at which its segment begins."""
+    place.disk.make_directory(place.of("root/events-0"))
+    place.write(f"root/events-0/{base:020d}.log", b"")
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"])
+def test_an_empty_partition_that_a_checkpoint_names_is_kept(place: Place, name: str) -> None:
+    """It was there, whatever became of its mark: it goes on, and where records are missing it is damaged."""
+    for base, offset in ((0, 0), (500, 500), (0, 500)):
+        open_root(place).close()
+        begun(place, base)
+        place.write(f"root/{name}", f"0\n1\nevents 0 {offset}\n".encode())
+        root = open_root(place)
+        if base == offset or not name.startswith("recovery"):
+            assert {key: log.end_offset for key, log in root.logs.items()} == {KEY: base}
+            assert root.logs[KEY].topic_id == id_for_name("events")
+        else:
+            assert isinstance(root.damaged[KEY], CorruptLogError)
+        assert place.disk.stat(place.of("root/events-0")) is not None
+        root.remove_log(KEY)
+        root.close()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "00000000000000000500.snapshot",
+        "00000000000000000000.snapshot",
+        "00000000000000000500.index",
+        "leader-epoch-checkpoint",
+        "00000000000000000000.log.swap",
+        "00000000000000000000.log.deleted",
+        "notes.txt",
+    ],
+)
+def test_a_folder_with_anything_else_in_it_is_kept(place: Place, other: str) -> None:
+    """What is not made before the mark tells that there was a log: nothing of the folder goes."""
+    open_root(place).close()
+    begun(place)
+    place.write(f"root/events-0/{other}", b"")
+    root = open_root(place)
+    assert [*root.logs, *root.damaged] == [KEY]
+    assert place.disk.stat(place.of("root/events-0")) is not None
+    root.close()
+
+
+def test_an_empty_partition_that_begins_above_0_is_kept(place: Place) -> None:
+    """Its records were deleted, and new ones get the offsets behind them."""
+    open_root(place).close()
+    begun(place, 500)
+    root = open_root(place)
+    assert (root.logs[KEY].start_offset, root.logs[KEY].end_offset) == (500, 500)
+    root.logs[KEY].become_leader(0)
+    assert root.logs[KEY].append_as_leader(batch(1), 0).base_offset == 500
+    root.close()
+
+
+@pytest.mark.parametrize("whose", ["nobody's", "a broker's", "an old broker's"])
+def test_an_empty_partition_of_others_is_kept(place: Place, whose: str) -> None:
+    """Where somebody else made partitions, nobody knows what the making of one that was interrupted looks like."""
+    open_root(place).close()
+    begun(place)
+    if whose == "nobody's":
+        place.disk.remove(place.of("root/replog.incarnation"))
+    else:
+        place.write("root/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":7}' if whose == "a broker's" else b"")
+    root = open_root(place)
+    assert {key: log.end_offset for key, log in root.logs.items()} == {KEY: 0}
+    root.close()
+    root = open_root(place)
+    assert list(root.logs) == [KEY]
+    root.close()
+
+
+def test_an_old_brokers_empty_partition_keeps_its_offsets(place: Place) -> None:
+    """A partition of Kafka 2.8 in an old message format has no epochs and no id; with all its records deleted it has nothing but its name
+    and the offset at which it goes on."""
+    root, folder = place.of("root"), place.of("root/events-0")
+    place.disk.make_directory(root)
+    place.disk.make_directory(folder)
+    for suffix in ("log", "index", "timeindex"):
+        place.write(f"root/events-0/{500:020d}.{suffix}", b"")
+    place.write(f"root/events-0/{500:020d}.snapshot", bytes.fromhex("00010000000000000000"))
+    for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint"):
+        place.write(f"root/{name}", b"0\n1\nevents 0 500\n")
+    place.write("root/.kafka_cleanshutdown", b"")
+    place.write("root/meta.properties", b"version=0\nbroker.id=0\ncluster.id=abc\n")
+    ((_, reader),) = open_readers(place.disk, root).items()
+    assert (reader.start_offset, reader.end_offset) == (500, 500)
+    for _ in range(2):
+        opened = open_root(place)
+        assert not opened.damaged
+        assert (opened.logs[KEY].start_offset, opened.logs[KEY].end_offset) == (500, 500)
+        opened.close()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["in one life", "in the next"])
+def test_a_partition_made_again_is_not_taken_for_the_one_before(again: bool) -> None:
+    """Where the making of a partition is interrupted whose name an earlier one had, it counts as never made: no checkpoint tells of it."""
+    for number in range(1, 1000):
+        disk = SimDisk(Random(number))
+        root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(1))
+        log = root.create_log("events", 0, ID, LogConfig())
+        log.become_leader(0)
+        log.append_as_leader(batch(3), 0)
+        root.close()
+        root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(2))
+        root.remove_log(KEY)
+        if again:
+            disk.kill()
+            root = LogRoot.open(disk, "r", clock=CLOCK, random=Random(3))
+        fault = disk.fail(nth=number, times=None)
+        with suppress(StorageError):
+            root.create_log("events", 0, ID, LogConfig())
+        root = LogRoot.open(disk.crash(Random(number)), "r", clock=CLOCK, random=Random(4))
+        assert not root.damaged
+        ends = [log.end_offset for log in root.logs.values()]
+        assert ends == [0] or (fault.hits and not ends)
+        root.close()
+        if not fault.hits:
+            assert number > 30
+            return
+    raise AssertionError("there is an end to the calls")
 
 
 def test_a_poisoned_log_reopens_verified() -> None:

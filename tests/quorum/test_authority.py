@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from pyreplog._core import crc32c
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.quorum import STATE_FILE, Authority, MetadataImage, decode, encode, load
@@ -173,6 +174,9 @@ def test_state_file_cut_or_flipped_anywhere_is_reported() -> None:
             flipped[position] ^= 1 << bit
             with pytest.raises(CorruptError, match=path):
                 decode(bytes(flipped), path)
+    for line in (b"[" * 100_000, b"[]", b"1", b'{"offset":1}', b"\xff"):
+        with pytest.raises(CorruptError, match=path):
+            decode(b"pyreplog-controller 1 %08x\n%s\n" % (crc32c(line), line), path)
     desk.disk.flip(path, len(data) // 2)
     with pytest.raises(CorruptError, match=path):
         Desk(desk.disk)

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 import pyreplog
-from pyreplog.system import SystemDisk
+from pyreplog.log import LogRoot
+from pyreplog.system import SystemChance, SystemClock, SystemDisk
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.values import TopicPartition
 from tests.runtime.programs import ran
 
 # --------------------------------------------------------------------------------------------------------------------- file systems
@@ -471,6 +473,85 @@ def test_row_42_a_folder_of_others(tmp_path: Path) -> None:
         pyreplog.open_log(tmp_path / "log")
     with pyreplog.open_log(tmp_path / "log", "r") as reader:
         assert len(list(reader)) == 1
+
+
+FOREIGN = pytest.param(
+    "foreign", "12345", marks=pytest.mark.skipif(os.geteuid() != 0, reason="SKIPPED FAULT RIG: giving a folder away needs root")
+)
+
+
+def spoil(folder: Path, kind: str) -> Path:
+    """Make ``folder`` one that is not to be trusted; where its files are then."""
+    if kind == "link":
+        return folder.rename(folder.parent.parent / "elsewhere")
+    if kind == "foreign":
+        os.chown(folder, 12345, 12345)
+    else:
+        folder.chmod(int(kind, 8))
+    return folder
+
+
+def content_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its bytes and when it was changed."""
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(("kind", "said"), [("link", "symbolic link"), ("770", "chmod go-w"), ("702", "chmod go-w"), FOREIGN])
+@pytest.mark.parametrize("partitions", [1, 20], ids=["opened at once", "opened when asked for"])
+def test_row_42_a_partitions_folder(tmp_path: Path, kind: str, said: str, partitions: int) -> None:
+    """A partition's folder that is a symbolic link, somebody else's or writable by others is not written to: it is refused as damaged, and
+    read, with a warning where others may write."""
+    for number in range(partitions):
+        with pyreplog.open_log(tmp_path / "log", partition=number) as log:
+            log.append(b"x")
+    folder = spoil(tmp_path / "log" / "log-0", kind)
+    if kind == "link":
+        (tmp_path / "log" / "log-0").symlink_to(folder)
+    before = content_of(folder)
+    with pytest.raises(pyreplog.StorageError, match=said):
+        pyreplog.open_log(tmp_path / "log")
+    assert content_of(folder) == before
+    with pyreplog.open_log(tmp_path / "log", "r") as reader:
+        assert len(list(reader)) == 1
+    if partitions > 1:
+        with pyreplog.open_log(tmp_path / "log", partition=1) as log:
+            assert log.append(b"y") == 1
+        assert content_of(folder) == before
+
+
+@pytest.mark.parametrize("name", ["log-0", "log-0.00000000000000000000000000000000-delete"])
+def test_row_42_nothing_is_removed_through_a_link(tmp_path: Path, name: str) -> None:
+    """A link by the name of a partition that was not made whole, or is being deleted, takes nothing with it; nor does its removal."""
+    pyreplog.open_log(tmp_path / "log").close()
+    shutil.rmtree(tmp_path / "log" / "log-0")
+    (tmp_path / "else").mkdir()
+    (tmp_path / "else" / "partition.metadata").write_bytes(b"mine")
+    (tmp_path / "log" / name).symlink_to(tmp_path / "else")
+    for number in (0, 1):
+        with contextlib.suppress(pyreplog.StorageError):
+            pyreplog.open_log(tmp_path / "log", partition=number).close()
+    root = LogRoot.open(SystemDisk(), str(tmp_path / "log"), clock=SystemClock(), random=SystemChance())
+    root.remove_log(TopicPartition("log", 0))
+    root.close()
+    assert (tmp_path / "else" / "partition.metadata").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("where", ["log", "log/log-0"])
+@pytest.mark.parametrize(("kind", "said"), [("777", "chmod go-w"), ("720", "chmod go-w"), FOREIGN, ("755", ""), ("link", "")])
+def test_row_43_a_warning_when_read(tmp_path: Path, caplog: pytest.LogCaptureFixture, where: str, kind: str, said: str) -> None:
+    """What others may write to is read, with a warning that says which folder and why."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"x")
+    folder = tmp_path / where
+    if kind == "link":
+        folder = folder.rename(tmp_path / "elsewhere")
+        (tmp_path / where).symlink_to(folder)
+    else:
+        spoil(folder, kind)
+    with pyreplog.open_log(tmp_path / "log", "r") as reader:
+        assert len(list(reader)) == 1
+    warned = [record.getMessage() for record in caplog.records if record.name == "pyreplog"]
+    assert [str(tmp_path / where) in text and said in text for text in warned] == ([True] if said else [])
 
 
 def test_row_43_permission_bits(tmp_path: Path) -> None:

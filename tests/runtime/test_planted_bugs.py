@@ -31,6 +31,11 @@ file.OPEN_FLAGS &= ~os.O_NOFOLLOW
 disk.OPEN_FLAGS &= ~os.O_NOFOLLOW
 """
 
+FOLDERS_FOLLOWED = """
+import pyreplog.system.disk as disk
+disk.SystemDisk.check_directory = lambda self, path, *, write=True: None
+"""
+
 TWO_COPIES = """
 import importlib, shutil, sys, pathlib
 import pyreplog as first
@@ -92,11 +97,30 @@ except pyreplog.PyreplogError:
     pass
 print("right" if secret.read_bytes() == before else "caught: written through a symbolic link")
 """
+FOLDERS = """
+import os, pathlib, sys, pyreplog
+{plant}
+folder, secret = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]) / "secret"
+with pyreplog.open_log(folder) as log:
+    log.append(b"x")
+(partition,) = folder.glob("*-0")
+os.rename(partition, secret)
+partition.symlink_to(secret)
+before = {file.name: file.read_bytes() for file in secret.iterdir()}
+try:
+    with pyreplog.open_log(folder) as log:
+        log.append(b"y")
+except pyreplog.PyreplogError:
+    pass
+after = {file.name: file.read_bytes() for file in secret.iterdir()}
+print("right" if after == before else "caught: written through a symbolic link")
+"""
 PLANTED = [
     pytest.param(POSIX_LOCK, TWO_COPIES, "caught: two writers in one folder", id="46"),
     pytest.param(FORK_CHILD_WRITES, FORKS, "caught: the child of a fork wrote", id="47"),
     pytest.param(ANY_TOPIC, DOTS, "caught: a topic that is a path", id="49"),
     pytest.param(LINKS_FOLLOWED, LINKS, "caught: written through a symbolic link", id="50"),
+    pytest.param(FOLDERS_FOLLOWED, FOLDERS, "caught: written through a symbolic link", id="50 (a folder)"),
 ]
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from pyreplog.cli.output import Progress, printable
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
-from pyreplog.log import Finder, LogReader, find_roots
+from pyreplog.log import Finder, LogReader, distrusted, find_roots
 from pyreplog.ports import Disk
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
@@ -50,6 +50,9 @@ def reading_disk(
         if not folders and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
         _open(finder, _chosen(folders, path, topic, partition), found, forced=progress)
+        # A folder that holds many is told of once.
+        for text in dict.fromkeys(str(error) for reader in found.values() for error in distrusted(disk, reader)):
+            print(f"replog: {printable(text)}; it is read all the same", file=sys.stderr)
         yield disk, found
     finally:
         for reader in found.values():

@@ -47,16 +47,18 @@ class Resume:
     def _load(self) -> dict[str, Any] | None:
         try:
             state = json.loads(self._path.read_bytes())
+            if not isinstance(state, dict):
+                raise ValueError("not a JSON object")
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{self._path} is not to be read ({error}): remove it, and begin the import anew into a new log") from None
         if state.get("files") != self._identity:
             raise ConfigError(
                 f"{self._path} tells of an import of {', '.join(name for name, _ in state.get('files', []))}, of other files or sizes: "
                 "name the same files, or remove it to begin another import"
             )
-        return dict(state)
+        return state
 
     def begin(self, name: str, rows: Iterator[Row]) -> int:
         """Take from ``rows``, those of the next file, what is in the log already; how many these are."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
-from pyreplog.log.finder import Finder, find_roots, is_partition, list_topics, open_readers
+from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.intake import Appended
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
@@ -48,6 +48,7 @@ __all__ = [
     "check_topic",
     "decode_uuid",
     "directory_name",
+    "distrusted",
     "encode_uuid",
     "find_roots",
     "format_state",

@@ -152,6 +152,20 @@ def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicP
     return readers
 
 
+def distrusted(disk: Disk, reader: LogReader) -> list[StorageError]:
+    """Why not to trust what ``reader`` reads: one for each of its folders, and each root of them, that others may write to."""
+    found: list[StorageError] = []
+    for folder in dict.fromkeys(path for directory in reader.replicas for path in (parent_of(directory), directory)):
+        if folder not in reader.replicas and not _is_root(disk, folder):
+            continue
+        try:
+            disk.check_directory(folder, write=False)
+        except StorageError as error:
+            if error.errno == errno.EPERM:
+                found.append(error)
+    return found
+
+
 def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:
     """The topics under ``path`` and their partitions that have a folder there, both sorted."""
     topics: dict[str, list[int]] = {}

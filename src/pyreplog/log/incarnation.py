@@ -18,6 +18,7 @@ from pyreplog.log.snapshot import read_state, read_whole, replace_file, write_st
 from pyreplog.ports import Disk
 
 _VERSION: Final = "0"
+_FAREWELL_SIZE_MAX: Final = 64 << 10
 _INCARNATION_FIELD: Final = "replogIncarnation"
 _STORE_SIZE_FIELD: Final = "replogStoreSize"
 _STORE_CRC_FIELD: Final = "replogStoreCrc"
@@ -59,21 +60,24 @@ def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
 
 
 def read_farewell(disk: Disk, root: str) -> Farewell | None:
-    """The clean shutdown marker of ``root``; None where there is none. Its presence counts, whatever it holds."""
+    """The clean shutdown marker of ``root``; None where there is none, or something that is no marker: what was damaged vouches for
+    nothing. An empty one is that of an old broker."""
     try:
-        content = read_whole(disk, join(root, CLEAN_SHUTDOWN_NAME))
+        content = read_whole(disk, join(root, CLEAN_SHUTDOWN_NAME), _FAREWELL_SIZE_MAX)
     except CorruptError:
-        content = b""
+        return None
     if content is None:
         return None
+    if not content:
+        return Farewell(-1, "")
     import json  # noqa: PLC0415  (a new log needs it no sooner than when it is closed)
 
     try:
         values = json.loads(content)
-    except ValueError:
-        values = None
+    except (ValueError, RecursionError):  # the latter where it is nested too deeply
+        return None
     if not isinstance(values, dict):
-        return Farewell(-1, "")
+        return None
     epoch = values.get("brokerEpoch", -1)
     incarnation_id = values.get(_INCARNATION_FIELD, "")
     size, crc = values.get(_STORE_SIZE_FIELD), values.get(_STORE_CRC_FIELD)

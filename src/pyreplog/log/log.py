@@ -207,8 +207,8 @@ class Log:
         try:
             if clean and self._failure is None:
                 self._write_indexes(closing=True)
-                self.producers.close(self._segments.first.base_offset, self.end_offset)
                 self._sync_blocking()
+                self._sync_or_poison(lambda: self.producers.close(self._segments.first.base_offset, self.end_offset))
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
                 self.write_mark()
                 self._sync_or_poison(self._mark.seal)
@@ -240,6 +240,11 @@ class Log:
     def first_base_offset(self) -> int:
         """Base offset of the oldest segment: not above the start offset."""
         return self._segments.first.base_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """What the root's checkpoint may say: everything below is on stable storage, and so is who wrote it."""
+        return self.producers.recovery_point(self.flushed_offset)
 
     @property
     def last_stable_offset(self) -> int:
@@ -498,7 +503,7 @@ class Log:
             self._append_refused(error)
             raise
         try:
-            self.producers.roll(base, self.clock.wall_ms())
+            self._sync_or_poison(partial(self.producers.roll, base, self.clock.wall_ms()))
             self._sync_directory()
             self._write_mark_synced()
         except StorageError as error:

@@ -68,6 +68,7 @@ def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Par
     contents: list[tuple[str, bytes]] = []
     for new in wanted:
         disk.make_directory(new.directory)
+        disk.check_directory(new.directory)
         contents.append((join(new.directory, PARTITION_METADATA_NAME), format_topic_id(new.topic_id)))
         contents.append((join(new.directory, CONFIG_NAME), format_config(new.config)))
     put_files(disk, contents)
@@ -117,6 +118,7 @@ def open_parts(
     disk: Disk, directory: str, partition: int, config: LogConfig | None, clock: Clock, topic_id: str | None, origin: Origin
 ) -> Parts:
     """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
+    disk.check_directory(directory)
     kept_id = _topic_id(disk, directory, partition, topic_id, origin)
     if topic_id is not None and kept_id is not None and topic_id != kept_id:
         raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")

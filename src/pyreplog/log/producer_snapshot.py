@@ -8,12 +8,13 @@ Format: docs/internals/format/producer_snapshot.md.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable
 from typing import Final
 
 from pyreplog._core import ProducerEntry, SentBatch, crc32c
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parse_base_offset, segment_name
 from pyreplog.log.snapshot import read_whole
 from pyreplog.ports import Disk
@@ -81,21 +82,36 @@ def read_snapshot(disk: Disk, directory: str, offset: int) -> list[ProducerEntry
         return None
 
 
-def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False) -> None:
+def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[ProducerEntry], *, sync: bool = False) -> bool:
     """Replace the snapshot at ``offset``. Its name is durable once somebody syncs the folder, its content with ``sync``; otherwise power
-    loss may leave none, or one that is not believed. Never syncs the folder: a failure of that must reach who counts on it."""
+    loss may leave none, or one that is not believed. Never syncs the folder: a failure of that must reach who counts on it.
+
+    False where the disk refused it, by any other call than a sync or the close of what was written. These raise :class:`StorageError`.
+    """
     path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
     temporary = path + TEMPORARY_SUFFIX
-    if disk.stat(temporary) is not None:
-        disk.remove(temporary)
-    file = disk.create(temporary)
+    try:
+        if disk.stat(temporary) is not None:
+            disk.remove(temporary)
+        file = disk.create(temporary)
+    except StorageError:
+        return False
     try:
         file.write_at(0, [format_producers(entries)])
+    except StorageError:
+        with contextlib.suppress(StorageError):
+            file.close()
+        return False
+    try:
         if sync:
             file.sync()
     finally:
         file.close()
-    disk.rename(temporary, path)
+    try:
+        disk.rename(temporary, path)
+    except StorageError:
+        return False
+    return True
 
 
 def remove_snapshots(disk: Disk, directory: str, offsets: Iterable[int]) -> None:

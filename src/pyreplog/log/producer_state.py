@@ -1,7 +1,8 @@
 """The producers of one log and what of them is on the disk: snapshots where segments begin, aborted transactions beside the segments.
 
 Everything here can be had again from the batches, and recovery does: the newest snapshot that is whole and lies where nothing was lost,
-then the batches behind it. So nothing is synced for its own sake, and a snapshot that cannot be written is no failure of the log.
+then the batches behind it. So a snapshot that cannot be written is no failure of the log; but where it is missing nobody may take the log
+for one that was left in order, and begin without its producers. A sync that fails is a failure like that of any other file.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from pyreplog._core import UNKNOWN_POSITION, RecordBatch, SentBatch, find_producers
-from pyreplog.errors import CorruptError, CorruptLogError, StorageError
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
 from pyreplog.log.producers import CompletedTransaction, ProducerTable
@@ -22,7 +23,7 @@ from pyreplog.record import end_of
 class ProducerState:
     """Belongs to the log's owner. ``table`` is what it knows; the log tells it what happens."""
 
-    __slots__ = ("_directory", "_disk", "_snapshot_offset", "kept", "table")
+    __slots__ = ("_directory", "_disk", "_ever", "_refused", "_snapshot_offset", "kept", "table")
 
     def __init__(self, disk: Disk, directory: str, table: ProducerTable) -> None:
         self._disk = disk
@@ -32,6 +33,10 @@ class ProducerState:
         self.kept: frozenset[int] = frozenset()
         # Of the newest snapshot that is known to be good; -1 where none is.
         self._snapshot_offset = -1
+        # Whether the last one that was to be written is missing.
+        self._refused = False
+        # Whether there ever was a producer here: then older snapshots may tell of some that are forgotten by now.
+        self._ever = False
 
     @classmethod
     def load(
@@ -41,6 +46,7 @@ class ProducerState:
         above it they are made anew where they are wrong."""
         state = cls(disk, directory, ProducerTable(start_offset, lenient=lenient))
         state._rebuild(segments, start_offset, trusted_end)
+        state._ever = state._ever or len(state.table) > 0
         state.table.expire(now_ms)
         return state
 
@@ -96,21 +102,32 @@ class ProducerState:
 
     # -- snapshots --
 
+    def recovery_point(self, flushed_offset: int) -> int:
+        """How far a checkpoint may call a log recovered that is on stable storage below ``flushed_offset``: not beyond the newest snapshot,
+        0 without one, where there were producers and the last snapshot is missing."""
+        if not self._refused or not (self._ever or len(self.table)):
+            return flushed_offset
+        return min(flushed_offset, max(self._snapshot_offset, 0))
+
     def take_snapshot(self, offset: int) -> None:
-        """Keep the table as that of everything below ``offset``, the log's end. A disk that refuses is none of our business."""
-        try:
-            write_snapshot(self._disk, self._directory, offset, self.table, sync=len(self.table) > 0)
+        """Keep the table as that of everything below ``offset``, the log's end. Where the disk refuses, it can be had again from the
+        batches: see :meth:`recovery_point`. Raises :class:`StorageError` where a sync fails."""
+        self._ever = self._ever or len(self.table) > 0
+        self._refused = True
+        if write_snapshot(self._disk, self._directory, offset, self.table, sync=self._ever):
             self._snapshot_offset = offset
-        except StorageError:
-            pass  # it can be had again from the batches; what is wrong with the disk shows where it counts
+            self._refused = False
 
     def roll(self, base_offset: int, now_ms: int) -> None:
-        """A segment begins at ``base_offset``, the log's end: keep what is known there, and forget who was silent for long."""
+        """A segment begins at ``base_offset``, the log's end: keep what is known there, and forget who was silent for long. Raises as
+        :meth:`take_snapshot`."""
+        self._ever = self._ever or len(self.table) > 0
         self.table.expire(now_ms, kept=self.kept)
         self.take_snapshot(base_offset)
 
     def close(self, start_offset: int, end_offset: int) -> None:
-        """Keep the table for the next start. Nothing to do where its snapshot is there, or where nothing was ever written."""
+        """Keep the table for the next start. Nothing to do where its snapshot is there, or where nothing was ever written. Raises as
+        :meth:`take_snapshot`."""
         if self._snapshot_offset != end_offset and (end_offset > start_offset or len(self.table)):
             self.take_snapshot(end_offset)
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
-from pyreplog.log.identity import random_uuid, read_properties, write_properties
+from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
 from pyreplog.log.incarnation import (
     Farewell,
     Incarnation,
@@ -25,20 +25,27 @@ from pyreplog.log.incarnation import (
 )
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import (
-    EPOCHS_NAME,
+    CONFIG_NAME,
     HIGH_WATERMARK_NAME,
+    INDEX_SUFFIX,
     LOCK_NAME,
     LOG_START_NAME,
     LOG_SUFFIX,
+    MARK_NAME,
     META_PROPERTIES_NAME,
     METADATA_TOPIC,
+    PARTITION_METADATA_NAME,
     RECOVERY_POINT_NAME,
     SUMMARIES_NAME,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     directory_name,
     join,
     name_of,
     parent_of,
     parse_directory_name,
+    segment_name,
 )
 from pyreplog.log.lazy import Logs
 from pyreplog.log.log import Log
@@ -65,6 +72,10 @@ from pyreplog.values import TopicPartition
 _DIRECTORY_NAME_SIZE_MAX: Final = 255
 CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
+_EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
+_STATES: Final = (PARTITION_METADATA_NAME, CONFIG_NAME)
+_BEGUN: Final = _EMPTY | {MARK_NAME, *_STATES, *(name + TEMPORARY_SUFFIX for name in _STATES)}
+"""What may be in the folder of a partition whose making was interrupted."""
 
 
 class Known(NamedTuple):
@@ -123,6 +134,8 @@ class LogRoot:
         self._kept: dict[str, dict[TopicPartition, int]] = {}
         # From what each checkpoint was written last.
         self._written: dict[str, tuple[int, dict[TopicPartition, int]]] = {}
+        # Partitions that are not here and that a checkpoint may name all the same.
+        self._gone: set[TopicPartition] = set()
         self._topic_ids: dict[str, str] = {}
         self._new_body = b""
 
@@ -185,7 +198,7 @@ class LogRoot:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(summaries, trust_marks=not foreign)
+        self._open_logs(summaries, trust_marks=not foreign, ours=before is not None and not foreign)
         # A log that could not even be looked at is still as an earlier boot may have left it.
         if not survived and all(isinstance(error, CorruptError) for error in self.damaged.values()):
             write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id))
@@ -216,7 +229,8 @@ class LogRoot:
 
     # -- partitions --
 
-    def _open_logs(self, summaries: dict[TopicPartition, bytes], *, trust_marks: bool) -> None:
+    def _open_logs(self, summaries: dict[TopicPartition, bytes], *, trust_marks: bool, ours: bool) -> None:
+        """``ours``: only we have made partitions here."""
         disk = self.disk
         names = disk.list(self.path)
         if summaries:
@@ -225,11 +239,12 @@ class LogRoot:
                 if name in known:
                     self.logs.remember(known[name], summaries[known[name]])
             names = [name for name in names if name not in known]
-        if not any(parse_directory_name(name) for name in names):
+        if self.clean and not any(parse_directory_name(name) for name in names):
             return
         recovery_points = self._read(RECOVERY_POINT_NAME)
         starts = self._read(LOG_START_NAME)
         watermarks = self._read(HIGH_WATERMARK_NAME)
+        named = {*recovery_points, *starts, *watermarks}
         for name in names:
             parsed = parse_directory_name(name)
             directory = join(self.path, name)
@@ -237,13 +252,23 @@ class LogRoot:
                 continue
             if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
                 raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
-            if parsed.kind == "delete":
+            topic_partition = parsed.topic_partition
+            if (parsed.kind and parsed.kind != "delete") or (not parsed.kind and topic_partition.topic == METADATA_TOPIC):
+                continue
+            try:
+                disk.check_directory(directory)
+            except StorageError as error:
+                # Nothing in it is touched, whatever it is called.
+                if parsed.kind:
+                    self.notes.append(f"{name} is left as it is: {error}")
+                else:
+                    self.damaged[topic_partition] = error
+                continue
+            if parsed.kind:
                 self._remove_folder(directory)
                 continue
-            topic_partition = parsed.topic_partition
-            if parsed.kind or topic_partition.topic == METADATA_TOPIC:
-                continue
-            if self._half_made(directory):
+            # What a checkpoint names was there: that it is empty now is no reason to forget where it ended.
+            if ours and topic_partition not in named and self._half_made(directory):
                 self._remove_folder(directory)
                 continue
             try:
@@ -259,12 +284,14 @@ class LogRoot:
                     recovery_point=recovery_points.get(topic_partition, 0),
                     log_start_offset=starts.get(topic_partition, 0),
                     high_watermark=watermarks.get(topic_partition, 0),
+                    topic_id=self._missing_id(directory, topic_partition.topic, trust_marks=trust_marks),
                     trust_mark=trust_marks,
                 )
             except (CorruptError, ConfigError, StorageError) as error:
                 self.damaged[topic_partition] = error
         for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
+        self._gone = named.difference(self.logs, self.damaged)
 
     def _asleep(self, key: TopicPartition, body: bytes, config: LogConfig | None) -> Log:
         topic_id = decode_body(body).topic_id
@@ -335,11 +362,18 @@ class LogRoot:
             self._create_together(wanted[first : first + CREATED_TOGETHER])
 
     def _create_together(self, wanted: Sequence[NewLog]) -> None:
+        if not self._gone.isdisjoint(new.topic_partition for new in wanted):
+            # What they say of an earlier partition of that name would be said of this one.
+            self.checkpoint_recovery_points()
+            self.checkpoint_log_starts()
+            self.checkpoint_high_watermarks()
+            self._gone.clear()
         for new in wanted:
             key = new.topic_partition
             if key in self.damaged:
                 raise self.damaged[key]
             if key in self.logs or self._is_directory(new.directory):
+                self.disk.check_directory(new.directory)
                 if key in self.logs or not self._half_made(new.directory):
                     raise StorageError(errno.EEXIST, f"the partition {key} is there already", new.directory)
                 self._remove_folder(new.directory)
@@ -367,15 +401,21 @@ class LogRoot:
         self.remove_logs([topic_partition])
 
     def remove_logs(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """As :meth:`remove_log`, for all of them: their names go with one sync."""
+        """As :meth:`remove_log`, for all of them: their names go with one sync. One whose folder others may change is set aside, as by
+        :meth:`set_aside`: nothing is removed from there."""
         doomed: list[str] = []
         for topic_partition in topic_partitions:
             log = self.logs.take(topic_partition)
-            self.damaged.pop(topic_partition, None)
+            self._forget(topic_partition)
             if log is not None:
                 log.close(clean=False)
             directory = join(self.path, directory_name(*topic_partition))
             if not self._is_directory(directory):
+                continue
+            try:
+                self.disk.check_directory(directory)
+            except StorageError as error:
+                self.set_aside(topic_partition, f"cannot be removed ({error})")
                 continue
             # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
             unique = f".{self.random.randbytes(16).hex()}-delete"
@@ -391,16 +431,20 @@ class LogRoot:
         log = self.logs.take(topic_partition)
         if log is not None:
             log.close(clean=False)
-        self.damaged.pop(topic_partition, None)
+        self._forget(topic_partition)
         directory = join(self.path, directory_name(*topic_partition))
         unique = f".{self.random.randbytes(16).hex()}-stray"
         stray = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
         self.disk.rename(directory, stray)
         self.disk.sync_directory(self.path)
-        for kept in self._kept.values():
-            kept.pop(topic_partition, None)
         self.notes.append(f"{topic_partition} {why} and was set aside as {stray}")
         return stray
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        self.damaged.pop(topic_partition, None)
+        for kept in self._kept.values():
+            kept.pop(topic_partition, None)
+        self._gone.add(topic_partition)
 
     def new_topic_id(self) -> str:
         """A random topic id, for partitions that no controller named."""
@@ -429,9 +473,9 @@ class LogRoot:
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on stable storage, and sync the marks."""
+        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks."""
         self._sync_marks()
-        self._write(RECOVERY_POINT_NAME, lambda log: log.flushed_offset)
+        self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
 
     def checkpoint_high_watermarks(self) -> None:
         """Write each log's high watermark."""
@@ -476,7 +520,8 @@ class LogRoot:
     def close(self, clean: bool = True, *, broker_epoch: int = -1) -> None:
         """Close every log and release the root. Not ``clean``: as the end of the process would.
 
-        Only where everything went well is the clean shutdown marker written, last. Raises the first failure, after releasing all.
+        Only where everything went well is the clean shutdown marker written, last: each log is on stable storage up to its end, and so is
+        who wrote it. Raises the first failure, after releasing all.
         """
         if self._closed:
             return
@@ -492,10 +537,10 @@ class LogRoot:
                 except StorageError as error:
                     failure = failure or error
             if clean and failure is None:
-                self._write(RECOVERY_POINT_NAME, lambda log: log.flushed_offset)
+                self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
                 self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
                 self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
-                if well:
+                if well and all(log.recovery_point == log.end_offset for log in opened):
                     write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
             self.logs.close_sleeping()
@@ -524,22 +569,26 @@ class LogRoot:
         return found is not None and found.is_directory
 
     def _half_made(self, directory: str) -> bool:
-        """Whether the making of this partition was interrupted: no mark, no epoch file (it comes last) and not one byte of a log."""
+        """Whether the making of this partition was interrupted: no mark, and nothing but what is made before there is one. Whatever else is
+        there tells of records, also of some that went: a segment that begins above 0, an epoch, who wrote."""
         names = self.disk.list(directory)
-        if EPOCHS_NAME in names or find_mark(self.disk, directory) is not None:
+        if not _BEGUN.issuperset(names) or find_mark(self.disk, directory) is not None:
             return False
-        for name in names:
-            if name.endswith(LOG_SUFFIX):
-                found = self.disk.stat(join(directory, name))
-                if found is not None and found.size:
-                    return False
-        return True
+        log = self.disk.stat(join(directory, segment_name(0, LOG_SUFFIX)))
+        return log is None or not log.size
+
+    def _missing_id(self, directory: str, topic: str, *, trust_marks: bool) -> str | None:
+        """An id for a partition from before topics had ids; None where there is one."""
+        if self.disk.stat(join(directory, PARTITION_METADATA_NAME)) is not None:
+            return None
+        return None if trust_marks and find_mark(self.disk, directory) is not None else id_for_name(topic)
 
     def _remove_folder(self, directory: str) -> None:
         self._remove_folders([directory])
 
     def _remove_folders(self, directories: Sequence[str]) -> None:
         for directory in directories:
+            self.disk.check_directory(directory)
             for name in self.disk.list(directory):
                 self.disk.remove(join(directory, name))
             self.disk.remove_directory(directory)

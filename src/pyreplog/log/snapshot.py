@@ -21,14 +21,14 @@ _CRC_NAME: Final = "crc32c"
 _DIGITS_MAX: Final = 20
 
 
-def read_whole(disk: Disk, path: str) -> bytes | None:
-    """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than any state file may be."""
+def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> bytes | None:
+    """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than such a file may be."""
     if disk.stat(path) is None:
         return None
     file = disk.open(path)
     try:
         size = file.size()
-        if size > STATE_FILE_SIZE_MAX:
+        if size > size_max:
             raise CorruptError(f"{size} bytes: too large for a state file", file=path)
         return bytes(file.read_at(0, size))
     finally:

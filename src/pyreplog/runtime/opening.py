@@ -9,7 +9,7 @@ from typing import Final
 
 from pyreplog.config import LogConfig, suggestion, whole
 from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
-from pyreplog.log import Log, LogReader, LogRoot, check_topic, is_partition, list_topics, open_readers, random_uuid
+from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
@@ -53,6 +53,8 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
     for key, reader in readers.items():
         if key != chosen:
             reader.close()
+    for refusal in distrusted(disk, readers[chosen]):
+        LOGGER.warning("%s; it is read all the same", refusal)
     return readers[chosen]
 
 

@@ -66,7 +66,7 @@ def _of_sources(sources: Iterable[Any]) -> Lag:
         end, latest = (source[name] if isinstance(source, dict) else getattr(source, name) for name in ("endOffset", "latestOffset"))
         try:
             done, there = (Progress.from_json(json.loads(offset) if isinstance(offset, str) else offset) for offset in (end, latest))
-        except (ConfigError, ValueError):
+        except (ConfigError, ValueError, RecursionError):
             continue
         ours = True
         for partition, last in there.ends.items():

@@ -52,7 +52,7 @@ def anchored(path: str) -> str:
 class SystemDisk:
     """The real :class:`~pyreplog.ports.Disk`. Any thread; completions of syncs are for whoever polls first.
 
-    ``any_folder``: lock (and so write in) a folder that is a symbolic link, somebody else's, writable by group or world, or on a network
+    ``any_folder``: lock and write in a folder that is a symbolic link, somebody else's, writable by group or world, or on a network
     file system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
     """
 
@@ -107,6 +107,13 @@ class SystemDisk:
         """Make it (0700), parents too; existing is fine. The entries of parents made on the way are synced, its own is not."""
         with self._doing("making the folder", path):
             _make_directory(path)
+
+    def check_directory(self, path: str, *, write: bool = True) -> None:
+        """Raise :class:`StorageError` where the folder is somebody else's or writable by group or world, and to ``write`` there, also
+        where it is a symbolic link; unless any folder will do."""
+        if not self._any_folder:
+            with self._doing("looking at", path):
+                _check_directory(path, write=write)
 
     def rename(self, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically. Durable only after :meth:`sync_directory`."""
@@ -186,7 +193,9 @@ class SystemDisk:
         """
         with self._doing("locking", path):
             if not self._any_folder:
-                _check_folder(os.path.dirname(path) or ".")
+                folder = os.path.dirname(path) or "."
+                _check_directory(folder, write=True)
+                _check_mount(folder)
             return take_lock(path, about)
 
     def open_store(self, path: str, *, write: bool) -> Store:
@@ -250,15 +259,18 @@ def _make_directory(path: str) -> None:
             os.chmod(folder, DIRECTORY_MODE)
 
 
-def _check_folder(folder: str) -> None:
+def _check_directory(folder: str, *, write: bool) -> None:
     # `reliability`: never write where somebody else could exchange files under us.
-    status = os.lstat(folder)
+    status = os.lstat(folder) if write else os.stat(folder)
     if stat.S_ISLNK(status.st_mode):
         raise StorageError(errno.ELOOP, "the folder is a symbolic link: name the folder itself", folder)
     if status.st_uid != os.geteuid():
         raise StorageError(errno.EPERM, f"the folder belongs to user {status.st_uid}, not to this one: it cannot be trusted", folder)
     if status.st_mode & 0o022:
         raise StorageError(errno.EPERM, "the folder is writable by its group or by everybody: run `chmod go-w` on it", folder)
+
+
+def _check_mount(folder: str) -> None:
     if (kind := kind_of(folder)) in NETWORK_KINDS:
         raise StorageError(
             errno.EOPNOTSUPP,

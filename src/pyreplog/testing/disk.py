@@ -394,6 +394,9 @@ class SimDisk:
                 raise _error(errno.EEXIST if index + 1 == len(names) else errno.ENOTDIR, "making the folder", path)
             folder = node
 
+    def check_directory(self, path: str, *, write: bool = True) -> None:
+        """Nothing: everything here is its user's, and there are no links."""
+
     def rename(self, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically."""
         doing = f"renaming to {target}"

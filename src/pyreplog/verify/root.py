@@ -156,7 +156,7 @@ class _Root:
             if self._own:
                 self._book.warn(f"{self._path}/{states.CLEAN}", str(error), "nothing to do: the next opening counts as one after a crash")
         if not self._own:
-            self._clean = True
+            self._clean = found is not None
         elif named is not None and named != incarnation:
             self._book.warn(
                 f"{self._path}/{states.CLEAN}",
