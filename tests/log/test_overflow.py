@@ -7,6 +7,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+import pyarrow as pa
 import pytest
 
 from pyreplog.config import LogConfig
@@ -19,6 +20,7 @@ from pyreplog.log.transaction_index import AbortedTransaction, format_aborted, p
 from pyreplog.ports import Disk
 from pyreplog.record import records_of
 from pyreplog.repair import save, survey
+from pyreplog.runtime import open_log
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -31,14 +33,14 @@ T: Final = "old-0"
 LOG: Final = f"{T}/{0:020d}.log"
 FAR: Final = 2**31 + 50
 FARTHER: Final = 2**33 + 7
+OFFSETS: Final = (0, 2, FAR, FAR + 2, FAR + 2**31 - 2, FARTHER)
 FIRST_BOOT: Final = SimDisk().boot_id()
 REPLAY: Final = ".venv/bin/python -m pytest tests/log/test_overflow.py"
 
 
 def stretched() -> list[bytes]:
     """Batches of one file that fit three segments at least: two in the first, three in the second, one in the third."""
-    offsets = (0, 2, FAR, FAR + 2, FAR + 2**31 - 2, FARTHER)
-    return [bytes(batch(2, base_offset=at, leader_epoch=0, timestamp=1000 + 10 * n, tag=b"%d:" % at)) for n, at in enumerate(offsets)]
+    return [bytes(batch(2, base_offset=at, leader_epoch=0, timestamp=1000 + 10 * n, tag=b"%d:" % at)) for n, at in enumerate(OFFSETS)]
 
 
 THREE: Final = {0: b"".join(stretched()[:2]), FAR: b"".join(stretched()[2:5]), FARTHER: stretched()[5]}
@@ -350,6 +352,15 @@ def test_a_full_disk_leaves_it_as_it_was(place: Place) -> None:
     log = opened(place.disk, place.of(T))
     assert raw(log) == b"".join(stretched())
     log.close(clean=True)
+
+
+def test_scans_see_all_of_it(place: Place) -> None:
+    """The embedded face, record by record and as Arrow."""
+    put(place, stretched())
+    offsets = [at for first in OFFSETS for at in (first, first + 1)]
+    with open_log(place.path, "r", disk=place.disk) as log:
+        assert [record.offset for record in log] == offsets
+        assert pa.table(log.scan(columns=["offset"])).column("offset").to_pylist() == offsets
 
 
 # -- for people --
