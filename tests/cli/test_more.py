@@ -19,7 +19,7 @@ from pyreplog.cli import bench
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import Row
 from pyreplog.cli.writing import Target
-from pyreplog.log import LogReader
+from pyreplog.log import LogReader, format_state, parse_state
 from tests.cli.support import Replog
 from tests.golden.units import manifest, unit
 
@@ -324,17 +324,97 @@ def test_import_does_not_resume_into_the_unknown(replog: Replog, tmp_path: Path)
     done = replog("import", path, file, "--resume")
     assert done.code == 1
     assert "of other files or sizes" in done.err
-    kept = (path / "replog.import").read_bytes()
-    for content in (b"[" * 100_000, b"[]", b"", b"\xff"):
-        (path / "replog.import").write_bytes(content)
-        done = replog("import", path, bad, "--resume")
-        assert done.code == 1
-        assert "is not to be read" in done.err
-    (path / "replog.import").write_bytes(kept)
     with pyreplog.open_log(path) as log:
         log.append(b"somebody else's")
     done = replog("import", path, bad, "--resume")
     assert done.code == 1
+
+
+def stopped_import(replog: Replog, tmp_path: Path) -> tuple[Path, Path]:
+    """A log, and a file whose import into it ended at a row that cannot be read."""
+    bad = rows_file(tmp_path / "bad.ndjson", 10)
+    bad.write_text(bad.read_text() + "nonsense-----\n")
+    path = tmp_path / "log"
+    assert replog("import", path, bad, "--resume").code == 1
+    return path, bad
+
+
+def values_of(replog: Replog, path: Path) -> list[object]:
+    """The value of each record."""
+    return [row["value"] for row in replog("cat", path).objects()]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"files":[]}', "rows: 2\n", "cut", "flipped", "higher", "sealed"])
+def test_a_damaged_place_of_an_import_is_refused(replog: Replog, tmp_path: Path, content: str) -> None:
+    """Whatever is in the file that says how far an import came: what it does not vouch for is not believed, and no row is left out."""
+    path, bad = stopped_import(replog, tmp_path)
+    place = path / "replog.import"
+    before = place.read_bytes()
+    if content == "cut":
+        place.write_bytes(before[:-1])
+    elif content == "flipped":
+        place.write_bytes(before.replace(b"rows: 0", b"rows: 2"))
+    elif content == "higher":  # as written by a log that lost its tail since
+        place.write_bytes(format_state({**parse_state(before, ""), "offset": "11"}))
+    elif content == "sealed":
+        place.write_bytes(format_state({**parse_state(before, ""), "rows": "11"}))
+    else:
+        place.write_text(content)
+    assert place.read_bytes() != before
+    kept = place.read_bytes()
+    bad.write_text(bad.read_text().replace("nonsense-----", '{"value":"z"}'))  # the same size: it goes on with the row that was bad
+    done = replog("import", path, bad, "--resume")
+    assert done.code != 0
+    assert "replog.import" in done.err
+    assert "remove" in done.err
+    assert "report" not in done.err
+    assert place.read_bytes() == kept
+    assert values_of(replog, path) == [f"row {number}" for number in range(10)]
+    place.write_bytes(before)
+    assert replog("import", path, bad, "--resume").code == 0
+    assert len(values_of(replog, path)) == 11
+    assert not place.exists()
+
+
+def test_verification_and_dump_know_the_place_of_an_import(replog: Replog, tmp_path: Path) -> None:
+    """Whole, it is noted, and its values shown; damaged, it is warned of with what to do."""
+    path, _ = stopped_import(replog, tmp_path)
+    place = path / "replog.import"
+    done = replog("verify", path)
+    assert "an import was stopped" in done.out + done.err
+    shown = [row for row in replog("dump", place, "--json").objects() if row.get("damage") is None]
+    assert any("rows" in json.dumps(row) for row in shown)
+    place.write_bytes(place.read_bytes().replace(b"rows: 0", b"rows: 2"))
+    done = replog("verify", path)
+    assert "replog.import" in done.out + done.err
+    assert "remove it" in done.out + done.err
+
+
+def test_the_place_of_an_import_is_kept_like_other_small_files(replog: Replog, tmp_path: Path) -> None:
+    """Checksummed, replaced as a whole, and a symbolic link in the way of it is not followed."""
+    path, bad = stopped_import(replog, tmp_path)
+    values = parse_state((path / "replog.import").read_bytes(), "replog.import")
+    assert values == {
+        "version": "0",
+        "file": "0",
+        "rows": values["rows"],
+        "offset": values["offset"],
+        "file.000000000": f"{bad.stat().st_size} {json.dumps(str(bad))}",
+    }
+    other = tmp_path / "other"
+    other.write_text("mine")
+    (path / "replog.import.tmp").symlink_to(other)
+    bad.write_text(bad.read_text().replace("nonsense-----", '{"value":"z"}'))
+    assert replog("import", path, bad, "--resume").code == 0
+    assert other.read_text() == "mine"
+    (tmp_path / "again").mkdir()
+    path, bad = stopped_import(replog, tmp_path / "again")
+    (path / "replog.import").unlink()
+    (path / "replog.import").symlink_to(other)
+    done = replog("import", path, bad, "--resume")
+    assert done.code != 0
+    assert "report" not in done.err
+    assert other.read_text() == "mine"
 
 
 # -- bench --

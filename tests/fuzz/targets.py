@@ -21,6 +21,7 @@ from pyreplog._core import (
     find_timestamp,
     whole_batches,
 )
+from pyreplog.cli.resuming import Place
 from pyreplog.cli.rows import Fields, Lines, RowError, read_rows
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, ProtocolError
@@ -30,7 +31,7 @@ from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME
 from pyreplog.log.mark import MarkState, parse_mark
 from pyreplog.log.producer_snapshot import parse_producers
-from pyreplog.log.snapshot import parse_offsets, parse_state
+from pyreplog.log.snapshot import format_state, parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
 from pyreplog.ports import File
 from pyreplog.quorum.state import decode
@@ -207,6 +208,14 @@ def _run_settings(data: bytes) -> object:
     return config.durability
 
 
+def _run_place(data: bytes) -> object:
+    place = Place.from_values(parse_state(data, "x"), "x")
+    assert Place.from_values(parse_state(format_state(place.to_values()), "x"), "x") == place
+    assert min(place.file, place.rows, place.offset) >= 0
+    assert place.file < len(place.files)
+    return (min(len(place.files), 4), place.rows > place.offset)
+
+
 def _run_identity(data: bytes) -> object:
     values = parse_properties(data)
     word = "no id"
@@ -376,6 +385,10 @@ _JSON: Final = [
     b'{"version":0,"brokerEpoch":-1,"replogIncarnation":"Q-JpxQ6Wr-ifaei75IycgA","replogStoreSize":8192,"replogStoreCrc":12}',
     b"[" * 20_000,
 ]
+_PLACES: Final = [
+    format_state(Place(files, file, 17, 5017).to_values())
+    for files, file in (((("/data/rows.ndjson", 170),), 0), ((("/a b\n.csv", 0), ("/\udcff.parquet", 2**40)), 1))
+]
 _ROWS: Final = [
     b'\x00{"value":"a","key":"b","headers":[{"key":"h","value":null}],"timestamp":5,"partition":1}\n{"value_base64":"/wA="}\n',
     b'\x01value,key,timestamp\na,b,5\n"x,\ny",c,2013-01-01T00:00:00Z\n',
@@ -391,6 +404,7 @@ TARGETS: Final = (
     Target("checkpoint", lambda: _CHECKPOINTS, _run_checkpoint, (), 5),
     Target("mark", _marks, _run_mark, (), 5, seal_mark),
     Target("settings", lambda: _STATES, _run_settings, (CorruptError, ConfigError), 2, seal_state),
+    Target("import", lambda: _PLACES, _run_place, (CorruptError,), 1, seal_state),
     Target("identity", lambda: _IDENTITIES, _run_identity, (), 4),
     Target("snapshot", _snapshots, lambda data: min(len(parse_producers(data, "x")), 4), (CorruptError,), 4, seal_snapshot),
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),

@@ -13,8 +13,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from pyreplog.cli.resuming import Place
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot
+from pyreplog.log.snapshot import format_state
 from pyreplog.log.summary import Summary, encode_body, encode_key, sealed
 from pyreplog.ports import Disk
 from pyreplog.quorum.state import decode, encode
@@ -145,6 +147,9 @@ def summary() -> dict[str, bytes]:
     return {"db/entry.key": key, "db/entry.value": sealed(key, CLUSTER_ID, encode_body(about))}
 
 
+IMPORT: Final = Place((("/data/a.ndjson", 170), ("/data/b.ndjson", 90)), file=1, rows=17, offset=5017)
+
+
 def golden() -> dict[str, bytes]:
     """Every golden file by its path, as this library writes it now."""
     disk = life()
@@ -155,6 +160,7 @@ def golden() -> dict[str, bytes]:
         **torn(disk),
         **spool(),
         **summary(),
+        "import/replog.import": format_state(IMPORT.to_values()),
         "controller/replog.controller": encode(decode(controller, "golden")),
         "record_batch/nulls.batch": vectors.A2_NULLS,
         "record_batch/commit.batch": vectors.A4_COMMIT,

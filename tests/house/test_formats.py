@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from pyreplog.cli.resuming import Place
 from pyreplog.errors import LockedError
 from pyreplog.log import LogRoot
 from pyreplog.log.identity import read_properties, read_topic_id
@@ -15,7 +16,7 @@ from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.mark import find_mark
 from pyreplog.log.producer_snapshot import read_snapshot
 from pyreplog.log.settings import read_config
-from pyreplog.log.snapshot import read_offsets
+from pyreplog.log.snapshot import parse_state, read_offsets
 from pyreplog.log.summary import checked, decode_body, decode_key
 from pyreplog.log.transaction_index import AbortedTransaction, parse_aborted
 from pyreplog.quorum.state import decode
@@ -179,6 +180,11 @@ def test_the_spool_is_read(disk: SimDisk) -> None:
     assert manifest is not None
     (staged,) = read_staged(disk, "spool", manifest.files[0])
     assert (staged.topic_partition, staged.record_count) == (TopicPartition("t", 0), 2)
+
+
+def test_the_place_of_an_import_is_read() -> None:
+    """As it was kept."""
+    assert Place.from_values(parse_state(golden("import/replog.import"), "golden"), "golden") == formats.IMPORT
 
 
 def test_the_controllers_state_is_read() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -13,8 +14,10 @@ from pyreplog._core import TAIL_COUNT, TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log import Log
+from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
 from pyreplog.record import split
+from pyreplog.testing.crash import crash_points
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
 from tests.log.conftest import Place
@@ -470,6 +473,75 @@ def test_unfinished_replacements_are_finished(place: Place) -> None:
     log = reopen(place.disk, place.of(T))
     assert raw(log) == whole
     log.close(clean=True)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "state", ["log final, indexes swap", "log final, both indexes", "all swap, an original gone", "half cleaned, half swap"]
+)
+def test_a_replacement_in_each_of_its_states(place: Place, state: str, clean: bool) -> None:
+    """Two segments replaced by one, wherever that ended: every byte is there, each offset is found, and nothing is left over."""
+    whole = written(place, 40)
+    reopen(place.disk, place.of(T)).close(clean=True)
+    first, second = (f"{T}/{name[:-4]}" for name in [name.partition("/")[2] for name in logs(place)][:2])
+    merged = place.read(f"{first}.log") + place.read(f"{second}.log")
+    if state.startswith("log final"):
+        place.write(f"{first}.log", merged)
+        for suffix in ("log", "index", "timeindex"):
+            place.disk.remove(place.of(f"{second}.{suffix}"))
+        for suffix in ("index", "timeindex"):
+            place.write(f"{first}.{suffix}.swap", place.read(f"{first}.{suffix}"))
+            if state.endswith("indexes swap"):
+                place.disk.remove(place.of(f"{first}.{suffix}"))
+    else:
+        place.write(f"{first}.log.swap", merged)
+        suffix = "swap" if state.startswith("all swap") else "cleaned"
+        place.write(f"{first}.index.{suffix}", b"")
+        place.write(f"{first}.timeindex.{suffix}", b"")
+        if state.startswith("all swap"):
+            place.disk.remove(place.of(f"{first}.log"))
+    log = reopen(place.disk, place.of(T), clean=clean)
+    assert raw(log) == whole
+    log.keep_tail(0)
+    assert [contents(log, offset, log.end_offset)[0].offset for offset in range(log.end_offset)] == list(range(log.end_offset))
+    assert not log.recovery.kept
+    assert not [name for name in place.disk.list(place.of(T)) if name.endswith((".swap", ".cleaned"))]
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_power_loss_while_a_replacement_is_finished(ready: bool) -> None:
+    """Two segments replaced by two others, finished (``ready``) or dropped: whatever of the changes power loss keeps, no record is twice
+    there or gone."""
+    random = Random(4)
+
+    def prepared(_: Random) -> SimDisk:
+        disk = SimDisk(Random(4))
+        disk.make_directory("data")
+        place = Place(disk, "data")
+        written(place, 20)
+        first, second, third = [name[: -len(".log")] for name in logs(place)][:3]
+        content = [place.read(f"{name}.log") for name in (first, second, third)]
+        half = split(content[0])[-1]
+        # The same batches, cut elsewhere: the last of the first segment goes to the new second one.
+        place.write(f"{first}.log.swap" if ready else f"{first}.log.cleaned", content[0][: -half.size])
+        place.write(f"{T}/{half.base_offset:020d}.log.swap", content[0][-half.size :] + content[1] + content[2])
+        disk.write_back()
+        return disk
+
+    whole = raw(reopen(prepared(random), f"data/{T}"))
+
+    def life(disk: SimDisk, _: list[int]) -> None:
+        apply_plan(disk, f"data/{T}", plan_folder(disk, f"data/{T}", disk.list(f"data/{T}")))
+
+    def check(disk: SimDisk, _: Sequence[int]) -> None:
+        log = reopen(disk, f"data/{T}", same_boot=disk.boot_id() == SimDisk().boot_id())
+        assert raw(log) == whole
+        assert not log.recovery.kept
+        log.close(clean=False)
+
+    report = crash_points(life, check, seed=4, damages=60, disk=prepared)
+    assert report.states > 100
 
 
 def test_a_folder_of_another_topic_is_refused(place: Place) -> None:

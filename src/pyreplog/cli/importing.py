@@ -24,6 +24,7 @@ from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of,
 from pyreplog.cli.writing import Target, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError
+from pyreplog.system import SystemDisk
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -61,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
                 if resume is not None:
                     skipped += resume.begin(name, rows)
                 _append(rows, target, resume)
+            if resume is not None:
+                resume.check_end()
         except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
             failure = error
         finally:
@@ -86,7 +89,7 @@ def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
     log = getattr(target, "log", None)
     if log is None:
         raise ConfigError("--resume is for a log in one folder; rows of a cluster's topic are spread over partitions")
-    return Resume(log, [os.path.abspath(name) for name in arguments.files])
+    return Resume(log, [os.path.abspath(name) for name in arguments.files], SystemDisk())
 
 
 def _append(rows: Iterator[Row], target: Target, resume: Resume | None) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
 from pyreplog.config import Durability
@@ -23,6 +23,7 @@ from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import HIGH_WATERMARK_NAME, INT64_MAX, LOG_START_NAME, RECOVERY_POINT_NAME, SWAP_SUFFIX, join, parent_of
 from pyreplog.log.mark import MarkState, read_mark
+from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, status_text
@@ -36,6 +37,14 @@ _CHUNK_SIZE: Final = 1 << 20
 _LOAD_TRIES: Final = 10
 
 T = TypeVar("T")
+
+
+class _LogFile(NamedTuple):
+    """A log file of ``size`` bytes as the segments it holds: one, but for an old broker's whose offsets reach too far."""
+
+    path: str
+    size: int
+    segments: list[Segment]
 
 
 def _scan_end(segment: Segment) -> SegmentScanner:
@@ -101,6 +110,8 @@ class PartitionCopy:
         self._unreadable_size: int | None = None
         self.epochs = EpochCache()
         self._segments: Segments | None = None
+        # By the base offset in its name.
+        self._files: dict[int, _LogFile] = {}
         self._index_cache = IndexCache()
         self._mark: MarkState | None = None
         self._closed = False
@@ -169,7 +180,7 @@ class PartitionCopy:
         mark = read_mark(disk, directory)
         for _ in range(_LOAD_TRIES):
             # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
-            self._load_segments()
+            self._load_segments(foreign=mark is None)
             segments = self._segments
             if segments is not None:
                 first = segments.first.base_offset
@@ -220,29 +231,66 @@ class PartitionCopy:
         # Not before: a look that a removed segment ended must not pass for one.
         self._mark = mark
 
-    def _load_segments(self) -> None:
+    def _load_segments(self, *, foreign: bool) -> None:
+        """``foreign``: without a mark, and so perhaps with files whose offsets reach too far for one segment."""
         disk, directory = self.disk, self.directory
-        known = {} if self._segments is None else {segment.base_offset: segment for segment in self._segments}
+        known, self._files = self._files, {}
         plan = plan_folder(disk, directory, disk.list(directory))
-        found: list[Segment] = []
-        for base in plan.bases:
+        for base, following in zip(plan.bases, [*plan.bases[1:], None], strict=False):
             names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
             path = join(directory, names.log)
             size = disk.stat(path)
             if size is None:
                 # What was listed with it may be of another time too: the look is made again.
+                self._files = {**known, **self._files}
                 raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
-            segment = known.pop(base, None)
-            if segment is None:
-                segment = Segment(disk, directory, base, size=size.size, index_interval=INDEX_INTERVAL, writable=False, names=names)
-            elif segment.size != size.size:
-                segment.release()
-                segment.size = size.size
-                segment.next_offset = segment.max_timestamp = -1
-            found.append(segment)
+            before = known.pop(base, None)
+            if before is None or before.path != path or before.size != size.size:
+                before = self._look_into(base, following, names, size.size, before, foreign=foreign)
+            self._files[base] = before
         for gone in known.values():
-            gone.release()
+            for segment in gone.segments:
+                segment.release()
+        found = [segment for base in plan.bases for segment in self._files[base].segments]
         self._segments = Segments(found, self._index_cache) if found else None
+
+    def _look_into(
+        self, base: int, following: int | None, names: SegmentNames, size: int, before: _LogFile | None, *, foreign: bool
+    ) -> _LogFile:
+        """The log file of ``base``, new or no longer as ``before``; ``following``: the base offset of the next."""
+        disk, directory = self.disk, self.directory
+        path = join(directory, names.log)
+        for segment in () if before is None else before.segments:
+            segment.release()
+        if before is not None and before.path == path and len(before.segments) == 1:
+            segment = before.segments[0]
+            segment.size = size
+            segment.next_offset = segment.max_timestamp = -1
+        else:
+            segment = Segment(disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names)
+        if not foreign or not may_overflow(segment, following):
+            return _LogFile(path, size, [segment])
+        parts = find_parts(segment.file, size, base, following)
+        if len(parts) == 1:
+            return _LogFile(path, size, [segment])
+        segment.release()
+        return _LogFile(
+            path,
+            size,
+            [
+                Segment(
+                    disk,
+                    directory,
+                    part.base_offset,
+                    size=part.end - part.start,
+                    index_interval=INDEX_INTERVAL,
+                    writable=False,
+                    names=SegmentNames(part.base_offset, log=names.log),
+                    origin=part.start,
+                )
+                for part in parts
+            ],
+        )
 
     def _find_epochs(self, mark: MarkState | None) -> EpochCache:
         """The kept history; where it is missing or not what the mark says, that of the batches."""
@@ -274,7 +322,7 @@ class PartitionCopy:
             if scan.position < segment.size:
                 reason = describe_damage(segment.file, scan.position, segment.size, "")
                 if reason:
-                    raise CorruptError(reason, file=segment.path, position=scan.position)
+                    raise CorruptError(reason, file=segment.path, position=segment.in_file(scan.position))
             return min(end, limit)
         return 0
 

@@ -29,8 +29,11 @@ _SEGMENT_FILE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txninde
 
 
 class FolderPlan(NamedTuple):
-    """What to do with the files of a folder, in this order: ``remove``, then ``rename``. Then the segments are ``bases``."""
+    """What to do with the files of a folder, in this order: ``drop``, then ``remove``, then ``rename``, each durably before the next. Then
+    the segments are ``bases``."""
 
+    drop: list[str]
+    """Of a replacement that was not ready. What shows that it was not is among those to ``remove``, and must not go first."""
     remove: list[str]
     rename: list[tuple[str, str]]
     bases: list[int]
@@ -45,18 +48,18 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
     remove += [name for name in names if name.startswith(TORN_PREFIX) and name.endswith(TEMPORARY_SUFFIX)]
     cleaned = [name for name in names if name.endswith(CLEANED_SUFFIX)]
     swaps = [name for name in names if name.endswith(SWAP_SUFFIX)]
+    drop: list[str] = []
     cleaned_from = min((base for base in map(_base_of, cleaned) if base is not None), default=None)
     if cleaned_from is not None:
         # A switch to several new segments was interrupted before all were ready: the old ones are still there and count.
-        dropped = [name for name in swaps if (base := _base_of(name)) is not None and base >= cleaned_from]
-        remove += dropped
-        swaps = [name for name in swaps if name not in dropped]
+        drop = [name for name in swaps if (base := _base_of(name)) is not None and base >= cleaned_from]
+        swaps = [name for name in swaps if name not in drop]
     remove += cleaned
-    live = [name for name in names if name not in remove and name not in swaps]
+    live = [name for name in names if name not in remove and name not in drop and name not in swaps]
     replaced = _replaced(disk, directory, swaps, live)
     remove += replaced
     live = [name for name in live if name not in replaced]
-    rename = [(name, name[: -len(SWAP_SUFFIX)]) for name in swaps]
+    rename = sorted(((name, name[: -len(SWAP_SUFFIX)]) for name in swaps), key=_order_of)
     bases = {base for name in [*live, *(final for _, final in rename)] if (base := parse_base_offset(name)) is not None}
     swapped = frozenset(base for _, final in rename if (base := parse_base_offset(final)) is not None)
     # Indexes of segments that are not there would be taken for those of a later segment of the same base.
@@ -65,17 +68,22 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
             base = parse_base_offset(name, suffix)
             if base is not None and base not in bases:
                 remove.append(name)
-    return FolderPlan(remove, rename, sorted(bases), swapped)
+    return FolderPlan(drop, remove, rename, sorted(bases), swapped)
 
 
 def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
     """Carry it out, durably."""
-    for name in plan.remove:
-        disk.remove(join(directory, name))
-    for source, target in plan.rename:
+    for names in (plan.drop, plan.remove):
+        for name in names:
+            disk.remove(join(directory, name))
+        # Power loss keeps any of several changes: an old segment must not come back beside those that replaced it.
+        if names:
+            disk.sync_directory(directory)
+    for number, (source, target) in enumerate(plan.rename, 1):
         disk.rename(join(directory, source), join(directory, target))
-    if plan.remove or plan.rename:
-        disk.sync_directory(directory)
+        # Nor may a log have its name before those below it: it would be taken for one that they replace.
+        if target.endswith(LOG_SUFFIX) or number == len(plan.rename):
+            disk.sync_directory(directory)
 
 
 def _replaced(disk: Disk, directory: str, swaps: Sequence[str], live: Sequence[str]) -> list[str]:
@@ -101,6 +109,13 @@ def _replaced(disk: Disk, directory: str, swaps: Sequence[str], live: Sequence[s
         if base is not None and start <= base < end:
             replaced.append(name)
     return replaced
+
+
+def _order_of(step: tuple[str, str]) -> tuple[int, bool, str]:
+    """By rising offsets, of each segment the log first: what has its name by then is no longer looked at as something to be replaced."""
+    _, target = step
+    base = _base_of(target)
+    return -1 if base is None else base, not target.endswith(LOG_SUFFIX), target
 
 
 def _base_of(name: str) -> int | None:

@@ -8,6 +8,7 @@ a torn
 * bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
 * the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high watermark, for the page cache
   survived; without a mark it is the recovery point in the root's checkpoint, and everything is scanned;
+* a segment of an old broker whose offsets do not fit their index entries is split, and nothing of it is cut;
 * recovery is idempotent: interrupted anywhere, it ends the same when begun again.
 """
 
@@ -21,8 +22,9 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
-from pyreplog.log.layout import LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
+from pyreplog.log.layout import INT32_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState, sync_found_mark
+from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
 from pyreplog.log.segment import Segment, describe_damage, resume_offset, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
@@ -91,12 +93,25 @@ class Loader:
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self._notes: list[str] = []
+        # Those of them that tell of splits.
+        self._split_notes: list[str] = []
         self._kept: list[str] = []
         self._torn_size = 0
         self._scanned_size = 0
 
     def load(self) -> Loaded:
-        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was, mark and history durable."""
+        """The log's parts. Raises :class:`CorruptLogError` for rot, which leaves the folder as it was, mark and history durable (and
+        segments that overflow split)."""
+        while True:
+            try:
+                return self._load()
+            except _Overflow as overflow:
+                # Nothing was changed yet: an overflow is met before anything is cut.
+                split_segment(self.disk, self.directory, overflow.segment.base_offset, overflow.parts)
+                self._split_notes.append(_split_note(overflow))
+                self._notes = list(self._split_notes)
+
+    def _load(self) -> Loaded:
         plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
         apply_plan(self.disk, self.directory, plan)
         segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
@@ -225,6 +240,7 @@ class Loader:
             scanned = ahead[index - first] if start == segment.base_offset else None
             scan = self._scan_one(segment, start) if scanned is None else scanned
             self._scanned_size += scan.position
+            self._check_overflow(segments, index, scan)
             if history is not None:
                 self._check_epochs(segment, scan.epochs, history)
             end = scan.next_offset if scan.batch_count else start
@@ -262,6 +278,19 @@ class Loader:
             index_interval=self.config.index_interval_bytes,
             dense=self.state is not None and not self.state.adopted,
         )
+
+    def _check_overflow(self, segments: Sequence[Segment], index: int, scan: SegmentScanner) -> None:
+        """Raises :class:`_Overflow` where what ended ``scan`` is not damage. Where there is a mark it is: no log of ours overflows, and of
+        what it was made of nothing did any more."""
+        if scan.status != OFFSET_TOO_FAR or self.state is not None:
+            return
+        segment = segments[index]
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else None
+        parts = find_parts(segment.file, segment.size, segment.base_offset, following)
+        if len(parts) > 1:
+            for one in segments:
+                one.release()
+            raise _Overflow(segment, parts)
 
     def _scan_ahead(self, segments: Sequence[Segment]) -> Sequence[SegmentScanner | None]:
         """A scan of each of ``segments`` by itself, side by side: nearly all of the work. What they are to one another is looked at after.
@@ -459,6 +488,20 @@ class Loader:
             notes=tuple(self._notes),
         )
         return Loaded(segments, epochs, start, end, synced_end, report, changed or not clean)
+
+
+class _Overflow(Exception):
+    """``segment`` holds offsets too far from its base, and is to be split into ``parts``."""
+
+    def __init__(self, segment: Segment, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.segment = segment
+        self.parts = parts
+
+
+def _split_note(overflow: _Overflow) -> str:
+    name = segment_name(overflow.segment.base_offset, LOG_SUFFIX)
+    return f"{name} held offsets more than {INT32_MAX} above its base, and was split into {len(overflow.parts)} segments"
 
 
 def _begins_at(segment: Segment, position: int) -> int | None:

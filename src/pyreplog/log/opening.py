@@ -183,8 +183,10 @@ def open_parts(
     elif origin.same_boot and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
         # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
         # waited in a `sync` log for its sync, or for the mark, nobody was told, and there is little.
-        _write_again(loaded.segments, loaded.synced_end, tail_only=True)
-    if not loaded.report.clean and config.durability == "sync":
+        # Not in another's log, but for its last segment: one before it that is a byte longer for a moment would end it there.
+        _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
+    if state is None or (not loaded.report.clean and config.durability == "sync"):
+        # Of another's log what lies behind a gap would be torn at the next start, unless the mark says that it is there.
         new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
     if found is None:
         mark = MarkFile.create(disk, directory, new_state)

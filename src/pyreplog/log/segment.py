@@ -40,6 +40,7 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.legacy import LegacyPrefix, begins_legacy
+from pyreplog.log.part import FilePart
 from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import Buffer, Disk, File
 from pyreplog.record import payload_of
@@ -67,8 +68,9 @@ class SegmentNames:
 
     __slots__ = ("index", "log", "times")
 
-    def __init__(self, base_offset: int, suffix: str = "") -> None:
-        self.log = segment_name(base_offset, LOG_SUFFIX) + suffix
+    def __init__(self, base_offset: int, suffix: str = "", log: str = "") -> None:
+        """``log``: the file that its batches are in, where that is not its own."""
+        self.log = log or segment_name(base_offset, LOG_SUFFIX) + suffix
         self.index = segment_name(base_offset, INDEX_SUFFIX) + suffix
         self.times = segment_name(base_offset, TIME_INDEX_SUFFIX) + suffix
 
@@ -92,6 +94,7 @@ class Segment(SegmentEnd):
         "created_ms",
         "directory",
         "disk",
+        "origin",
         "synced",
         "writable",
     )
@@ -106,13 +109,16 @@ class Segment(SegmentEnd):
         index_interval: int,
         writable: bool,
         names: SegmentNames | None = None,
+        origin: int | None = None,
     ) -> None:
+        """``origin``: where it begins in a log file that it is only a part of, of ``size`` bytes."""
         self.disk = disk
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
         self.next_offset = -1
         self.writable = writable
+        self.origin = origin
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.bytes_since_entry = 0
@@ -175,8 +181,15 @@ class Segment(SegmentEnd):
         """The log file, opened on first use."""
         file = self._file
         if file is None:
-            file = self._file = self.disk.open(self.path, write=self.writable)
+            file = self.disk.open(self.path, write=self.writable)
+            if self.origin is not None:
+                file = FilePart(file, self.origin, self.size)
+            self._file = file
         return file
+
+    def in_file(self, position: int) -> int:
+        """``position``, one of the segment, as one of its log file: for who tells a person where to look."""
+        return position + (self.origin or 0)
 
     @property
     def indexes(self) -> IndexFiles:
@@ -452,7 +465,7 @@ class Segment(SegmentEnd):
         if size == 0:
             whole = self._whole_size(data, position)
             if whole > rest:
-                raise CorruptError("a batch is cut off", file=self.path, position=position)
+                raise CorruptError("a batch is cut off", file=self.path, position=self.in_file(position))
             data = self.file.read_at(position, whole)
             size = self._whole(data, position)
         return data[:size]
@@ -620,10 +633,10 @@ class Segment(SegmentEnd):
     def _whole_size(self, data: memoryview, position: int) -> int:
         """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is not all in the file."""
         if len(data) < HEADER_UP_TO_MAGIC:
-            raise CorruptError("a batch is cut off", file=self.path, position=position)
+            raise CorruptError("a batch is cut off", file=self.path, position=self.in_file(position))
         size = _LOG_OVERHEAD + int.from_bytes(data[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
         if size < HEADER_SIZE or position + size > self.size:
-            raise CorruptError("a batch's length contradicts the file", file=self.path, position=position)
+            raise CorruptError("a batch's length contradicts the file", file=self.path, position=self.in_file(position))
         return size
 
     def _step(self, walked: int, data: memoryview, position: int) -> int:
@@ -643,7 +656,7 @@ class Segment(SegmentEnd):
     def _corrupt(self, error: CorruptError, position: int) -> CorruptError:
         """``error`` (whose position is one in a chunk that began at ``position``), with the file named."""
         at = position + (error.position or 0)
-        return CorruptError(describe_damage(self.file, at, self.size, error.reason), file=self.path, position=at)
+        return CorruptError(describe_damage(self.file, at, self.size, error.reason), file=self.path, position=self.in_file(at))
 
 
 def describe_damage(file: File, position: int, size: int, reason: str) -> str:

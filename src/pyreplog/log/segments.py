@@ -103,10 +103,11 @@ class Segments:
             batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
             batch.check_crc()
         except CorruptError as error:
-            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=position) from None
+            at = segment.in_file(position)
+            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=at) from None
         if batch.next_offset > following:
             reason = f"a batch reaches up to offset {batch.last_offset}, into the next segment"
-            raise CorruptLogError(reason, start=offset, end=batch.next_offset, file=segment.path, position=position)
+            raise CorruptLogError(reason, start=offset, end=batch.next_offset, file=segment.path, position=segment.in_file(position))
 
     def _check_passed(self, segment: Segment, offset: int, position: int) -> None:
         """Of a log with gaps: what a search for ``offset`` passed over on its way to ``position`` is whole, and so does not hold it."""
@@ -116,7 +117,7 @@ class Segments:
         scan = scan_segment(segment.file, position, segment.base_offset, position=start)
         if scan.position != position:
             reason = status_text(scan.status) if scan.status else "a batch is cut off"
-            raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=scan.position)
+            raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         index = self._slot(offset)

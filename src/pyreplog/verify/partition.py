@@ -20,6 +20,7 @@ from pyreplog.verify.states import Unreadable
 ANOTHER_COPY: Final = "take it from another replica or a backup; where there is none, `replog repair` saves the rest"
 _TRIES: Final = 3
 _BIG: Final = 2**63 - 1
+_SPAN_MAX: Final = 2**31 - 1
 
 
 def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Look, book: Book) -> Facts:
@@ -147,8 +148,8 @@ class PartitionCheck(FolderCheck):
         return later[0] if later else max(self._promised or 0, (self._expected or 0) + 1)
 
     def _batches(self, window: Window, base: int, path: str, index: OffsetIndexCheck, times: TimeIndexCheck, bases: list[int]) -> bool:
-        """Every batch of one segment. Whether there was damage in it."""
-        position, damaged = 0, False
+        """Every batch of one segment. Whether there was damage in it, or its indexes cannot say where its batches are."""
+        position, damaged, part = 0, False, base
         while True:
             expected = self._expected or 0
             try:
@@ -158,7 +159,10 @@ class PartitionCheck(FolderCheck):
                 if batch.checksum() != batch.crc:
                     text = f"checksum mismatch in the batch of offsets {batch.base_offset} to {batch.last_offset}"
                     raise Broken(position, text, batch.size)
-                self._place(batch, base, expected)
+                self._place(batch, part, expected)
+                if batch.last_offset - part > _SPAN_MAX:
+                    self._reach_too_far(window, batch, path, self._following(base, bases), first=part == base)
+                    damaged, part = True, batch.base_offset
             except Broken as broken:
                 damaged = True
                 after = resume(window, position, expected + 1, broken.size)
@@ -183,10 +187,34 @@ class PartitionCheck(FolderCheck):
         """Offsets, which no checksum covers, against what lies before. Raises :class:`Broken`."""
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
             raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0)
-        if batch.last_offset - base > 2**31 - 1:
+        if self.facts.mark is not None and batch.last_offset - base > _SPAN_MAX:
             raise Broken(batch.position, f"offset {batch.last_offset} is too far from the segment's base", 0)
         if batch.base_offset > expected:
             self._producers.exact = False
+
+    def _reach_too_far(self, window: Window, batch: Batch, path: str, following: int | None, *, first: bool) -> None:
+        """``batch`` of a broker's segment is the ``first`` whose offset does not fit an index entry, or the first of another part of it.
+
+        No checksum covers the offset: raises :class:`Broken` where what follows says that it is wrong.
+        """
+        try:
+            after = batch_at(window, batch.position + batch.size)
+        except Broken:
+            after = None
+        bounds = [following, None if after is None else after.base_offset]
+        if any(bound is not None and bound <= batch.last_offset for bound in bounds):
+            raise Broken(batch.position, f"offset {batch.last_offset} is too far from the segment's base", 0)
+        if first:
+            self._book.warn(
+                path,
+                f"from here on its offsets are more than {_SPAN_MAX} above its base, which no index entry can say: old brokers left such",
+                "nothing is lost: readers read all of it, and the next writer splits it into segments that fit",
+                position=batch.position,
+                start=batch.base_offset,
+            )
+
+    def _following(self, base: int, bases: list[int]) -> int | None:
+        return next((other for other in bases if other > base), None)
 
     def _broken(self, window: Window, broken: Broken, after: Batch | None, path: str, base: int, bases: list[int]) -> None:
         start = self._expected or 0

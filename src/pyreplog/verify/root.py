@@ -83,6 +83,7 @@ class _Root:
         self._own = states.INCARNATION in names or any(self._disk.stat(mark) is not None for mark in marks)
         self._lives(names)
         self._properties(names)
+        self._import()
         for name in states.OFFSET_CHECKPOINTS:
             self._checkpoints[name] = self._offsets(name, names)
         found = []
@@ -128,6 +129,18 @@ class _Root:
         except Unreadable as error:
             self._book.warn(path, str(error), "look at the disk and the file's mode; then verify again")
             return None
+
+    def _import(self) -> None:
+        data = self._read(states.IMPORT)
+        if data is None:
+            return
+        path = f"{self._path}/{states.IMPORT}"
+        try:
+            states.state(data)
+        except Unreadable as error:
+            self._book.warn(path, f"not to be believed: {error}", "remove it, and begin the import anew into a new log")
+        else:
+            self._book.note(path, "an import was stopped before its end", "go on with `replog import --resume` and the same files")
 
     def _lives(self, names: list[str]) -> None:
         incarnation = ""

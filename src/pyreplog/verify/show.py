@@ -49,7 +49,7 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield {"topic_id": states.identity(data)}
     elif name == states.META:
         yield dict(states.properties(data))
-    elif name in (states.CONFIG, states.INCARNATION):
+    elif name in (states.CONFIG, states.INCARNATION, states.IMPORT):
         yield dict(states.state(data))
     elif name == states.CLEAN:
         farewell = states.farewell(data)

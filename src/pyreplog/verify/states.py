@@ -18,6 +18,7 @@ from crc32c import crc32c
 MARK: Final = "replog.mark"
 CONFIG: Final = "replog.config"
 INCARNATION: Final = "replog.incarnation"
+IMPORT: Final = "replog.import"
 SUMMARIES: Final = "replog.db"
 CONTROLLER: Final = "replog.controller"
 EPOCHS: Final = "leader-epoch-checkpoint"
