@@ -36,7 +36,7 @@ from pyreplog.log.layout import (
     SUMMARIES_NAME,
     directory_name,
     join,
-    name_of,
+    outgoing_name,
     parent_of,
     parse_directory_name,
 )
@@ -62,7 +62,6 @@ from pyreplog.log.summary import (
 from pyreplog.ports import Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
-_DIRECTORY_NAME_SIZE_MAX: Final = 255
 CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
 
@@ -378,8 +377,7 @@ class LogRoot:
             if not self._is_directory(directory):
                 continue
             # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
-            unique = f".{self.random.randbytes(16).hex()}-delete"
-            doomed.append(join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique))
+            doomed.append(join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "delete")))
             self.disk.rename(directory, doomed[-1])
         if doomed:
             self.disk.sync_directory(self.path)
@@ -393,8 +391,7 @@ class LogRoot:
             log.close(clean=False)
         self.damaged.pop(topic_partition, None)
         directory = join(self.path, directory_name(*topic_partition))
-        unique = f".{self.random.randbytes(16).hex()}-stray"
-        stray = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
+        stray = join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "stray"))
         self.disk.rename(directory, stray)
         self.disk.sync_directory(self.path)
         for kept in self._kept.values():
