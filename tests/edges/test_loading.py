@@ -180,6 +180,66 @@ def test_e096_a_wrong_batch_in_the_middle(place: Place) -> None:
     assert {name: place.read(f"t-0/{name}") for name in names[:2]} == before
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_e098_a_crash_while_segments_are_replaced(place: Place, clean: bool) -> None:
+    """Two segments made one, and one split in two: in whichever phase it ended, opening the log finishes what was ready and drops what was
+    not, every record is there once, and nothing half-made stays."""
+    log = filled(place)
+    log.set_high_watermark(80)
+    whole, bases = raw(log), [segment.base_offset for segment in segments(log)]
+    log.close(clean=True)
+    files = {name: place.read(f"t-0/{name}") for name in place.disk.list(place.of("t-0"))}
+    first, second = (segment_name(base, "") for base in bases[:2])
+    size = batch(2).nbytes
+    half = len(files[f"{first}.log"]) // size // 2
+    middle = segment_name(2 * half, "")
+    joined = files[f"{first}.log"] + files[f"{second}.log"]
+    parts = (files[f"{first}.log"][: half * size], files[f"{first}.log"][half * size :])
+    kinds = ("log", "index", "timeindex")
+
+    def made(stem: str, content: bytes, log: str = "", others: str = "") -> dict[str, bytes]:
+        """The three files of a replacement, under these suffixes. Its indexes are empty: they can be made anew."""
+        return {f"{stem}.log{log}": content, f"{stem}.index{others}": b"", f"{stem}.timeindex{others}": b""}
+
+    def gone(*stems: str) -> dict[str, str]:
+        """What of the old segments has its last name already."""
+        return {f"{stem}.{kind}": f"{stem}.{kind}.deleted" for stem in stems for kind in kinds}
+
+    kept, replaced, split_up = bases, [bases[0], *bases[2:]], [bases[0], 2 * half, *bases[1:]]
+    both = made(first, parts[0], ".swap", ".swap") | made(middle, parts[1], ".swap", ".swap")
+    phases: list[tuple[dict[str, str], dict[str, bytes], list[int]]] = [
+        ({}, {f"{first}.log.cleaned": joined[:100]}, kept),
+        ({}, made(first, joined, ".cleaned", ".cleaned"), kept),
+        ({}, made(first, joined, ".swap", ".cleaned"), kept),
+        ({}, made(first, joined, ".swap", ".swap"), replaced),
+        (gone(first), made(first, joined, ".swap", ".swap"), replaced),
+        (gone(first, second), made(first, joined, ".swap", ".swap"), replaced),
+        (gone(first, second), made(first, joined, "", ".swap"), replaced),
+        (gone(first, second), made(first, joined), replaced),
+        ({}, made(first, parts[0], ".cleaned", ".cleaned") | made(middle, parts[1], ".cleaned", ".cleaned"), kept),
+        ({}, made(first, parts[0], ".cleaned", ".cleaned") | made(middle, parts[1], ".swap", ".swap"), kept),
+        ({}, both, split_up),
+        (gone(first), both, split_up),
+        (gone(first), made(first, parts[0], "", ".swap") | made(middle, parts[1], ".swap", ".swap"), split_up),
+        (gone(first), made(first, parts[0]) | made(middle, parts[1]), split_up),
+    ]
+    for number, (renamed, added, expected) in enumerate(phases):
+        for name in place.disk.list(place.of("t-0")):
+            place.disk.remove(place.of(f"t-0/{name}"))
+        for name, content in files.items():
+            place.write(f"t-0/{renamed.get(name, name)}", content)
+        for name, content in added.items():
+            place.write(f"t-0/{name}", content)
+        for _ in range(2):
+            log = reopen(place.disk, place.of("t-0"), clean=clean)
+            assert (raw(log), [base for base, _ in log.segments()]) == (whole, expected), number
+            assert [one.offset for one in contents(log)] == list(range(80))
+            left = place.disk.list(place.of("t-0"))
+            assert not [name for name in left if name.endswith((".cleaned", ".swap", ".deleted"))], number
+            assert not log.recovery.torn_size
+            log.close(clean=True)
+
+
 def test_e099_a_start_above_the_end(place: Place) -> None:
     """A log start checkpoint above the log's end is not believed, and said to be so; Kafka would delete every segment and begin there."""
     log = filled(place, 5)
