@@ -82,10 +82,10 @@ def test_e097_orphans_and_missing_indexes(place: Place, clean: bool) -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("place", ["sim"], indirect=True)
 def test_e101_a_snapshot_that_cannot_be_written(place: Place) -> None:
     """Where a producer snapshot or its sync is refused, nothing else is: the log goes on, closes, and knows its producers afterwards."""
-    if not isinstance(place.disk, SimDisk):
-        return
+    assert isinstance(place.disk, SimDisk)
     for kind in ("create", "write", "sync", "rename"):
         directory = place.of(f"{kind}-0")
         log = create(place.disk, directory, LogConfig(segment_bytes=1024))
