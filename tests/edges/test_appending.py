@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -23,7 +24,7 @@ from pyreplog.errors import (
     UnknownProducerIdError,
 )
 from pyreplog.log import Log
-from pyreplog.log.layout import segment_name
+from pyreplog.log.layout import parent_of, segment_name
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS
 from pyreplog.ports import Buffer
 from pyreplog.record import Record, RecordBatch
@@ -487,10 +488,19 @@ def test_e082_after_a_disk_failed(place: Place, kind: str) -> None:
 
 
 def test_e083_the_topic_id_comes_first(place: Place) -> None:
-    """``partition.metadata`` is there before anything is appended, and another id is refused."""
+    """``partition.metadata`` is there before anything is appended, whatever a power cut then leaves, and another id is refused."""
     log = create(place.disk, place.of("t-0"))
-    assert f"topic_id: {log.topic_id}".encode() in place.read("t-0/partition.metadata")
+    text = f"version: 0\ntopic_id: {log.topic_id}".encode()
+    assert place.read("t-0/partition.metadata") == text
+    disk = place.disk
+    if isinstance(disk, SimDisk):
+        disk.sync_directory(place.path)  # the caller's, as that of the folder above
+        disk.sync_directory(parent_of(place.path))
+        for seed in range(30):
+            assert Place(disk.crash(Random(seed)), place.path).read("t-0/partition.metadata") == text
+    log.append_as_leader(batch(1), 0)
     log.close(clean=True)
+    before = {name: place.read(f"t-0/{name}") for name in disk.list(place.of("t-0"))}
     with pytest.raises(ConfigError):
         Log.open(
             place.disk,
@@ -503,3 +513,4 @@ def test_e083_the_topic_id_comes_first(place: Place) -> None:
             same_boot=True,
             topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
         )
+    assert {name: place.read(f"t-0/{name}") for name in disk.list(place.of("t-0"))} == before

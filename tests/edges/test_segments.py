@@ -9,7 +9,15 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError
 from pyreplog.log import EpochCache
-from pyreplog.log.layout import INDEX_SUFFIX, SEGMENT_SUFFIXES, SNAPSHOT_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, segment_name
+from pyreplog.log.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_name,
+)
 from pyreplog.log.transaction_index import format_aborted
 from pyreplog.record import RecordBatch
 from tests.edges.support import INT32_MAX, filled, one_segment, segments
@@ -79,7 +87,7 @@ def test_e059_an_empty_segment_ends_where_it_begins(place: Place) -> None:
 
 
 def test_e060_all_files_of_a_segment_go(place: Place) -> None:
-    """A removed segment takes its log, both indexes, transaction index and snapshot along."""
+    """A removed segment takes its log, both indexes, transaction index and snapshot along: renamed at once, and gone after the delay."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
     play = Play(log)
     while len(segments(log)) < 4:
@@ -91,7 +99,12 @@ def test_e060_all_files_of_a_segment_go(place: Place) -> None:
     assert names <= set(place.disk.list(place.of("t-0")))
     log.increment_start_offset(segments(log)[2].base_offset)
     assert log.apply_retention(confirmed=True) == 2
-    assert not names & set(place.disk.list(place.of("t-0")))
+    left = set(place.disk.list(place.of("t-0")))
+    assert not names & left
+    assert {f"{name}.deleted" for name in names} <= left
+    log.close(clean=True)
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    assert not [name for name in place.disk.list(place.of("t-0")) if name.endswith(".deleted")]
     log.close(clean=True)
 
 
@@ -214,13 +227,38 @@ def test_e064_batches_too_far_apart_for_one_segment(place: Place) -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_e064_to_the_last_offset_of_a_segment(place: Place, leads: bool) -> None:
+    """A segment holds offsets up to its base + 2**31 - 1, and not one more: what would reach further begins the next."""
+    for last, expected in ((INT32_MAX - 1, 1), (INT32_MAX, 1), (INT32_MAX + 1, 2), (INT32_MAX + 2, 2)):
+        log = create(place.disk, place.of(f"{last}-0"))
+        log.append_as_follower([batch(2, base_offset=0, leader_epoch=0), batch(1, base_offset=last - 2, leader_epoch=0)])
+        if leads:
+            assert log.append_as_leader(batch(2), 0).last_offset == last
+        else:
+            log.append_as_follower([batch(2, base_offset=last - 1, leader_epoch=0)])
+        assert len(segments(log)) == expected
+        assert all(one.next_offset - one.base_offset <= 2**31 for one in segments(log))
+        assert [one.offset for one in contents(log)] == [0, 1, last - 2, last - 1, last]
+        sync(place.disk, log)
+        log.close(clean=False)
+        log = reopen(place.disk, place.of(f"{last}-0"))
+        assert [one.offset for one in contents(log)] == [0, 1, last - 2, last - 1, last]
+        log.close(clean=True)
+
+
 def test_e065_removing_what_is_gone(place: Place) -> None:
-    """A segment some of whose files somebody removed is removed without an error."""
-    log = filled(place)
-    for segment in segments(log)[:-1]:
+    """A segment whose files somebody removed, some or all of them, is removed without an error: by retention, and when all is dropped."""
+    log = filled(place, retention_bytes=0)
+    for number, segment in enumerate(segments(log)[:-1]):
         segment.release()
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        for suffix in ((INDEX_SUFFIX,), (TIME_INDEX_SUFFIX, LOG_SUFFIX), (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX))[number % 3]:
             place.disk.remove(place.of(f"t-0/{segment_name(segment.base_offset, suffix)}"))
+    log.set_high_watermark(segments(log)[3].base_offset)
+    log.increment_start_offset(log.high_watermark)
+    assert log.apply_retention(confirmed=True) == 3
+    assert log.start_offset == log.segments()[0][0]
     log.truncate_fully(500)
     assert (log.start_offset, log.end_offset) == (500, 500)
+    assert log.append_as_leader(batch(1), 0).base_offset == 500
     log.close(clean=True)
