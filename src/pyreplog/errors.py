@@ -52,6 +52,7 @@ __all__ = [
     "StorageError",
     "TopicExistsError",
     "TopicRecreatedError",
+    "UnexpectedAppendOffsetError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownTopicError",
@@ -108,6 +109,17 @@ class CorruptLogError(CorruptError):
             f"{self.args[0]}: offsets {start} to {end - 1} are damaged; nothing was cut. "
             "Restore this partition folder from another replica or a backup; where there is none, `replog repair` shows what can be saved",
         )
+
+
+class UnexpectedAppendOffsetError(CorruptError):
+    """A batch fetched from a leader does not follow the log. ``first_offset`` and ``last_offset`` are its own, ``end_offset`` is where the
+    log ended before it. Nothing was appended."""
+
+    def __init__(self, reason: str, *, first_offset: int, last_offset: int, end_offset: int, position: int | None = None) -> None:
+        super().__init__(f"{reason} (it has offsets {first_offset} to {last_offset}, and {end_offset} is next)", position=position)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.end_offset = end_offset
 
 
 class StorageError(PyreplogError, OSError):

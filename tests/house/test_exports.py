@@ -33,6 +33,7 @@ def test_all_errors_are_exported() -> None:
         "NotControllerError",
         "NotEnoughReplicasAfterAppendError",
         "NotLeaderError",
+        "UnexpectedAppendOffsetError",
         "UnknownLeaderEpochError",
     }
     abstract = {"LocalProtocolError", "ProtocolError", "RemoteProtocolError"}

@@ -149,7 +149,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = int(self.log.end_offset * share)
         expected = b""
         for one in map(RecordBatch, self.batches):
-            if one.last_offset >= offset and (not expected or len(expected) + one.size <= size_max):
+            if one.last_offset >= offset and size_max and (not expected or len(expected) + one.size <= size_max):
                 expected += one.data
             elif expected:
                 break

@@ -57,6 +57,20 @@ def test_nothing_above_the_high_watermark(make_bench: MakeBench) -> None:
     assert offsets(bench.ask(1, ConsumerFetch, at(0, size=1), 0)) == [0]
 
 
+def test_who_asks_for_no_bytes_gets_a_batch(make_bench: MakeBench) -> None:
+    """As one message at least is wanted: else neither a consumer nor a follower would ever go on. So it is for a follower that waits."""
+    bench = led(make_bench(), 3)
+    assert offsets(bench.ask(1, ConsumerFetch, at(1, size=0), 0)) == [1]
+    ends = []
+    for _ in range(4):
+        bench.append(1)
+        bench.fetches[2].request.partition_max_bytes = 0
+        bench.exchange(2)
+        ends.append(bench.logs[2].end_offset)
+    assert ends == sorted({*ends})
+    assert ends[-1] > 5
+
+
 def test_outside_the_log(make_bench: MakeBench) -> None:
     """Offsets outside [start, end] answer OFFSET_OUT_OF_RANGE at once, whatever the wait."""
     bench = led(make_bench(), 3)

@@ -1,6 +1,6 @@
 """How far an import came: a small file in the log's folder, replaced after some batches, and the log itself for what came after that.
 
-Format: docs/internals/format/snapshot.md.
+Format: docs/internals/format/state_files.md.
 """
 
 from __future__ import annotations

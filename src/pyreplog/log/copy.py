@@ -354,8 +354,9 @@ class PartitionCopy:
         return min(max(min(table.open_transactions.values(), default=end_offset), self.start_offset), end_offset)
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one."""
-        if offset >= end_offset:
+        """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one, none where
+        ``size_max`` is 0."""
+        if offset >= end_offset or size_max <= 0:
             return memoryview(b"")
         if offset < self._lost_end:
             end = min(self._lost_end, end_offset)

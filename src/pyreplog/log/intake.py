@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import INT64_MAX, LogConfig
-from pyreplog.errors import CorruptError, InvalidTimestampError, OutcomeUnknownError
+from pyreplog.errors import CorruptError, InvalidTimestampError, OutcomeUnknownError, UnexpectedAppendOffsetError
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import CODEC_NUMBERS, control_records, payload_of, recompress, set_append_time, validate_from_client
 from pyreplog.values import NO_TIMESTAMP, TopicPartition
@@ -108,8 +108,8 @@ def check_fetched(
     """The batches of a leader, each of ``parts`` whole ones, as they may follow a log that ends at ``end_offset`` in ``latest_epoch``.
 
     Returns their memory, the batches, those that bear a producer id, their bytes, and whether offsets are left out before or between
-    them. Raises :class:`CorruptError` for a wrong checksum, an offset that is too low, a leader epoch that falls, a malformed control
-    record.
+    them. Raises :class:`UnexpectedAppendOffsetError` for an offset that is too low, :class:`CorruptError` for a wrong
+    checksum, a leader epoch that falls, a malformed control record.
     """
     views: list[memoryview] = []
     batches: list[Fetched] = []
@@ -125,8 +125,9 @@ def check_fetched(
             batch = RecordBatch(view, position)
             batch.check_crc()
             base, last, epoch, length, timestamp, producer_id, is_control = batch.place()
-            if base < expected or last < base:
-                raise CorruptError(f"a fetched batch begins at offset {base} where {expected} is the lowest possible", position=position)
+            if base < expected:
+                reason = "a fetched batch begins below the end of the log"
+                raise UnexpectedAppendOffsetError(reason, first_offset=base, last_offset=last, end_offset=expected, position=position)
             if epoch < latest or epoch < 0:
                 raise CorruptError(f"a fetched batch has leader epoch {epoch} after {latest}", position=position)
             if is_control:

@@ -63,6 +63,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 TOPIC_NAME_SIZE_MAX: Final = 249
 PARTITION_MAX: Final = INT32_MAX
 
+_DIRECTORY_NAME_SIZE_MAX: Final = 255
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER: Final = re.compile(r"[0-9]{1,20}")
 _SPECIAL_DIRECTORY: Final = re.compile(r"(.+)\.([0-9A-Za-z_-]+)-(delete|future|stray)")
@@ -86,6 +87,13 @@ def check_topic(name: str) -> str:
 def directory_name(topic: str, partition: int) -> str:
     """The folder of a partition: ``<topic>-<partition>``."""
     return f"{check_topic(topic)}-{partition}"
+
+
+def outgoing_name(topic_partition: TopicPartition, unique: str, kind: str) -> str:
+    """The folder of a partition on its way out, of ``kind`` ``delete`` or ``stray``. Of a long topic the end is cut: a file system takes
+    255 bytes, and the partition must stay, or Kafka does not know the folder for one."""
+    end = f"-{topic_partition.partition}.{unique}-{kind}"
+    return topic_partition.topic[: _DIRECTORY_NAME_SIZE_MAX - len(end)] + end
 
 
 def parse_directory_name(name: str) -> DirectoryName | None:

@@ -20,11 +20,11 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import (
     ClosedError,
     ConfigError,
-    CorruptError,
     InternalError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     StorageError,
+    UnexpectedAppendOffsetError,
 )
 from pyreplog.log import cutting, group
 from pyreplog.log.chain import Chain
@@ -402,7 +402,8 @@ class Log:
         """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.
 
         All are checked before any is written: checksum, offsets not below the end and rising, leader epochs not falling. Gaps are allowed,
-        with ``at_end`` only behind the first batch. Raises :class:`CorruptError`.
+        with ``at_end`` only behind the first batch. Raises :class:`CorruptError`; what does not follow is its
+        :class:`UnexpectedAppendOffsetError`.
         """
         if self._failure is not None or self._closed:
             self._check_writable()
@@ -425,7 +426,8 @@ class Log:
         if not batches:
             return end
         if at_end and batches[0][0] != end:
-            raise CorruptError(f"{self.topic_partition}: fetched from offset {end}, got a batch at {batches[0][0]}")
+            reason = f"{self.topic_partition}: a batch fetched from offset {end} begins elsewhere"
+            raise UnexpectedAppendOffsetError(reason, first_offset=batches[0][0], last_offset=batches[0][1], end_offset=end)
         if batches[-1][1] - batches[0][0] <= INT32_MAX:
             self._append_checked(views, batches, numbered, total, gaps)
         else:
@@ -512,6 +514,10 @@ class Log:
             raise
         self._segments.append(segment)
         self._write_to(segment)
+        if active.size == 0 and active is not self._segments.first:
+            # What comes is too far away for its indexes. The oldest stays: the log's start is in it.
+            with contextlib.suppress(StorageError):
+                self._segments.drop(active)
         if self.on_roll is not None:
             self.on_roll()
         return segment
@@ -547,7 +553,7 @@ class Log:
 
     def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
         """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes, at least one batch if
-        any.
+        any, none where ``size_max`` is 0.
 
         Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the
         log, :class:`CorruptError` for bytes that are no batches.
@@ -557,7 +563,7 @@ class Log:
         if self._failure is not None:
             end_offset = min(end_offset, self.flushed_offset)
         end_offset = min(end_offset, self.end_offset)
-        if offset >= end_offset:
+        if offset >= end_offset or size_max <= 0:
             return LogSlice(self, offset, (), 0)
         found = self._tail.read(offset, size_max, end_offset)
         if found is not None:

@@ -167,6 +167,7 @@ class ProducerState:
         remove_snapshots(self._disk, self._directory, stray)
         if any(offset > end for offset in stray):
             self._disk.sync_directory(self._directory)
+        offsets = [offset for offset in offsets if offset not in stray]
         position = max(begin, first)
         try:
             self._note_from(segments, position, offsets)

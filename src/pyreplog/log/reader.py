@@ -118,7 +118,8 @@ class LogReader:
             copy.close()
 
     def read(self, offset: int, size_max: int) -> memoryview:
-        """Whole, checked batches from the one that holds ``offset`` on: up to ``size_max`` bytes, at least one batch; empty at the end.
+        """Whole, checked batches from the one that holds ``offset`` on: up to ``size_max`` bytes, at least one batch; empty at the end, and
+        where ``size_max`` is 0.
 
         Raises :class:`OffsetOutOfRangeError`, and :class:`CorruptLogError` for damaged ones.
         """

@@ -42,7 +42,7 @@ from pyreplog.log.layout import (
     TRANSACTION_INDEX_SUFFIX,
     directory_name,
     join,
-    name_of,
+    outgoing_name,
     parent_of,
     parse_directory_name,
     segment_name,
@@ -69,7 +69,6 @@ from pyreplog.log.summary import (
 from pyreplog.ports import Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
-_DIRECTORY_NAME_SIZE_MAX: Final = 255
 CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
 _EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
@@ -418,8 +417,7 @@ class LogRoot:
                 self.set_aside(topic_partition, f"cannot be removed ({error})")
                 continue
             # Under Kafka's name for what is being deleted, an interrupted removal is finished at the next start, and never taken for a log.
-            unique = f".{self.random.randbytes(16).hex()}-delete"
-            doomed.append(join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique))
+            doomed.append(join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "delete")))
             self.disk.rename(directory, doomed[-1])
         if doomed:
             self.disk.sync_directory(self.path)
@@ -433,8 +431,7 @@ class LogRoot:
             log.close(clean=False)
         self._forget(topic_partition)
         directory = join(self.path, directory_name(*topic_partition))
-        unique = f".{self.random.randbytes(16).hex()}-stray"
-        stray = join(self.path, name_of(directory)[: _DIRECTORY_NAME_SIZE_MAX - len(unique)] + unique)
+        stray = join(self.path, outgoing_name(topic_partition, self.random.randbytes(16).hex(), "stray"))
         self.disk.rename(directory, stray)
         self.disk.sync_directory(self.path)
         self.notes.append(f"{topic_partition} {why} and was set aside as {stray}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from pyreplog._core import HEADER_SIZE, RecordBatch
-from pyreplog.errors import CorruptError, CorruptLogError
+from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
@@ -269,6 +269,23 @@ class Segments:
         del self._bases[:count]
         return gone
 
+    def drop(self, segment: Segment) -> None:
+        """Remove an empty one, and take it out. REQUIRES that it is neither the oldest nor the one being written.
+
+        Not durably: what comes back is an empty segment. Where :class:`StorageError` is raised it stays.
+        """
+        self._cache.forget(segment)
+        segment.forget()
+        try:
+            _remove_files(segment)
+        except StorageError:
+            if segment.disk.stat(segment.path) is not None:
+                raise
+        slot = self._bases.index(segment.base_offset)
+        self._latest.clear()
+        del self._segments[slot]
+        del self._bases[slot]
+
     def remove_all(self) -> None:
         """Remove every segment, newest first. REQUIRES that one is appended before anything else."""
         self._remove_from(0)
@@ -279,11 +296,7 @@ class Segments:
         for segment in reversed(gone):
             self._cache.forget(segment)
             segment.release()
-            disk = segment.disk
-            for suffix in SEGMENT_SUFFIXES:
-                path = join(segment.directory, segment_name(segment.base_offset, suffix))
-                if disk.stat(path) is not None:
-                    disk.remove(path)
+            _remove_files(segment)
         if gone:
             # Without this a removed segment could come back after power loss, behind what is written from now on.
             gone[0].disk.sync_directory(gone[0].directory)
@@ -301,3 +314,11 @@ class Segments:
             return segment
         self._cache.use(segment)
         return segment
+
+
+def _remove_files(segment: Segment) -> None:
+    """All of its names, those that are there."""
+    for suffix in SEGMENT_SUFFIXES:
+        path = join(segment.directory, segment_name(segment.base_offset, suffix))
+        if segment.disk.stat(path) is not None:
+            segment.disk.remove(path)

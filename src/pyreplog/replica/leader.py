@@ -450,7 +450,7 @@ class Leader(Seat):
                 return
         if offset < end:
             try:
-                records = log.read(offset, request.partition_max_bytes, end)
+                records = log.read(offset, max(request.partition_max_bytes, 1), end)  # a batch at least: else it never goes on
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                 self.refuse_fetch(event, read_code(error))
                 return
@@ -480,10 +480,10 @@ class Leader(Seat):
                 continue
             follower.caught_up_ns = now_ns
             request = parked.request
-            here = (request.fetch_offset, request.partition_max_bytes)
+            here = (request.fetch_offset, max(request.partition_max_bytes, 1))
             if data is None or here != at:
                 try:
-                    data, at = self.data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)), here
+                    data, at = self.data(log.read(*here, log.end_offset)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                     self.refuse_fetch(parked, read_code(error))
                     follower.parked = None

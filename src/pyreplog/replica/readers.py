@@ -69,7 +69,7 @@ class Readers:
         records: LogSlice | None = None
         if request.fetch_offset < high_watermark:
             try:
-                records = seat.log.read(request.fetch_offset, request.partition_max_bytes, high_watermark)
+                records = seat.log.read(request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
                 seat.refuse_fetch(event, read_code(error))
                 return True
