@@ -18,7 +18,8 @@ from random import Random
 from typing import Final
 
 from tests.fuzz.mutate import SIZE_MAX, mutate
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 REGRESSIONS: Final = Path(__file__).parent / "regressions"
 _POOL_MAX: Final = 400

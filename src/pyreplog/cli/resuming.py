@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.errors import ConfigError
@@ -17,6 +17,27 @@ __all__ = ["FILE_NAME", "Resume"]
 
 FILE_NAME: Final = "replog.import"
 _KEEP_EVERY: Final = 20
+
+
+class Progress(NamedTuple):
+    """What the file says: ``files`` are names and sizes."""
+
+    files: list[tuple[str, int]]
+    file: int
+    rows: int
+    offset: int
+
+
+def parse_progress(data: bytes, path: str) -> Progress:
+    """What the file at ``path`` says. Raises :class:`ConfigError` where it is none of ours."""
+    try:
+        state = json.loads(data)
+        numbers = state["file"], state["rows"], state["offset"]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError("its numbers are none")
+        return Progress([(str(name), int(size)) for name, size in state["files"]], *numbers)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ConfigError(f"{path} is not to be read ({error}): remove it, and begin the import anew into a new log") from None
 
 
 class Resume:
@@ -30,33 +51,32 @@ class Resume:
         self._log = log
         self._files = list(files)
         self._path = Path(log.path) / FILE_NAME
-        self._identity = [[name, os.path.getsize(name)] for name in files]
+        self._identity = [(name, os.path.getsize(name)) for name in files]
         self._file = -1
         self._rows = 0
         self._since = 0
         before = self._load()
-        self._resumed_file = int(before["file"]) if before else -1
-        self._resumed_rows = int(before["rows"]) if before else 0
-        self._offset = int(before["offset"]) if before else log.end_offset
+        self._resumed_file = before.file if before else -1
+        self._resumed_rows = before.rows if before else 0
+        self._offset = before.offset if before else log.end_offset
         # What this import appended after the file was written, which is not known to it.
         self._behind = iter(log.read(start=self._offset))
         self._record = next(self._behind, None)
         if before is None:
             self._keep()
 
-    def _load(self) -> dict[str, Any] | None:
+    def _load(self) -> Progress | None:
         try:
-            state = json.loads(self._path.read_bytes())
+            data = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        except ValueError as error:
-            raise ConfigError(f"{self._path} is not to be read ({error}): remove it, and begin the import anew into a new log") from None
-        if state.get("files") != self._identity:
+        found = parse_progress(data, str(self._path))
+        if found.files != self._identity:
             raise ConfigError(
-                f"{self._path} tells of an import of {', '.join(name for name, _ in state.get('files', []))}, of other files or sizes: "
+                f"{self._path} tells of an import of {', '.join(name for name, _ in found.files)}, of other files or sizes: "
                 "name the same files, or remove it to begin another import"
             )
-        return dict(state)
+        return found
 
     def begin(self, name: str, rows: Iterator[Row]) -> int:
         """Take from ``rows``, those of the next file, what is in the log already; how many these are."""

@@ -279,7 +279,10 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
     if field is None or field == "":
         return ()
     if isinstance(field, str):
-        field = json.loads(field)
+        try:
+            field = json.loads(field)
+        except RecursionError:
+            raise ValueError(f"field {name!r} is nested too deeply") from None
     if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
         field = dict(field)
     if isinstance(field, dict):

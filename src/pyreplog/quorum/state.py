@@ -73,7 +73,7 @@ def decode(data: bytes, file: str) -> ControllerState:
         raise CorruptError("controller state: checksum mismatch (CRC-32C)", file=file, position=len(head) + 1)
     try:
         return _state(json.loads(line))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CorruptError(f"controller state: {error}", file=file, position=len(head) + 1) from error
 
 

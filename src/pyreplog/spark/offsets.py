@@ -46,7 +46,7 @@ def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
     """``{"topic": {"0": number}}`` as a table; a number is an int and not a boolean."""
     try:
         parsed = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{option} is {excerpt(text)}, which is not JSON ({error}); write it as {_EXAMPLE}") from None
     if not isinstance(parsed, dict):
         raise ConfigError(f"{option} is {excerpt(text)}; it must be an object of topics, as {_EXAMPLE}")

@@ -211,7 +211,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     example = '{"orders": [0, 1]}'
     try:
         parsed = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"assign is {excerpt(text)}, which is not JSON ({error}); write it as {example}") from None
     if not isinstance(parsed, dict) or not parsed:
         raise ConfigError(f"assign is {excerpt(text)}; write it as {example}")

@@ -275,7 +275,10 @@ def controller(data: bytes) -> dict[str, Any]:
     line = line.removesuffix(b"\n")
     if head != b"pyreplog-controller 1 %08x" % crc32c(line):
         raise Unreadable("its checksum does not match")
-    fields = json.loads(line)
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"it is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise Unreadable("it is not a JSON object")
     return fields
