@@ -1,4 +1,4 @@
-"""Planted bugs 10 and 12 where the library asks the system to sync: every sync of a log on the real disk fails once, or is interrupted once.
+"""Planted bugs 10 and 12 where the library asks the system to sync: each sync of a log on the real disk fails, or is interrupted, once.
 
 Below the library's sync stands a kernel that keeps what is on stable storage: a failed sync loses what it was to write, tells of it once,
 and then says that all is well, as Linux does. At the end the power goes: of each log file only that is left.
