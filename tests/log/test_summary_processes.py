@@ -106,7 +106,7 @@ def run(folder: Path, rounds: int, planted: str = "", timeout_s: int = 120) -> d
 
 
 def test_no_rot_and_no_kill_ends_a_process(place: Path) -> None:
-    """Flipped bits and cuts of the store, and kills at any call of a clean stop: the next start has all, and no process dies of a signal."""
+    """Flipped bits and cuts of the store, kills at any call of a clean stop: the next start has all, and no process dies of a signal."""
     print(f"REPLOG_CRASH_SEED={SEED}")
     counts = run(place, 45)
     assert counts["flips"] == 30
