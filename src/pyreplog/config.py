@@ -123,14 +123,19 @@ def check_timeout(timeout: object) -> None:
 
 
 class _Fields:
-    """What the functions of ``dataclasses`` look for, made when one does: to load that module takes longer than to open a log."""
+    """What the functions of ``dataclasses`` look for, made when one does first: to load that module takes longer than to open a log."""
+
+    def __init__(self) -> None:
+        self._made: dict[type, dict[str, Field[Any]]] = {}
 
     def __get__(self, instance: object, owner: type[_Settings]) -> dict[str, Field[Any]]:
-        from dataclasses import make_dataclass  # noqa: PLC0415  (see above)
+        if owner not in self._made:
+            from dataclasses import make_dataclass  # noqa: PLC0415  (see above)
 
-        made: Any = make_dataclass(owner.__name__, [(name, owner.__annotations__[name], value) for name, value in owner._defaults.items()])
-        fields: dict[str, Field[Any]] = made.__dataclass_fields__
-        return fields
+            names = [(name, owner.__annotations__[name], value) for name, value in owner._defaults.items()]
+            made: Any = make_dataclass(owner.__name__, names)  # it compiles source of its own: once
+            self._made[owner] = made.__dataclass_fields__
+        return self._made[owner]
 
 
 class _SettingsType(type):

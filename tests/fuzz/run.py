@@ -12,12 +12,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from tests.fuzz.mutate import SIZE_MAX, mutate
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 REGRESSIONS: Final = Path(__file__).parent / "regressions"
 _POOL_MAX: Final = 400
@@ -131,7 +133,7 @@ def main() -> int:
 
 def _all(chosen: list[Target], count: int, seed: int, seconds: float) -> int:
     """Each target by its share of the executions and of the time, and what time some leave over for the others; then one line."""
-    left = {target.name: max(count * target.share // sum(one.share for one in chosen), 1) for target in chosen}
+    left = portions(chosen, count)
     done = failed = number = 0
     started = time.monotonic()
     while chosen and not failed:
@@ -148,6 +150,12 @@ def _all(chosen: list[Target], count: int, seed: int, seconds: float) -> int:
         chosen = [target for target in chosen if left[target.name] > 0]
     print(f"fuzz: {done:,} executions of {len(left)} targets, {failed} crashes, {time.monotonic() - started:.0f} s")
     return 1 if failed else 0
+
+
+def portions(chosen: Sequence[Target], count: int) -> dict[str, int]:
+    """How many of ``count`` executions each target is to have. Rounded up: together they are never fewer."""
+    shares = sum(target.share for target in chosen)
+    return {target.name: -(-count * target.share // shares) for target in chosen}
 
 
 def _process(target: Target, count: int, seed: int, seconds: float) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from io import BytesIO
 from random import Random
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from pyreplog._core import (
     ColumnsBuilder,
@@ -15,6 +14,7 @@ from pyreplog._core import (
     RecordBatch,
     SegmentScanner,
     TimeIndex,
+    TimeSearch,
     crc32c,
     find_offset,
     find_producers,
@@ -24,7 +24,7 @@ from pyreplog._core import (
 from pyreplog.cli.resuming import Place
 from pyreplog.cli.rows import Fields, Lines, RowError, read_rows
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptError, ProtocolError
+from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, ProtocolError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.identity import decode_uuid, parse_properties
 from pyreplog.log.incarnation import read_farewell
@@ -35,7 +35,7 @@ from pyreplog.log.snapshot import format_state, parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
 from pyreplog.ports import File
 from pyreplog.quorum.state import decode
-from pyreplog.record import compress, records_of, split
+from pyreplog.record import compress, recompress, records_of, set_append_time, split, validate_from_client
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
@@ -43,12 +43,13 @@ from pyreplog.verify import Broken, Window, resume, small_file, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_record, decode_value, encode_value
 from pyreplog.wire.layouts import CLASSES
+from tests.fuzz.kept import KEPT
 from tests.fuzz.mutate import seal_batch, seal_mark, seal_snapshot, seal_state
+from tests.fuzz.target import Target
 from tests.golden.units import unit
 from tests.log.support import batch
 from tests.record.guarded import GuardedMemory
 
-Seal = Callable[[bytes, Random], bytes]
 SIZE_MAX: Final = 1 << 20
 _MEMORY: Final = GuardedMemory()
 
@@ -56,18 +57,6 @@ _MEMORY: Final = GuardedMemory()
 def _edge(data: bytes) -> memoryview | bytes:
     """``data`` at the end of readable memory, so that one byte read behind it is a crash, whatever build this is."""
     return _MEMORY.place(data) if len(data) <= _MEMORY.capacity else data
-
-
-class Target(NamedTuple):
-    """``run`` takes bytes and gives a word on what became of them: a word not seen before makes the input worth keeping. It may raise
-    ``allowed``. ``share``: how many of each hundred executions."""
-
-    name: str
-    seeds: Callable[[], list[bytes]]
-    run: Callable[[bytes], object]
-    allowed: tuple[type[BaseException], ...]
-    share: int
-    seal: Seal | None = None
 
 
 def _batches() -> list[bytes]:
@@ -117,6 +106,42 @@ def _run_segment(given: bytes) -> object:
         words.append(builder.row_count > 3)
     except (CorruptError, OverflowError) as error:
         words.append(str(error)[:30])
+    return tuple(words)
+
+
+def _clients() -> list[bytes]:
+    return [bytes(batch(count, codec=codec)) for codec in range(5) for count in (1, 3)]
+
+
+def _run_client(data: bytes) -> object:
+    """What a leader does with a client's batch: it is checked, stored in the topic's codec, and bears the log's time."""
+    one = RecordBatch(_edge(data))
+    validate_from_client(one)
+    count = one.record_count
+    for codec in (0, 4):
+        stored = memoryview(recompress(one, codec))
+        set_append_time(stored, 77)
+        again = RecordBatch(stored)
+        again.check_crc()
+        assert [record.timestamp for record in records_of(again, "t", 0, 0, 2**63 - 1)] == [77] * count
+    return (one.codec, min(count, 4))
+
+
+_TIMED: Final = b"".join(bytes(batch(1, base_offset=number, timestamp=1000 + 10 * number, size=30)) for number in range(40))
+
+
+def _run_search(given: bytes) -> object:
+    """A search by time in a segment that is not what its indexes say, each piece of it at the end of readable memory."""
+    scan = SegmentScanner(0, index_interval=300)
+    scan.feed(_TIMED)
+    times, offsets = TimeIndex(0, scan.time_entries()), OffsetIndex(0, scan.offset_entries())
+    words = []
+    for timestamp in (1000, 1195, 1391):
+        search = TimeSearch(times, offsets, timestamp, 0, 40, len(given))
+        search.expect(-1, 2**62)
+        found = search.run(lambda position, size: _edge(given[position : position + size]))
+        words.append(None if found is None else found[0] > 20)
+        assert found is None or found[1] >= timestamp
     return tuple(words)
 
 
@@ -414,4 +439,7 @@ TARGETS: Final = (
     Target("show", _small, _run_small, (), 1),
     Target("rows", lambda: _ROWS, _run_rows, (RowError,), 1),
     Target("json", lambda: _JSON, _run_json, (CorruptError,), 1, _seal_json),
+    Target("client", _clients, _run_client, (CorruptError, InvalidRequestError), 3, seal_batch),
+    Target("search", lambda: [_TIMED], _run_search, (), 3),
+    *KEPT,
 )

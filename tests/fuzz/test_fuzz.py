@@ -15,7 +15,8 @@ import pytest
 from pyreplog._core import ArrowRows, RecordBatch
 from pyreplog.record import records_of
 from tests.fuzz.run import Finding, execute, fuzz, minimise, regressions
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.target import Target
+from tests.fuzz.targets import TARGETS
 
 SEED = int(os.environ.get("REPLOG_CRASH_SEED", "0"))
 TOTAL = 25_000

@@ -205,6 +205,13 @@ def _earlier(value: str, told: Told, offset: int) -> bool:
     return any(value.startswith(tag) for back in range(3) for tag in told.tried.get(offset - back, ()))
 
 
+def dealt(calls: dict[str, int], chance: Random) -> list[tuple[str, int]]:
+    """(durability, call) of every call of each life, in any order: whatever part is done of it is a part of all."""
+    points = [(durability, at) for durability, count in calls.items() for at in range(1, count + 1)]
+    chance.shuffle(points)
+    return points
+
+
 def main() -> int:
     """Kill at every call, or at a share of them; one line with the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -214,18 +221,14 @@ def main() -> int:
     parser.add_argument("--planted", action="store_true", help="let the children promise too early: this must fail")
     arguments = parser.parse_args()
     chance = Random(arguments.seed)
-    started, kills, all_calls = time.monotonic(), 0, 0
-    for durability in ("sync", "os"):
-        calls = count_calls(durability)
-        all_calls += calls
-        points = list(range(1, calls + 1))
-        chance.shuffle(points)
-        for at in sorted(points[: max(len(points) // arguments.share, 1)]):
-            if arguments.seconds and time.monotonic() - started > arguments.seconds:
-                break
-            kill_at(durability, at, chance, planted=arguments.planted)
-            kills += 1
-    print(f"kills: {kills:,} of {all_calls:,} calls, lost 0, wrong 0, {time.monotonic() - started:.0f} s")
+    started, kills = time.monotonic(), 0
+    points = dealt({durability: count_calls(durability) for durability in ("sync", "os")}, chance)
+    for durability, at in points[: max(-(-len(points) // arguments.share), 1)]:
+        if arguments.seconds and time.monotonic() - started > arguments.seconds:
+            break
+        kill_at(durability, at, chance, planted=arguments.planted)
+        kills += 1
+    print(f"kills: {kills:,} of {len(points):,} calls, lost 0, wrong 0, {time.monotonic() - started:.0f} s")
     return 0
 
 

@@ -23,6 +23,8 @@ from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from tests.runtime.programs import ran
 
+SEED = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
+
 # --------------------------------------------------------------------------------------------------------------------- file systems
 
 
@@ -138,7 +140,8 @@ count = 20
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 used = len(os.listdir("/proc/self/fd"))
 typed = worked = 0
-for limit in range(3, used + 40, 3):
+first, step = map(int, sys.argv[2:])
+for limit in (*range(3, 20), *range(20 + first, used + 40, step)):
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     reader = log = None
     try:
@@ -175,13 +178,23 @@ print(typed > 1, worked > 3)
 
 
 def test_row_38_too_few_descriptors(tmp_path: Path) -> None:
-    """At every limit from 3 descriptors up, opening, appending over segments, reading and following work or are a StorageError with EMFILE;
-    nothing acknowledged is lost, no descriptor leaks, and with more of them everything goes on."""
-    assert ran(FEW_DESCRIPTORS, tmp_path / "log", options=()).split() == ["True", "True"]
+    """At every limit from 3 to 19 descriptors, and at every third above that the seed draws, opening, appending over segments, reading and
+    following work or are a StorageError with EMFILE; nothing acknowledged is lost, none leaks, and with more of them everything goes on."""
+    print(f"REPLOG_CRASH_SEED={SEED}")
+    assert ran(FEW_DESCRIPTORS, tmp_path / "log", SEED % 3, 3, options=()).split() == ["True", "True"]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_row_38_too_few_descriptors_all(tmp_path: Path) -> None:
+    """At every limit."""
+    assert ran(FEW_DESCRIPTORS, tmp_path / "log", 0, 1, options=(), timeout_s=600).split() == ["True", "True"]
 
 
 NO_MEMORY = """
 import sys, _testcapi, pyreplog
+from itertools import islice
+from random import Random
 from pyreplog.testing import SimDisk
 class Table:
     def __init__(self, scan):
@@ -196,35 +209,45 @@ value, many = b"value", [b"many"] * 5
 uses = [
     lambda: log.append(value), lambda: log.append(value, key=b"k", headers=[("h", b"v")]), lambda: log.append_many(many),
     lambda: log.append_nowait(value).result(), lambda: log.append_many(many, wait=False).result(), lambda: log.append_arrow(table),
-    lambda: list(log.read(0)), lambda: list(log.follow(0, timeout=0)), lambda: log.seek(timestamp=1), lambda: log.stats(),
-    lambda: sum(batch.row_count for batch in log.scan().batches()),
+    lambda: list(log.read(0, 200)), lambda: list(islice(log.follow(0, timeout=0), 200)), lambda: log.seek(timestamp=1), lambda: log.stats(),
+    lambda: sum(batch.row_count for batch in log.scan(start=0, end=200).batches()),
 ]
 told = 0
-for which, use in enumerate(uses):
-    failures = 0
-    for nth in range(int(sys.argv[2])):
+def fails(use, nth):
+    # Whether the allocation number nth of this call, which fails, made the call fail.
+    global told
+    failed = True
+    try:
+        _testcapi.set_nomemory(nth, nth + 1)
         try:
-            _testcapi.set_nomemory(nth, nth + 1)
-            try:
-                use()
-            finally:
-                _testcapi.remove_mem_hooks()
-        except MemoryError:
-            failures += 1
-        except ValueError as error:                   # of the table's stream, which can only say it in words
-            assert "MemoryError" in str(error)
-        except RuntimeError as error:                 # Python's own locks say it so
-            assert "allocate lock" in str(error)
-        except pyreplog.PyreplogError as error:       # what failed for lack of memory may be told by another's handle
-            cause = error
-            while cause is not None and not isinstance(cause, MemoryError):
-                cause = cause.__cause__ or cause.__context__
-            assert cause is not None or isinstance(error, pyreplog.OutcomeUnknownError), repr(error)
-            failures += 1
-        offset = log.append(b"alive %d" % told)
-        assert offset == log.end_offset - 1
-        told += 1
-    print(which, failures > 0, flush=True)
+            use()
+        finally:
+            _testcapi.remove_mem_hooks()
+        failed = False
+    except MemoryError:
+        pass
+    except ValueError as error:                   # of the table's stream, which can only say it in words
+        assert "MemoryError" in str(error)
+    except RuntimeError as error:                 # Python's own locks say it so
+        assert "allocate lock" in str(error)
+    except pyreplog.PyreplogError as error:       # what failed for lack of memory may be told by another's handle
+        cause = error
+        while cause is not None and not isinstance(cause, MemoryError):
+            cause = cause.__cause__ or cause.__context__
+        assert cause is not None or isinstance(error, pyreplog.OutcomeUnknownError), repr(error)
+    offset = log.append(b"alive %d" % told)
+    assert offset == log.end_offset - 1
+    told += 1
+    return failed
+
+count, chance = int(sys.argv[2]), Random(int(sys.argv[3]))
+for which, use in enumerate(uses):
+    # How many allocations it makes, about: as far as one that fails is noticed, and up to twice that.
+    last = 128
+    while last < 1 << 14 and any([fails(use, nth) for nth in range(last, 2 * last, last // 16)]):
+        last *= 2
+    drawn = chance.sample(range(last), min(count, last)) if count else range(last)
+    print(which, sum(fails(use, nth) for nth in drawn) > 0, last, flush=True)
 found = [record.value for record in log.read()]
 assert [value for value in found if value.startswith(b"alive")] == [b"alive %d" % number for number in range(told)]
 log.close()
@@ -254,14 +277,28 @@ for nth in range(80):
 
 
 def test_row_37_no_memory(tmp_path: Path) -> None:
-    """Each of the first allocations of Python's within every call fails once: MemoryError, or an error it caused, comes out, nothing is
-    left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
+    """Some allocations of Python's within every call, which the seed draws of all that it makes, fail once: MemoryError, or an error it
+    caused, comes out, nothing is left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
     pytest.importorskip("_testcapi")
     if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
         pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")
-    lines = ran(NO_MEMORY, tmp_path / "log", 60, options=(), quiet=False).splitlines()
+    print(f"REPLOG_CRASH_SEED={SEED}")
+    _check_no_memory(ran(NO_MEMORY, tmp_path / "log", 60, SEED, options=(), quiet=False))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_row_37_no_memory_all(tmp_path: Path) -> None:
+    """Each of them."""
+    pytest.importorskip("_testcapi")
+    _check_no_memory(ran(NO_MEMORY, tmp_path / "log", 0, SEED, options=(), quiet=False, timeout_s=3600))
+
+
+def _check_no_memory(said: str) -> None:
+    print(said)
+    lines = said.splitlines()
     assert [line.split()[0] for line in lines] == [str(number) for number in range(11)]
-    assert sum(line.endswith("True") for line in lines) >= 8
+    assert sum(line.split()[1] == "True" for line in lines) >= 8
 
 
 LITTLE_MEMORY = """
@@ -590,8 +627,12 @@ def test_row_49_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert log.append(b"y") == 1
 
 
+ROWS = (*range(1, 20), *range(28, 45), *range(47, 51))
+"""Of the fault table, those of one machine; the others take a network or more than one node."""
+
+
 def test_the_page_knows_every_row() -> None:
-    """The page of the fault table names, for each row of one machine, tests that are there."""
+    """The page of the fault table has each row of one machine, and names tests for it that are there; 34 says that nothing is claimed."""
     root = Path(__file__).parents[2]
     page = (root / "docs/internals/faults.md").read_text()
     named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page))
@@ -599,6 +640,8 @@ def test_the_page_knows_every_row() -> None:
     for path, test in named:
         text = (root / path).read_text()
         assert not test or f"def {test}" in text, f"{path} has no {test}"
-    here = "".join((root / "tests/runtime" / name).read_text() for name in ("test_machine.py", "test_processes.py"))
-    for number in set(re.findall(r"def test_row_(\d+)_", here)):
-        assert re.search(rf"^\| {number} \|", page, re.MULTILINE), f"row {number} is not on the page"
+    here = "".join(path.read_text() for path in (root / "tests").rglob("test_*.py"))
+    for number in {*ROWS, *map(int, re.findall(r"def test_row_(\d+)_", here))}:
+        row = re.search(rf"^\| {number} \|.*", page, re.MULTILINE)
+        assert row is not None, f"row {number} is not on the page"
+        assert "`tests/" in row[0] or number == 34, f"row {number} names no test"

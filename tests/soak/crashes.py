@@ -1,34 +1,81 @@
-"""Crash points and refused calls of every life, seed after seed, until the time is up: one line of JSON with the counts."""
+"""Crash points, refused calls and refused recoveries of every workload, piece after piece, until the time is up: one line of JSON with the
+counts, and how much there is of each.
+
+The pieces are dealt by the seed, each once: as long as it takes, and every call has had 80 losses of power and its kills, every refusal,
+and a recovery whose every call was refused. Then the next seed.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
+from typing import Final, NamedTuple
 
-from tests.crash.lives import LIVES
-from tests.crash.test_lives import crashes, errors
+from tests.crash.every import REFUSALS, WORKLOADS, count_calls, count_points, crash, refuse, refuse_recovery
+from tests.soak.deck import Deck
+
+CALLS: Final = {"crash": 8, "refuse": 6, "recover": 3}
+"""Of a piece, about: a second's work, and running the workload up to them is little beside it."""
+SHARES: Final = {"crash": 0.5, "refuse": 0.25, "recover": 0.25}
+
+
+class Piece(NamedTuple):
+    """A part of a workload's calls."""
+
+    name: str
+    part: int
+    parts: int
+
+
+def pieces(names: list[str]) -> dict[str, tuple[list[Piece], float]]:
+    """All there are of these workloads, by what is done with them."""
+    suits = {}
+    for suit, calls in CALLS.items():
+        cut = [(name, max(count_calls(name) // calls, 1)) for name in names]
+        suits[suit] = ([Piece(name, part, parts) for name, parts in cut for part in range(parts)], SHARES[suit])
+    return suits
+
+
+def whole(names: list[str]) -> dict[str, int]:
+    """How many of each there are."""
+    points = [count_points(name) for name in names]
+    return {
+        "crash_points": sum(points),
+        "refusals": sum(REFUSALS * count_calls(name) for name in names),
+        "recoveries": sum(points) - len(points),  # at the end there is nothing left to be done
+    }
+
+
+def run(names: list[str], seconds: float, seed: int) -> dict[str, int]:
+    """What these workloads came to in that time."""
+    until = time.monotonic() + seconds
+    counts = dict.fromkeys(
+        ("crash_points", "crash_states", "compound_states", "refusals", "refused_calls", "recoveries", "recovery_refusals"), 0
+    )
+    known: dict[tuple[str, str], set[bytes]] = {(suit, name): set() for suit in CALLS for name in names}
+    deck = Deck(pieces(names), seed)
+    for suit, (name, part, parts) in deck.deal(until):
+        if suit == "crash":
+            report = crash(name, deck.seed, part, parts, known=known[suit, name])
+            counts["crash_points"] += report.calls
+            counts["crash_states"] += report.states
+            counts["compound_states"] += report.compound
+        elif suit == "refuse":
+            report = refuse(name, deck.seed, part, parts)
+            counts["refusals"] += report.calls
+            counts["refused_calls"] += report.errors
+        else:
+            found = refuse_recovery(name, deck.seed, part, parts, known=known[suit, name])
+            counts["recoveries"] += found.recoveries
+            counts["recovery_refusals"] += found.refusals
+    return counts
 
 
 def main(seconds: float, seed: int) -> int:
     """A failing state is raised with what replays it."""
-    until = time.monotonic() + seconds
-    counts = {"crash_states": 0, "compound_states": 0, "refused_calls": 0, "crash_rounds": 0}
-    while time.monotonic() < until:
-        for life in LIVES:
-            if time.monotonic() >= until:
-                break
-            # Small portions, so that the time is kept; another portion of the calls with each seed.
-            report = crashes(life, seed, damages=6, thorough=0.02, again=0.3, every=7)
-            counts["crash_states"] += report.states
-            counts["compound_states"] += report.compound
-            if time.monotonic() >= until:
-                break
-            report = errors(life, seed, every=41, first=1 + seed % 41)
-            counts["refused_calls"] += report.errors
-        counts["crash_rounds"] += 1
-        seed += 1
-    print(json.dumps(counts))
+    names = list(WORKLOADS)
+    print(json.dumps({**run(names, seconds, seed), "whole": whole(names)}))
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Flips and cuts of the golden folders, a sixteenth of all after another, until the time is up: one line of JSON with the counts.
+"""Flips and cuts of the golden folders, piece after piece, until the time is up: one line of JSON with the counts, and how much there is.
 
-Sixteen parts are every bit of every file, and every length.
+The pieces are dealt by the seed, each once: all of them are every bit of every file, and every length. Then again.
 """
 
 from __future__ import annotations
@@ -8,27 +8,37 @@ from __future__ import annotations
 import json
 import sys
 import time
+from typing import Final
 
-from tests.flips.flipping import Account, cut_all, flip_all
+from tests.flips.flipping import Account, cut_all, extent, flip_all
 from tests.flips.golden import KAFKA, OWN, golden
+from tests.soak.deck import Deck
 
-PARTS = 16
+NAMES: Final = (*OWN, *KAFKA)
+PARTS: Final = 64
+"""Of each folder."""
+
+
+def whole(names: tuple[str, ...]) -> dict[str, int]:
+    """How many flips and cuts of these folders there are."""
+    flips, cuts = zip(*(extent(golden(name)) for name in names), strict=True)
+    return {"flips": sum(flips), "cuts": sum(cuts)}
+
+
+def pieces(names: tuple[str, ...]) -> list[tuple[str, int]]:
+    """All parts of these folders."""
+    return [(name, part) for name in names for part in range(PARTS)]
 
 
 def main(seconds: float, seed: int) -> int:
     """A wrong record is raised with what made it."""
-    until = time.monotonic() + seconds
     account = Account()
-    parts = 0
-    while time.monotonic() < until:
-        part = (seed + parts) % PARTS
-        for name in (*OWN, *KAFKA):
-            for run in (flip_all(golden(name), account, part=(part, PARTS)), cut_all(golden(name), account, part=(part, PARTS))):
-                for _ in run:
-                    if time.monotonic() >= until:
-                        break
-        parts += 1
-    print(json.dumps({"flips": account.flips, "cuts": account.cuts, "wrong": account.wrong}))
+    deck = Deck({"flips": (pieces(NAMES), 1.0)}, seed)
+    for _, (name, part) in deck.deal(time.monotonic() + seconds):
+        for work in (flip_all, cut_all):
+            for _ in work(golden(name), account, part=(part, PARTS)):
+                pass
+    print(json.dumps({"flips": account.flips, "cuts": account.cuts, "wrong": account.wrong, "whole": whole(NAMES)}))
     return 0
 
 

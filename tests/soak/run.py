@@ -18,7 +18,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ACCOUNT: Final = ROOT / "docs" / "soak.csv"
@@ -41,11 +41,20 @@ COLUMNS: Final = (
     "sim_faults",
     "states",
     "found",
+    "crash_points",
+    "refusals",
+    "recoveries",
+    "recovery_refusals",
+    "whole",
 )
 COUNTED: Final = {
+    "crash_points": "crash points",
     "crash_states": "crash states",
     "compound_states": "of them crashed again in recovery",
+    "refusals": "refusals of a call",
     "refused_calls": "refused calls",
+    "recoveries": "recoveries with every call refused",
+    "recovery_refusals": "refusals in them",
     "kills": "processes killed at an I/O call",
     "flips": "flipped bits",
     "cuts": "files cut short",
@@ -84,30 +93,38 @@ def number(pattern: str, text: str) -> int:
     return int(found[1].replace(",", ""))
 
 
-def crashes(seconds: float, seed: int) -> dict[str, int]:
-    """Crash points and refused calls of the lives of a log root."""
-    counts: dict[str, int] = json.loads(run(["tests.soak.crashes", str(seconds), str(seed)]))
-    return {name: counts[name] for name in ("crash_states", "compound_states", "refused_calls")}
+class Part(NamedTuple):
+    """What a part counted; ``whole``: of which of it how many there are, where it has an end."""
+
+    counts: dict[str, int]
+    whole: dict[str, int]
 
 
-def kills(seconds: float, seed: int) -> dict[str, int]:
+def crashes(seconds: float, seed: int) -> Part:
+    """Crash points, refused calls and refused recoveries of every workload."""
+    counts = json.loads(run(["tests.soak.crashes", str(seconds), str(seed)]))
+    return Part({name: count for name, count in counts.items() if name != "whole"}, counts["whole"])
+
+
+def kills(seconds: float, seed: int) -> Part:
     """Processes killed at their I/O calls on real files."""
-    return {"kills": number(r"kills: ([\d,]+) of", run(["tests.kills.run", "--seconds", str(seconds), "--seed", str(seed)]))}
+    text = run(["tests.kills.run", "--seconds", str(seconds), "--seed", str(seed)])
+    return Part({"kills": number(r"kills: ([\d,]+) of", text)}, {"kills": number(r"of ([\d,]+) calls", text)})
 
 
-def flips(seconds: float, seed: int) -> dict[str, int]:
+def flips(seconds: float, seed: int) -> Part:
     """Bits flipped and files cut short."""
-    counts: dict[str, int] = json.loads(run(["tests.soak.flips", str(seconds), str(seed)]))
-    return {name: counts[name] for name in ("flips", "cuts", "wrong")}
+    counts = json.loads(run(["tests.soak.flips", str(seconds), str(seed)]))
+    return Part({name: counts[name] for name in ("flips", "cuts", "wrong")}, counts["whole"])
 
 
-def fuzzing(seconds: float, seed: int, executions: int) -> dict[str, int]:
+def fuzzing(seconds: float, seed: int, executions: int) -> Part:
     """Mutated input for every parser."""
     words = ["tests.fuzz.run", "--count", str(executions), "--seed", str(seed), "--seconds", str(seconds)]
-    return {"fuzz_executions": number(r"fuzz: ([\d,]+) executions", run(words, sanitized()))}
+    return Part({"fuzz_executions": number(r"fuzz: ([\d,]+) executions", run(words, sanitized()))}, {"fuzz_executions": executions})
 
 
-def simulation(seconds: float, seed: int) -> dict[str, int]:
+def simulation(seconds: float, seed: int) -> Part:
     """Simulated clusters under random faults, seed after seed."""
     until = time.monotonic() + seconds
     counts = {"sim_seeds": 0, "sim_events": 0, "sim_faults": 0}
@@ -118,19 +135,19 @@ def simulation(seconds: float, seed: int) -> dict[str, int]:
         counts["sim_events"] += number(r"seeds, ([\d,]+) events", text)
         counts["sim_faults"] += number(r"([\d,]+) faults and", text) + number(r"faults and ([\d,]+) of messages", text)
         first += SIM_SEEDS
-    return counts
+    return Part(counts, {})
 
 
-def exploration(seconds: float, seed: int) -> dict[str, int]:
+def exploration(seconds: float, seed: int) -> Part:
     """States of three replicas, every order of what may happen."""
     counts: dict[str, int] = json.loads(run(["tests.soak.states", str(seconds), str(seed)]))
-    return {"states": counts["states"]}
+    return Part({"states": counts["states"]}, {})
 
 
-def museum(seconds: float, seed: int) -> dict[str, int]:
+def museum(seconds: float, seed: int) -> Part:
     """Known-bad rules, looked for by random walks."""
     counts: dict[str, int] = json.loads(run(["tests.soak.museum", str(seconds), str(seed)]))
-    return {"found": counts["found"]}
+    return Part({"found": counts["found"]}, {})
 
 
 def sanitized() -> dict[str, str]:
@@ -169,12 +186,25 @@ def commit() -> str:
     return f"{name or 'unknown'}{'+' if changed else ''}"
 
 
+def wholes(text: str) -> dict[str, int]:
+    """What the account's last column says: how many there are, of what has an end."""
+    return {name: int(count) for name, _, count in (word.partition("=") for word in text.split())}
+
+
+def reached(count: int, whole: int | None) -> str:
+    """How many it was, and of how many."""
+    if whole is None:
+        return f"{count:,}"
+    return f"{count:,} of {whole:,}" if count < whole else f"{count:,} (all {whole:,})"
+
+
 def quoted(account: str) -> str:
     """What the README says of the last run, and of all together."""
     rows = list(csv.DictReader(account.splitlines()))
     last = rows[-1]
     whole = {name: sum(int(row[name] or 0) for row in rows) for name in COUNTED}  # what was not counted yet is empty
-    words = ", ".join(f"{int(last[name]):,} {about}" for name, about in COUNTED.items() if last[name])
+    of = wholes(last["whole"] or "")
+    words = ", ".join(f"{reached(int(last[name]), of.get(name))} {about}" for name, about in COUNTED.items() if last[name])
     total = ", ".join(f"{whole[name]:,} {about}" for name, about in COUNTED.items() if whole[name])
     return (
         f"The last run ({last['minutes']} minutes, commit `{last['commit']}`): {words}; lost {last['lost']}, wrong {last['wrong']}.\n\n"
@@ -208,15 +238,16 @@ def main() -> int:
     # Each job has half of the time's worth of work where there are two of them; shares of the whole.
     whole = seconds * arguments.jobs
     parts = (
-        ("fuzz", lambda: fuzzing(whole * 0.23, seed, arguments.executions)),
-        ("flips", lambda: flips(whole * 0.15, seed)),
-        ("crash points", lambda: crashes(whole * 0.16, seed)),
-        ("kills", lambda: kills(whole * 0.16, seed)),
-        ("simulation", lambda: simulation(whole * 0.13, seed)),
-        ("exploration", lambda: exploration(whole * 0.11, seed)),
+        ("crash points", lambda: crashes(whole * 0.30, seed)),
+        ("fuzz", lambda: fuzzing(whole * 0.20, seed, arguments.executions)),
+        ("flips", lambda: flips(whole * 0.13, seed)),
+        ("kills", lambda: kills(whole * 0.13, seed)),
+        ("simulation", lambda: simulation(whole * 0.10, seed)),
+        ("exploration", lambda: exploration(whole * 0.08, seed)),
         ("museum", lambda: museum(whole * 0.06, seed)),
     )
     counts: dict[str, int] = {"lost": 0, "wrong": 0}
+    there: dict[str, int] = {}
     failed = False
     with ThreadPoolExecutor(arguments.jobs) as pool:
         for name, future in [(name, pool.submit(work)) for name, work in parts]:
@@ -226,8 +257,9 @@ def main() -> int:
                 failed = True
                 print(f"{name}: FAILED\n{failure}", flush=True)
                 continue
-            counts |= found
-            print(f"{name}: {', '.join(f'{what} {count:,}' for what, count in found.items())}", flush=True)
+            counts |= found.counts
+            there |= found.whole
+            print(f"{name}: {', '.join(f'{what} {reached(count, there.get(what))}' for what, count in found.counts.items())}", flush=True)
     if failed:
         print("nothing is appended to the account: mend what is above first")
         return 1
@@ -239,6 +271,7 @@ def main() -> int:
         "minutes": f"{arguments.minutes:g}",
         "sanitizer": sanitizer,
         **counts,
+        "whole": " ".join(f"{what}={count}" for what, count in there.items()),
     }
     new = not ACCOUNT.exists()
     with open(ACCOUNT, "a", newline="", encoding="utf-8") as file:

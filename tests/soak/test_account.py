@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.soak.run import ACCOUNT, BEGIN, COLUMNS, END, README, ROOT, quoted
+from tests.soak.run import ACCOUNT, BEGIN, COLUMNS, END, README, ROOT, quoted, reached
 
 
 def test_the_readme_quotes_the_account() -> None:
@@ -28,5 +28,16 @@ def test_a_part_keeps_its_time_and_counts(part: str) -> None:
     done = subprocess.run([sys.executable, "-m", part, "0.3", "7"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)
+    whole = counts.pop("whole", {})
     assert sum(counts.values()) > 0
+    assert all(counts[name] <= whole[name] for name in whole)
     assert counts.get("wrong", 0) == 0
+
+
+def test_an_account_says_how_much_of_the_whole_was_reached() -> None:
+    """Where there is an end to it."""
+    row = dict.fromkeys(COLUMNS, "") | {"minutes": "1", "lost": "0", "wrong": "0", "commit": "abc"}
+    row |= {"crash_points": "312", "flips": "5000", "sim_seeds": "25", "whole": "crash_points=3871 flips=5000"}
+    account = f"{','.join(COLUMNS)}\n{','.join(row.values())}\n"
+    assert "312 of 3,871 crash points, 5,000 (all 5,000) flipped bits, 25 simulated clusters;" in quoted(account)
+    assert [reached(7, None), reached(1000, 5000), reached(5001, 5000)] == ["7", "1,000 of 5,000", "5,001 (all 5,000)"]

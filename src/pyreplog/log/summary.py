@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pyreplog._core import crc32c
-from pyreplog.errors import CorruptError, StorageError
+from pyreplog.errors import CorruptError, InvalidTopicError, StorageError
 from pyreplog.log.identity import decode_uuid, encode_uuid
-from pyreplog.log.layout import INT64_MAX, SUMMARIES_NAME, check_topic, join
+from pyreplog.log.layout import INT64_MAX, PARTITION_MAX, SUMMARIES_NAME, check_topic, join
 from pyreplog.log.log import Log
 from pyreplog.log.retention import removable
 from pyreplog.log.snapshot import read_whole
@@ -115,7 +115,14 @@ def decode_key(key: bytes) -> TopicPartition:
     topic, separator, number = key[: -_PARTITION.size - 1], key[-_PARTITION.size - 1 : -_PARTITION.size], key[-_PARTITION.size :]
     if separator != _SEPARATOR or len(number) != _PARTITION.size:
         raise CorruptError("no key of a partition")
-    return TopicPartition(check_topic(topic.decode("ascii", "replace")), _PARTITION.unpack(number)[0])
+    partition = _PARTITION.unpack(number)[0]
+    try:
+        check_topic(topic.decode("ascii", "replace"))
+    except InvalidTopicError as error:
+        raise CorruptError(f"no key of a partition: {error}") from None
+    if partition > PARTITION_MAX:
+        raise CorruptError(f"no key of a partition: its number is {partition}")
+    return TopicPartition(topic.decode("ascii"), partition)
 
 
 def sealed(key: bytes, generation: str, body: bytes) -> bytes:
@@ -156,7 +163,10 @@ def checked(key: bytes, generation: str, value: bytes) -> bool:
 
 @lru_cache(maxsize=ALIKE_MAX)
 def decode_body(value: bytes) -> Summary:
-    """What :func:`encode_body` made. Very many partitions may say the same: those said last are kept."""
+    """What :func:`encode_body` made; :class:`CorruptError` where it did not. Very many partitions may say the same: those said last are
+    kept."""
+    if len(value) < _HEAD.size:
+        raise CorruptError("no summary of a partition")
     version, flags, due, topic_id, first, start, end, flushed, high_watermark, epochs, segments = _HEAD.unpack_from(value)
     position = _HEAD.size
     if version != _VERSION or len(value) != position + epochs * _EPOCH.size + segments * _SEGMENT.size:

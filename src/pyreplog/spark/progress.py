@@ -53,11 +53,18 @@ class Progress:
                 f"the checkpoint holds the offset {excerpt(str(value))}, which is not one of replog's: give the query a checkpointLocation "
                 "of its own (one of Spark's Kafka source does not carry over; startingOffsets says where to go on)"
             )
-        ends = _by_partition(value["t"])
-        ids = {topic: said for topic, said in value.get("id", {}).items() if isinstance(said, dict)}
-        of_topics = {topic: said for topic, said in value.get("id", {}).items() if not isinstance(said, dict)}
+        try:
+            ends = _by_partition(value["t"], int)
+            starts = _by_partition(value.get("from", {}), int)
+            said = value.get("id", {})
+            ids = _by_partition({topic: one for topic, one in said.items() if isinstance(one, dict)}, str)
+            of_topics = {topic: one for topic, one in said.items() if not isinstance(one, dict)}
+            if not all(isinstance(one, str) for one in of_topics.values()):
+                raise TypeError("a topic id is no text")
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ConfigError(f"the checkpoint holds the offset {excerpt(str(value))}, which is damaged: {error}") from None
         shared = {partition: of_topics[partition.topic] for partition in ends if partition.topic in of_topics}
-        return cls(ends, _by_partition(value.get("from", {})), shared | _by_partition(ids))
+        return cls(ends, starts, shared | {partition: one for partition, one in ids.items() if partition in ends})
 
 
 def _by_topic(table: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Value]]:
@@ -67,8 +74,15 @@ def _by_topic(table: Mapping[TopicPartition, Value]) -> dict[str, dict[str, Valu
     return made
 
 
-def _by_partition(topics: Mapping[str, Mapping[str, Value]]) -> dict[TopicPartition, Value]:
-    return {TopicPartition(topic, int(number)): value for topic, numbers in topics.items() for number, value in numbers.items()}
+def _by_partition(topics: Mapping[str, Mapping[str, Any]], kind: type[Value]) -> dict[TopicPartition, Value]:
+    """Of the values that are of ``kind``. Raises what Python does, where ``topics`` is no such thing."""
+    made: dict[TopicPartition, Value] = {}
+    for topic, numbers in topics.items():
+        for number, value in numbers.items():
+            if type(value) is not kind or not (number.isascii() and number.isdigit()):
+                raise TypeError(f"{excerpt(str(value))} for partition {excerpt(number)} of {excerpt(topic)}")
+            made[TopicPartition(topic, int(number))] = value
+    return made
 
 
 def limit_offsets(starts: Offsets, ends: Offsets, limit: int) -> dict[TopicPartition, int]:

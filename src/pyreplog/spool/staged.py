@@ -9,7 +9,7 @@ import errno
 from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from pyreplog.errors import CorruptError, StorageError
+from pyreplog.errors import CorruptError, StorageError, excerpt
 from pyreplog.log import check_topic, format_state, join, parse_state
 from pyreplog.ports import Disk, File
 from pyreplog.record import RecordBatch, crc32c
@@ -143,13 +143,23 @@ def _read_footer(file: File, path: str, staged: StagedFile) -> list[tuple[TopicP
     footer = bytes(file.read_at(staged.footer_position, size))
     if crc32c(footer) != staged.footer_crc:
         raise CorruptError("checksum mismatch", file=path, position=staged.footer_position)
+    return parse_footer(footer, path, staged.footer_position)
+
+
+def parse_footer(footer: bytes, path: str, position: int) -> list[tuple[TopicPartition, int]]:
+    """Partition and size of each batch that the footer at ``position`` tells of. :class:`CorruptError` where it is none."""
     values = parse_state(footer, path)
     if values.pop("version", None) != _VERSION:
-        raise CorruptError("unknown version", file=path, position=staged.footer_position)
+        raise CorruptError("unknown version", file=path, position=position)
     entries = []
     for name in sorted(values):
-        topic, partition, length = values[name].split(" ")
-        entries.append((TopicPartition(check_topic(topic), int(partition)), int(length)))
-    if sum(length for _, length in entries) != staged.footer_position:
-        raise CorruptError("the footer's sizes do not add up", file=path, position=staged.footer_position)
+        try:
+            topic, partition, length = values[name].split(" ")
+            if not (partition.isdecimal() and length.isdecimal()):
+                raise ValueError(f"{excerpt(values[name])} is none of its lines")
+            entries.append((TopicPartition(check_topic(topic), int(partition)), int(length)))
+        except ValueError as error:  # also that of a name that is no topic's
+            raise CorruptError(f"no footer of a staged file: {error}", file=path, position=position) from None
+    if sum(length for _, length in entries) != position:
+        raise CorruptError("the footer's sizes do not add up", file=path, position=position)
     return entries

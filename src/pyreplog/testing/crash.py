@@ -85,6 +85,7 @@ def crash_points(
     thorough: float = 0.0,
     every: int = 1,
     first: int = 1,
+    end: bool = True,
     disk: Callable[[Random], SimDisk] = SimDisk,
     known: set[bytes] | None = None,
     replay: str = "",
@@ -94,9 +95,10 @@ def crash_points(
     ``damages``: power losses per call. ``kills``: process kills too. ``compound``: that many of a call's states are crashed once more, at a
     random call of the check's own recovery, and checked again; so is one kill in four. ``thorough``: this share of all states, drawn from
     the seed, is crashed again at *every* call of the recovery, by power loss and by a kill. ``every``, ``first``: only every so many-th
-    call from that one on, for a share of the whole. ``disk`` makes the disk. ``known``: what was checked, added to; a state that is in it,
-    with as many things acknowledged, is counted and not checked again. For one workload and a ``check`` that draws nothing from its disk's
-    chance; one set for several seeds, which have many of their states in common. ``replay``: the command that a failure's text names.
+    call from that one on, for a share of the whole; ``end``: once after the last call too. ``disk`` makes the disk. ``known``: what was
+    checked, added to; a state that is in it, with as many things acknowledged, is counted and not checked again. For one workload and a
+    ``check`` that draws nothing from its disk's chance; one set for several seeds, which have many of their states in common.
+    ``replay``: the command that a failure's text names.
     Raises :class:`CrashFailure` at the first state that fails; the workload's own errors come out as they are.
     """
     runner = _Runner(check, seed, replay, thorough, known)
@@ -115,7 +117,8 @@ def crash_points(
     machine.trace = []
     machine.observer = before
     workload(machine, acknowledged)
-    runner.at(machine, Call(machine.calls + 1, "end", ""), acknowledged, damages=damages, kills=kills, compound=compound)
+    if end:
+        runner.at(machine, Call(machine.calls + 1, "end", ""), acknowledged, damages=damages, kills=kills, compound=compound)
     return runner.report
 
 

@@ -1,0 +1,277 @@
+"""Targets of a whole log and its folder, of what nobody writes but this library (or Spark for it), of names, and of peers' frames."""
+
+from __future__ import annotations
+
+import functools
+import json
+import struct
+from random import Random
+from typing import Final
+
+from pyreplog._core import crc32c
+from pyreplog.config import LogConfig
+from pyreplog.errors import ConfigError, CorruptError, ProtocolError, PyreplogError
+from pyreplog.log import Log, LogRoot
+from pyreplog.log.layout import directory_name, parse_base_offset, parse_directory_name, segment_name
+from pyreplog.log.snapshot import format_state, parse_number, parse_state
+from pyreplog.log.summary import Summary, decode_body, decode_key, encode_body, encode_key
+from pyreplog.quorum import BrokerImage, ControllerState, MetadataImage, PartitionImage, TopicImage, decode, encode
+from pyreplog.record import RecordBatch, control_records, split
+from pyreplog.repair import survey
+from pyreplog.spark.offsets import parse_offsets, parse_timestamp, parse_timestamps
+from pyreplog.spark.progress import Progress
+from pyreplog.spool.layout import BatchId, parse_name, staged_name
+from pyreplog.spool.manifest import Manifest
+from pyreplog.spool.staged import StagedFile, parse_footer
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import EpochEntry, TopicPartition
+from pyreplog.verify import verify
+from pyreplog.verify.states import partition_of
+from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Request, Response
+from tests.flips.golden import KEY, ROOT, files, golden, served
+from tests.fuzz.mutate import seal_batch, seal_state
+from tests.fuzz.target import Target
+from tests.golden.units import unit
+from tests.log.support import CLOCK, batch, create, raw
+
+TOPIC_ID: Final = "AbCdEfGhIjKlMnOpQrStUw"
+
+
+def _controls() -> list[bytes]:
+    found = []
+    for path in sorted((unit("clean-4.1.0") / "data" / "txn-0").glob("*.log")):
+        found += [bytes(one.data) for one in split(path.read_bytes()) if one.is_control][:6]
+    return found
+
+
+def _run_control(data: bytes) -> object:
+    one = RecordBatch(data)
+    one.check_crc()
+    return (min(len(found := control_records(one)), 3), *{record.name for record in found})
+
+
+def _summaries() -> list[bytes]:
+    one = Summary(TOPIC_ID, "sync", False, 0, 4, 90, 90, 90, (EpochEntry(0, 0), EpochEntry(3, 50)), ((0, 1000), (40, 700)), 2**63 - 1)
+    bare = Summary(TOPIC_ID, "os", True, 0, 0, 0, 0, 0, (), (), 0, True)
+    keys = [encode_key(TopicPartition(topic, number)) for topic, number in (("t", 0), ("a-b.c_d", 2**31 - 1))]
+    return [bytes([1]) + encode_body(one), bytes([1]) + encode_body(bare), *(bytes([0]) + key for key in keys)]
+
+
+def _run_summary(data: bytes) -> object:
+    if not data:
+        return None
+    if data[0] & 1:
+        found = decode_body(data[1:])
+        return (found.durability, found.incomplete, min(len(found.epochs), 3), min(len(found.segments), 3), found.latest_epoch < 0)
+    key = decode_key(data[1:])
+    assert encode_key(key) == data[1:]
+    return min(key.partition, 3)
+
+
+def _names() -> list[bytes]:
+    batch = BatchId("query_1", 7)
+    texts = [directory_name("a-b.c", 12), "t-0.0123456789abcdef-delete", "t-1.x-future", segment_name(42, ".log"), "9" * 20 + ".log"]
+    texts += ["replog.spool.q.applied", "replog.spool.q.3.manifest", staged_name(batch, "3-abc"), "-5", "9223372036854775807"]
+    return [text.encode() for text in texts]
+
+
+def _run_names(data: bytes) -> object:
+    name = data.decode("utf-8", "surrogateescape")  # as the system gives them
+    folder, base, spooled, said = parse_directory_name(name), parse_base_offset(name), parse_name(name), partition_of(name)
+    # What one of both takes for a live partition is one for the other, too.
+    assert folder is None or folder.kind or said == tuple(folder.topic_partition)
+    try:
+        number = parse_number(name, -1, 2**63 - 1) > 0
+    except ValueError:
+        number = False
+    kinds = None if folder is None else folder.kind, base is None, None if spooled is None else spooled.kind, said is None, number
+    assert folder is None or folder.kind or directory_name(*folder.topic_partition).rpartition("-")[0] == name.rpartition("-")[0]
+    return kinds
+
+
+def _controllers() -> list[bytes]:
+    image = MetadataImage()
+    image.offset = 7
+    image.brokers[1] = BrokerImage(1, 5, TOPIC_ID, "node-1", False, False, (TOPIC_ID,))
+    topic = TopicImage("t", TOPIC_ID)
+    topic.config = {"retention.ms": "5"}
+    topic.partitions[0] = PartitionImage((1, 2), (1,), (2,), (), 1, 3, 4, False)
+    image.topics[TOPIC_ID], image.topic_ids["t"] = topic, TOPIC_ID
+    return [encode(ControllerState(TOPIC_ID, image, {})), encode(ControllerState(TOPIC_ID, MetadataImage(), {}))]
+
+
+def _seal_controller(data: bytes, chance: Random) -> bytes:
+    head, newline, rest = data.partition(b"\n")
+    if not newline or chance.random() < 0.2:
+        return data
+    line = rest.removesuffix(b"\n")
+    return b"%s %08x\n%s\n" % (b" ".join(head.split(b" ")[:2]), crc32c(line), line)
+
+
+def _run_controller(data: bytes) -> object:
+    found = decode(data, "x")
+    encode(found)
+    return (min(len(found.image.brokers), 2), min(len(found.image.topics), 2), bool(found.suspects))
+
+
+def _spools() -> list[bytes]:
+    batch = BatchId("query_1", 7)
+    manifest = Manifest(batch, (StagedFile(staged_name(batch, "3-abc"), 900, 800, 5, 12),))
+    footer = {"version": "0", "batch.000000000": "t 0 500", "batch.000000001": "u 3 300"}
+    return [format_state(manifest.to_values()), format_state(Manifest(batch, (), once=True).to_values()), format_state(footer)]
+
+
+def _run_spool(data: bytes) -> object:
+    words: list[object] = []
+    try:
+        manifest = Manifest.from_values(parse_state(data, "x"), "x")
+        words.append((min(len(manifest.files), 3), manifest.once))
+    except CorruptError as error:
+        words.append(error.reason[:12])
+    try:
+        entries = parse_footer(data, "x", 800)
+        assert all(length >= 0 for _, length in entries)
+        words.append(min(len(entries), 3))
+    except CorruptError as error:
+        words.append(error.reason[:12])
+    return tuple(words)
+
+
+def _asked() -> Conversation:
+    """One who has asked one thing, under number 5."""
+    here = Conversation("here", "there")
+    here.encode(Request("here", 5, MetadataRequest()))
+    return here
+
+
+def _frames() -> list[bytes]:
+    ask = b"".join(map(bytes, Conversation("there", "here").encode(Request("there", 5, MetadataRequest()))))
+    answer = b"".join(map(bytes, Conversation("there", "here").encode(Response("there", 5, MetadataResponse([], [])))))
+    return [bytes([0]) + ask, bytes([1]) + answer, bytes([1, 0, 0, 0, 5])]
+
+
+def _run_frame(data: bytes) -> object:
+    if not data:
+        return None
+    if data[0] & 1:
+        return type(_asked().decode_response(data[1:]).body).__name__
+    return type(_asked().decode_request(data[1:]).body).__name__
+
+
+_OPTIONS: Final = [
+    b'\x00{"orders": {"0": 23, "1": -1}}',
+    b'\x01{"orders": {"0": 1700000000000}}',
+    b"\x022024-06-01T00:00:00Z",
+    b'\x03{"v": 1, "t": {"orders": {"0": 5}}, "from": {"orders": {"1": 0}}, "id": {"orders": "AbCdEfGhIjKlMnOpQrStUw"}}',
+    b'\x03{"v": 1, "t": {"t": {"0": 5, "1": 6}}, "id": {"t": {"0": "AbCdEfGhIjKlMnOpQrStUw"}}}',
+]
+
+
+def _run_spark(data: bytes) -> object:
+    if not data:
+        return None
+    text = data[1:].decode("utf-8", "replace")
+    kind = data[0] % 4
+    if kind == 3:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            return "no JSON"  # of that Spark makes sure
+        found = Progress.from_json(value)
+        assert Progress.from_json(json.loads(json.dumps(found.to_json()))) == found
+        return (min(len(found.ends), 3), bool(found.starts), bool(found.topic_ids))
+    return (kind, bool((parse_offsets, parse_timestamps, parse_timestamp)[kind](text, "option")))
+
+
+def _folders() -> list[bytes]:
+    """The first segment of a log, behind the number of the file that it stands for."""
+    disk = golden("open").disk
+    paths = list(files(disk))
+    return [bytes([number]) + bytes(disk.open(path).read_at(0, 1 << 16)) for number, path in enumerate(paths)]
+
+
+def _run_folder(data: bytes) -> object:
+    """One file of a whole root is the input: read beside, repaired, verified, opened by a writer."""
+    if not data:
+        return None
+    disk = golden("open").disk.snapshot()
+    paths = list(files(disk))
+    path = paths[data[0] % len(paths)]
+    file = disk.open(path, write=True)
+    file.truncate(0)
+    file.write_at(0, [data[1:]])
+    file.close()
+    seen = [one if isinstance(one, str) else str(min(len(one), 4)) for one in served(disk).values()]
+    seen.append(str(min(len(verify(disk, ROOT).findings), 3)))
+    seen.append(str(sum(bool(plan.lost) for plan in survey(disk, ROOT))))
+    try:
+        root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(5))
+    except PyreplogError as error:
+        return (*seen, type(error).__name__)
+    try:
+        log = root.logs.get(KEY)
+        return (*seen, log is None, log is not None and bool(raw(log)))
+    finally:
+        root.close(clean=False)
+
+
+def _seal_appended(data: bytes, chance: Random) -> bytes:
+    return data[:1] + seal_batch(data[1:], chance)
+
+
+_APPENDED_MAX: Final = 200
+
+
+@functools.cache
+def _log() -> Log:
+    """One log, which takes what it is given until it is cut again."""
+    disk = SimDisk(Random(1))
+    disk.make_directory(ROOT)
+    log = create(disk, f"{ROOT}/t-0", LogConfig(durability="os", segment_bytes=1 << 20))
+    log.become_leader(0)
+    return log
+
+
+def _appended() -> list[bytes]:
+    """A client's batches, and a leader's."""
+    return [bytes([number % 2]) + bytes(batch(1 + number % 3, codec=number % 5, leader_epoch=0)) for number in range(10)]
+
+
+def _run_append(data: bytes) -> object:
+    """What a log takes, from a client or from the partition's leader, it gives back whole."""
+    log = _log()
+    end = log.end_offset
+    if end > _APPENDED_MAX:
+        log.truncate_fully(0)
+        end = 0
+    if len(data) < 9:
+        return None
+    try:
+        if data[0] & 1:
+            log.append_as_leader(data[1:], 0)
+        else:
+            log.append_as_follower([struct.pack(">q", end) + data[9:]])
+    except PyreplogError as error:
+        assert log.end_offset == end
+        return type(error).__name__
+    found = b"".join(log.read(end, 1 << 20, log.end_offset).parts())
+    offset = end
+    for one in split(found):
+        one.check_crc()
+        assert one.base_offset == offset
+        offset = one.next_offset
+    assert offset == log.end_offset
+    return (data[0] & 1, min(offset - end, 4), RecordBatch(found).codec if found else -1)
+
+
+KEPT: Final = (
+    Target("append", _appended, _run_append, (), 3, _seal_appended),
+    Target("folder", _folders, _run_folder, (PyreplogError,), 1),
+    Target("control", _controls, _run_control, (CorruptError,), 2, seal_batch),
+    Target("summary", _summaries, _run_summary, (CorruptError,), 2),
+    Target("names", _names, _run_names, (), 2),
+    Target("controller", _controllers, _run_controller, (CorruptError,), 2, _seal_controller),
+    Target("spool", _spools, _run_spool, (), 2, seal_state),
+    Target("frame", _frames, _run_frame, (ProtocolError,), 3),
+    Target("spark", lambda: _OPTIONS, _run_spark, (ConfigError,), 1),
+)

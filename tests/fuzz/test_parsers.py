@@ -1,0 +1,179 @@
+"""Whatever takes bytes or text apart that came from a file, a peer or a name is fed by a target, or it is said here why not."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.fuzz.targets import TARGETS
+from tests.house.sources import PACKAGE, dotted, tree
+
+FED: Final = {
+    "append": ["_core.SegmentEnd"],
+    "aborted": ["log/transaction_index.parse_aborted"],
+    "batch": ["_core.RecordBatch", "_core.crc32c"],
+    "checkpoint": ["log/epochs.EpochCache.parse", "log/snapshot.parse_entries", "log/snapshot.parse_offsets"],
+    "client": ["_core.stamp", "record/batch.set_append_time"],
+    "compression": ["record/compression._snappy_decompress"],
+    "control": ["record/control.control_records"],
+    "controller": ["quorum/state.decode"],
+    "folder": [
+        "log/chain.Chain._walk",
+        "log/copy.PartitionCopy.read",
+        "log/loader._begins_at",
+        "log/loader._position_of",
+        "log/overflow._first_offset",
+        "log/segment.Segment._header_at",
+        "log/segment.Segment._whole_size",
+        "log/segment.describe_damage",
+        "log/segment.resume_offset",
+        "log/segments.Segments.read",
+        "repair/survey._mend",
+        "verify/folder.FolderCheck._leftovers",
+        "verify/folder.segment_bases",
+        "verify/root._Root.run",
+    ],
+    "frame": ["wire/conversation.Conversation.decode_request", "wire/conversation.Conversation.decode_response"],
+    "json": ["log/incarnation.read_farewell"],
+    "identity": ["log/identity.decode_uuid", "log/identity.parse_properties"],
+    "import": ["cli/resuming._file"],
+    "indexes": ["_core.OffsetIndex", "_core.TimeIndex"],
+    "legacy": ["_core.legacy_messages", "record/legacy._batch", "record/legacy._mend_lz4", "record/legacy._xxh32"],
+    "mark": ["log/mark.parse_mark", "log/mark.parse_slot"],
+    "names": [
+        "log/layout.check_topic",
+        "log/layout.parse_base_offset",
+        "log/layout.parse_directory_name",
+        "log/snapshot.parse_number",
+        "spool/layout.parse_name",
+        "verify/states.partition_of",
+    ],
+    "rows": ["cli/options.timestamp_of", "cli/rows._headers"],
+    "search": ["_core.TimeSearch"],
+    "segment": [
+        "_core.ColumnsBuilder",
+        "_core.SegmentScanner",
+        "_core.find_offset",
+        "_core.find_producers",
+        "_core.find_timestamp",
+        "_core.whole_batches",
+    ],
+    "settings": ["log/snapshot.parse_state"],
+    "show": [
+        "verify/indexes.OffsetIndexCheck.__init__",
+        "verify/indexes.TimeIndexCheck.__init__",
+        "verify/producers.Producers.marker",
+        "verify/producers.control_type",
+        "verify/show._index",
+        "verify/states.aborted",
+        "verify/states.controller",
+        "verify/states.farewell",
+        "verify/states.number",
+        "verify/states.properties",
+        "verify/states.slot_of",
+        "verify/states.snapshot",
+    ],
+    "snapshot": ["log/producer_snapshot.parse_producers"],
+    "spark": [
+        "spark/offsets._by_partition",
+        "spark/offsets.parse_offsets",
+        "spark/offsets.parse_timestamp",
+        "spark/offsets.parse_timestamps",
+    ],
+    "spool": ["spool/staged.parse_footer"],
+    "summary": ["log/summary.checked", "log/summary.decode_body", "log/summary.decode_key", "log/summary.due_ms"],
+    "verify": [
+        "verify/batches._old_batch",
+        "verify/batches.batch_at",
+        "verify/batches.resume",
+        "verify/codecs._lz4",
+        "verify/codecs._snappy",
+        "verify/records._old_content",
+        "verify/records.old_records_of",
+    ],
+    "wire": ["wire/binary.Reader.number", "wire/codec.decode_record", "wire/codec.decode_value"],
+}
+NOT_FED: Final = {
+    "words of whoever calls: options and arguments": [
+        "quorum/topics._check_name",
+        "spark/options._assigned",
+        "spark/options.folder_of",
+        "spark/options.milliseconds_of",
+        "spark/options.parse_read_options",
+        "spark/options.size_of",
+        "spark/sink_options.parse_write_options",
+        "spool/layout.check_id",
+        "spool/layout.staged_name",
+    ],
+    "of the system, or of this process: the kernel's answers, and random bytes": [
+        "_core.TailCache",
+        "_core.murmur2",
+        "log/identity.random_uuid",
+        "spool/layout.producer_of",
+        "system/held._Group.end",
+        "system/lock._holder",
+    ],
+    "draws bytes that others have taken apart": ["cli/picture._draw"],
+    "Spark's own answer, which it took apart": ["spark/behind._of_sources"],
+}
+TAKING: Final = {"unpack", "unpack_from", "iter_unpack", "from_bytes", "fullmatch", "match", "fromisoformat"}
+
+
+def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield from _functions(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.FunctionDef):
+            yield f"{prefix}{child.name}", child
+
+
+def _takes_apart(function: ast.FunctionDef) -> bool:
+    if re.match(r"_?(parse|decode)(_|$)", function.name):
+        return True
+    calls = [node.func for node in ast.walk(function) if isinstance(node, ast.Call)]
+    return any(isinstance(call, ast.Attribute) and (call.attr in TAKING or dotted(call) == "json.loads") for call in calls)
+
+
+def _parsers() -> set[str]:
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        name = str(path.relative_to(PACKAGE).with_suffix(""))
+        if not name.startswith("testing/"):
+            found |= {f"{name}.{function}" for function, node in _functions(tree(path), "") if _takes_apart(node)}
+    for path in (PACKAGE / "_core").glob("*.pyi"):
+        found |= {f"_core.{name}" for name in _kernels(path)}
+    return found
+
+
+def _kernels(path: Path) -> Iterator[str]:
+    """The names of a stub that are given stored bytes: a parameter ``data``, ``batch`` or ``key`` that is a buffer and no None."""
+    for child in tree(path).body:
+        functions = [child] if isinstance(child, ast.FunctionDef) else child.body if isinstance(child, ast.ClassDef) else []
+        arguments = [argument for function in functions if isinstance(function, ast.FunctionDef) for argument in function.args.args]
+        for argument in arguments:
+            if getattr(child, "name", "_").startswith("_"):
+                continue
+            if (
+                argument.arg in {"data", "batch", "key"}
+                and isinstance(argument.annotation, ast.Name)
+                and argument.annotation.id == "Buffer"
+            ):
+                assert isinstance(child, ast.FunctionDef | ast.ClassDef)
+                yield child.name
+
+
+def test_every_parser_has_a_target() -> None:
+    """All of them are listed above, once, and nothing else is."""
+    listed = [name for names in (*FED.values(), *NOT_FED.values()) for name in names]
+    assert len(listed) == len(set(listed))
+    found = _parsers()
+    assert found - set(listed) == set(), "fed by no target: add one to tests/fuzz, and name it here"
+    assert set(listed) - found == set(), "listed, and not there any more"
+
+
+def test_every_target_is_one_of_some_parser() -> None:
+    """And every parser is said to be fed by one that there is."""
+    assert {target.name for target in TARGETS} == FED.keys()
