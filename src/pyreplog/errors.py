@@ -126,6 +126,14 @@ class _ByErrno(type):
         kind = _BY_ERRNO.get(arguments[0], cls) if cls is StorageError and arguments else cls
         return type.__call__(kind, *arguments, **named)
 
+    @property
+    def __signature__(cls) -> Any:
+        """For ``help()``: what ``__init__`` takes, which it would not find behind this."""
+        from inspect import signature  # noqa: PLC0415  (only for people)
+
+        whole = signature(cls.__init__)  # type: ignore[misc]
+        return whole.replace(parameters=[one for name, one in whole.parameters.items() if name != "self"])
+
 
 class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
     """The disk refused. Keeps ``errno`` and ``filename``. Where Python has a kind of OSError for the errno, so has this.

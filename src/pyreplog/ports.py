@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 else:
     Buffer = object  # only annotations name it, and typing_extensions takes a tenth of the time that a first record may take
+    """For annotations: whatever lends its bytes, such as bytes, memoryview and numpy arrays. While a program runs, ``object``."""
 
 __all__ = [
     "Address",

@@ -160,7 +160,7 @@ def test_headers_are_read_again(tmp_path: Path) -> None:
             with pytest.raises(TypeError, match=r"not a dict: give headers\.items\(\)"):
                 append(b"x", headers={"a": b"1"})  # type: ignore[dict-item]
             with pytest.raises(TypeError, match="such as a list, not a tuple_iterator"):
-                append(b"x", headers=iter((("a", b"1"),)))  # type: ignore[call-overload]
+                append(b"x", headers=iter((("a", b"1"),)))  # type: ignore[arg-type, call-overload]
         log.append_many([b"x"], headers=[{"a": b"1"}.items()])
         assert [record.headers for record in log.read()] == [(("a", b"1"),)] * 3
 

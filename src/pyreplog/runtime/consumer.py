@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import NoReturn, SupportsIndex, TypeGuard, overload
+from typing import Any, NoReturn, SupportsIndex, TypeGuard, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
@@ -60,7 +60,7 @@ class Consumer:
         """
         self._check()
         try:
-            several: Sequence[str | tuple[str, int]] = [subject] if isinstance(subject, str) or _is_pair(subject) else list(subject)
+            several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
             entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
         except TypeError:
             raise ConfigError(f"{subject!r} is none of a topic, a (topic, partition) pair, or several of these") from None
