@@ -13,11 +13,12 @@ import re
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import pyreplog
-from pyreplog import config, errors
+from pyreplog import config, errors, ports
 from pyreplog.cli.main import build_parser
 from pyreplog.client import ConsumerConfig, ProducerConfig
 
@@ -25,6 +26,8 @@ REFERENCE: Final = Path(__file__).resolve().parent / "reference"
 DEFAULTS: Final = {"_PRODUCER": ProducerConfig(), "_CONSUMER": ConsumerConfig()}
 DEFAULT: Final = re.compile(rf"\b({'|'.join(DEFAULTS)})\.(\w+)")
 """Where a default is a field of these, its value is shown."""
+ALIASES: Final = ("Buffer", "Headers")
+"""Names for annotations."""
 FOR_THE_RUNTIME: Final = ("REQUIRES that no", "Called by", "In the child of a fork")
 
 
@@ -41,11 +44,16 @@ def api() -> str:
     lines = [
         "# Python API",
         "",
-        "Everything that `import pyreplog` offers; what is not here is private. Errors are on [their own page](errors.md).",
+        "Everything that `import pyreplog` offers, with the errors of [their own page](errors.md); what is not here is private. The",
+        "modules `pyreplog.aio` ([for coroutines](../guide/asyncio.md)), `pyreplog.errors` and `pyreplog.testing`",
+        "([for tests](../guide/simulation.md)) come with it, and are loaded when they are named.",
         "",
     ]
     for name in sorted(pyreplog.__all__, key=str.lower):
         thing = getattr(pyreplog, name)
+        if name in ALIASES:
+            lines += [f"## `{name}`", "", alias(name), ""]
+            continue
         if inspect.isclass(thing) and issubclass(thing, errors.PyreplogError):
             continue
         lines += [f"## `{name}`", ""]
@@ -60,6 +68,18 @@ def api() -> str:
         else:
             lines += [inspect.getdoc(thing) or "", ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def alias(name: str) -> str:
+    """The text below a name for types, and what it stands for."""
+    source = Path(str(ports.__file__)).read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(source)):
+        for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
+            for part, following in pairwise(body if isinstance(body, list) else []):
+                if isinstance(part, ast.Assign) and ast.unparse(part.targets[0]) == name and isinstance(following, ast.Expr):
+                    assert isinstance(following.value, ast.Constant)
+                    return markdown(" ".join(str(following.value.value).split()))
+    raise LookupError(f"ports.py says nothing about {name}")
 
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -259,9 +279,9 @@ def failures() -> str:
     lines = [
         "# Errors",
         "",
-        "One tree. Each class keeps the facts a handler needs as attributes; where Python has a name for the kind, it is a second",
-        "parent, so that `except OSError` keeps meaning what people expect. Kafka's number and whether trying again can help stand",
-        "with those that are a node's answer.",
+        "One tree, all of it in `pyreplog` (and in `pyreplog.errors`): `except pyreplog.StorageError`. Each class keeps the",
+        "facts a handler needs as attributes; where Python has a name for the kind, it is a second parent, so that `except OSError` keeps",
+        "meaning what people expect. Kafka's number and whether trying again can help stand with those that are a node's answer.",
         "",
     ]
 

@@ -9,17 +9,18 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcmp, memcpy
 
 from kernels cimport (
     ATTRIBUTE_CODEC,
     ATTRIBUTE_CONTROL,
     ATTRIBUTE_DELETE_HORIZON,
     ATTRIBUTE_LOG_APPEND_TIME,
+    ATTRIBUTE_TIMELESS,
     ATTRIBUTE_TRANSACTIONAL,
     BATCH_HEADER_SIZE,
     BATCH_LOG_OVERHEAD,
@@ -33,6 +34,7 @@ from kernels cimport (
     batch_check_records,
     batch_find_timestamp,
     batch_header,
+    batch_header_write,
     batch_is_timeless,
     batch_last_offset,
     batch_read,
@@ -45,9 +47,11 @@ from kernels cimport (
     header_read,
     record_header,
     record_read,
+    record_size,
+    record_write,
 )
 
-from pyreplog.errors import excerpt
+from pyreplog.errors import CorruptError, excerpt
 from pyreplog.values import TimestampType
 
 HEADER_SIZE = BATCH_HEADER_SIZE
@@ -124,7 +128,7 @@ NO_SOURCE.topic = ""
 @cython.no_gc
 @cython.freelist(4096)
 cdef class Record:
-    """One record: a lazy view over its batch. Immutable."""
+    """One record: a lazy view over its batch. Immutable: a copy is the record itself. Pickled, it takes a batch of its own along."""
 
     cdef _Source source        # keeps alive what `fields` points into
     cdef batch_record fields
@@ -132,8 +136,26 @@ cdef class Record:
     def __cinit__(self):
         self.source = NO_SOURCE
 
-    def __init__(self):
-        raise TypeError("records come from RecordBatch.records()")
+    def __init__(
+        self,
+        value=None,
+        *,
+        key=None,
+        headers=(),
+        str topic not None="",
+        int32_t partition=0,
+        int64_t offset=0,
+        timestamp=-1,
+        timestamp_type=CREATE_TIME,
+        int32_t leader_epoch=-1,
+    ):
+        # Those of a log are made by __new__ alone, and come by here never.
+        cdef Record made
+        if self.source is not NO_SOURCE:
+            raise TypeError("a Record never changes: make another one")
+        made = _read_alone(topic, partition, _new_batch(value, key, headers, offset, timestamp, TimestampType(timestamp_type), leader_epoch))
+        self.source = made.source
+        self.fields = made.fields
 
     @property
     def topic(self):
@@ -205,6 +227,29 @@ cdef class Record:
             pairs.append((key, value))
         return tuple(pairs)
 
+    def _asdict(self):
+        """All of it by name, as a named tuple gives it: ``Record(**record._asdict())`` is its equal."""
+        return {
+            "value": self.value,
+            "key": self.key,
+            "headers": self.headers,
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.offset,
+            "timestamp": self.timestamp,
+            "timestamp_type": self.timestamp_type,
+            "leader_epoch": self.leader_epoch,
+        }
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        return _unpickled, (self.source.topic, self.source.partition, _own_batch(self))
+
     def __eq__(self, other):
         cdef Record that
         if not isinstance(other, Record):
@@ -226,9 +271,11 @@ cdef class Record:
         return hash((self.source.topic, self.source.partition, self.offset))
 
     def __repr__(self):
+        count = self.fields.header_count
+        headers = "()" if count == 0 else f"<{count} pair{'' if count == 1 else 's'}>"  # may be many, and need not be UTF-8
         return (
             f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, timestamp={self.timestamp}, "
-            f"key={_excerpt(self.key)}, value={_excerpt(self.value)}, headers={len(self.headers)})"
+            f"key={_excerpt(self.key)}, value={_excerpt(self.value)}, headers={headers})"
         )
 
 
@@ -246,6 +293,87 @@ cdef inline bint _same(const uint8_t *a, int32_t a_size, const uint8_t *b, int32
 
 cdef str _excerpt(data):
     return "None" if data is None else excerpt(data)
+
+
+# -- a record apart from its log: one that a user makes, or that was pickled. It has a batch of its own, with nothing else in it --
+
+
+cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_type, int32_t leader_epoch):
+    """A batch of one record, checked and encoded as what is appended."""
+    from .builder import BatchBuilder  # only here, where nobody is in a hurry
+
+    cdef batch_header header
+    cdef bytes data
+    builder = BatchBuilder(INT32_MAX)
+    if not builder.append(value, key, headers, timestamp):
+        raise ValueError("a record is smaller than 2 GiB")
+    if timestamp_type is NO_TIME and (leader_epoch != -1 or timestamp != -1):
+        raise ValueError("timestamp_type NONE is of records older than timestamps and leader epochs: both are -1 then")
+    by_log = timestamp_type is LOG_APPEND_TIME
+    data = bytes(
+        builder.finish(
+            base_offset=offset,
+            leader_epoch=leader_epoch,
+            timestamp_type=1 if by_log else 0,
+            append_timestamp=timestamp if by_log else -1,
+        )
+    )
+    if timestamp_type is NO_TIME:
+        check(batch_read(<const uint8_t *>PyBytes_AS_STRING(data), <const uint8_t *>PyBytes_AS_STRING(data) + len(data), &header), 0)
+        header.attributes = <int16_t>(header.attributes | ATTRIBUTE_TIMELESS)
+        batch_header_write(<uint8_t *>PyBytes_AS_STRING(data), &header)  # nobody else has seen it yet
+    return data
+
+
+cdef bytes _own_batch(Record record):
+    """A batch with nothing but this record, all that can be asked of it and no other bytes of where it came from."""
+    cdef const batch_record *fields = &record.fields
+    cdef batch_header header = record.source.header
+    cdef int64_t size = BATCH_HEADER_SIZE + record_size(
+        0, 0, fields.key_size, fields.value_size, fields.header_count, fields.headers_size
+    )
+    cdef bytes data
+    cdef uint8_t *p
+    cdef uint8_t *end
+    if size > INT32_MAX:
+        raise ValueError(f"the record at offset {record.offset} is too large to be pickled: with its frame it has {size} bytes")
+    header.base_offset = record.offset
+    header.base_timestamp = record.timestamp
+    header.max_timestamp = record.timestamp
+    header.producer_id = -1
+    header.producer_epoch = -1
+    header.base_sequence = -1
+    header.size = <int32_t>size
+    header.last_offset_delta = 0
+    header.record_count = 1
+    header.attributes = <int16_t>(header.attributes & (ATTRIBUTE_LOG_APPEND_TIME | ATTRIBUTE_TIMELESS))
+    data = PyBytes_FromStringAndSize(NULL, size)
+    p = <uint8_t *>PyBytes_AS_STRING(data)
+    end = p + size
+    p = record_write(
+        p + BATCH_HEADER_SIZE, end, 0, 0,
+        fields.key, fields.key_size, fields.value, fields.value_size, fields.header_count, fields.headers_size,
+    )
+    if fields.headers_size > 0:
+        memcpy(p, fields.headers, <size_t>fields.headers_size)
+    batch_header_write(<uint8_t *>PyBytes_AS_STRING(data), &header)
+    return data
+
+
+cdef Record _read_alone(str topic, int32_t partition, bytes data):
+    """The record of a batch that holds one."""
+    cdef RecordBatch batch = RecordBatch(data)
+    cdef list records
+    if batch.header.size != len(data) or batch.header.record_count != 1:
+        raise CorruptError(f"this is no batch of one record: {len(data)} bytes with {batch.header.record_count} records in {batch.header.size}")
+    batch.check_crc()
+    records = batch.records(topic=topic, partition=partition)
+    return <Record>records[0]
+
+
+def _unpickled(str topic not None, int32_t partition, bytes data not None):
+    """What :meth:`Record.__reduce__` said. The bytes may be anybody's: they are read as a file's are."""
+    return _read_alone(topic, partition, data)
 
 
 @cython.final

@@ -129,7 +129,7 @@ cdef inline Field _field(object data, _Held held) noexcept:
 cdef tuple _normal_headers(headers):
     """``headers`` as a tuple of (str, bytes or None) tuples; itself where it is one."""
     cdef list pairs
-    cdef tuple given = headers if type(headers) is tuple else tuple(_each(headers, "headers are (key, value) pairs"))
+    cdef tuple given = headers if type(headers) is tuple else _pairs_of(headers)
     for pair in given:
         if type(pair) is not tuple or len(<tuple>pair) != 2 or type((<tuple>pair)[0]) is not str:
             break
@@ -156,6 +156,17 @@ cdef tuple _normal_headers(headers):
             except TypeError:
                 raise TypeError(f"a header value is bytes, a buffer or None, not {type(value).__name__}") from None
         pairs.append((key, value))
+    return tuple(pairs)
+
+
+cdef tuple _pairs_of(object headers):
+    """Headers that are no tuple as one. An iterator is refused: a batch that is full has them read again for the next, and finds none."""
+    cdef object pairs
+    if hasattr(headers, "items"):
+        raise TypeError(f"headers are (key, value) pairs, not a {type(headers).__name__}: give headers.items()")
+    pairs = _each(headers, "headers are (key, value) pairs")
+    if pairs is headers:
+        raise TypeError(f"headers are (key, value) pairs in something that can be read again, such as a list, not a {type(headers).__name__}")
     return tuple(pairs)
 
 
@@ -266,9 +277,9 @@ cdef class Ack:
 
     def __repr__(self):
         if not self._outcome.settled:
-            return "<Ack pending>"
+            return "<pyreplog.Ack pending>"
         error = self._outcome.error
-        return f"<Ack offset={self.offset}>" if error is None else f"<Ack failed: {error!r}>"
+        return f"<pyreplog.Ack offset={self.offset}>" if error is None else f"<pyreplog.Ack failed: {error!r}>"
 
     cdef object _metadata(self):
         error = self._outcome.error

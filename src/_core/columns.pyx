@@ -417,6 +417,10 @@ cdef class ArrowBatch:
             start += row_count
         return parts
 
+    def __repr__(self):
+        names = ", ".join([COLUMNS[number] for number in self.order])
+        return f"<pyreplog.arrow.ArrowBatch of {self.length} row{'' if self.length == 1 else 's'}: {names}>"
+
     def __arrow_c_schema__(self):
         return schema_capsule(self.order)
 

@@ -63,6 +63,7 @@ cdef extern from "batch.h" nogil:
         ATTRIBUTE_TRANSACTIONAL
         ATTRIBUTE_CONTROL
         ATTRIBUTE_DELETE_HORIZON
+        ATTRIBUTE_TIMELESS
     ctypedef struct batch_header:
         int64_t base_offset
         int64_t base_timestamp

@@ -20,6 +20,7 @@ from pyreplog.errors import (
     ConfigError,
     CorruptError,
     CorruptLogError,
+    DataLossError,
     DuplicateSequenceError,
     FencedEpochError,
     ForkedError,
@@ -30,28 +31,49 @@ from pyreplog.errors import (
     InvalidTimestampError,
     InvalidTopicError,
     InvalidTransactionStateError,
+    LocalProtocolError,
     LockedError,
+    LogTruncatedError,
     MessageTooLargeError,
+    NotControllerError,
+    NotEnoughReplicasAfterAppendError,
     NotEnoughReplicasError,
     NoThreadError,
     NotLeaderError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     OutOfOrderSequenceError,
+    ProtocolError,
     PyreplogError,
+    ReadOnlyError,
+    RecordsDeletedError,
+    RemoteProtocolError,
     RequestTimedOutError,
+    SpoolDamagedError,
+    SpoolRefusedError,
     StorageError,
+    StorageExistsError,
+    StorageIsADirectoryError,
+    StorageNotADirectoryError,
+    StorageNotFoundError,
+    StoragePermissionError,
     TopicExistsError,
+    TopicRecreatedError,
+    UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
     UnknownProducerIdError,
     UnknownTopicError,
     UnsyncedError,
 )
+from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
 from pyreplog.values import LogStats, RecordMetadata, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
+    from pyreplog import aio as aio
+    from pyreplog import errors as errors
+    from pyreplog import testing as testing
     from pyreplog.runtime import Admin, Cluster, ClusterNode, Consumer, PartitionDescription, Producer, TopicDescription
 
 __version__ = "0.1.0"
@@ -61,6 +83,7 @@ __all__ = [
     "Acks",
     "Admin",
     "BrokerNotAvailableError",
+    "Buffer",
     "BufferExhaustedError",
     "ClosedError",
     "Cluster",
@@ -70,9 +93,11 @@ __all__ = [
     "Consumer",
     "CorruptError",
     "CorruptLogError",
+    "DataLossError",
     "DuplicateSequenceError",
     "FencedEpochError",
     "ForkedError",
+    "Headers",
     "IneligibleReplicaError",
     "InternalError",
     "InvalidProducerEpochError",
@@ -80,13 +105,17 @@ __all__ = [
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "LocalProtocolError",
     "LockedError",
     "Log",
     "LogConfig",
     "LogStats",
+    "LogTruncatedError",
     "MessageTooLargeError",
     "NoThreadError",
     "NodeConfig",
+    "NotControllerError",
+    "NotEnoughReplicasAfterAppendError",
     "NotEnoughReplicasError",
     "NotLeaderError",
     "OffsetOutOfRangeError",
@@ -94,17 +123,30 @@ __all__ = [
     "OutcomeUnknownError",
     "PartitionDescription",
     "Producer",
+    "ProtocolError",
     "PyreplogError",
+    "ReadOnlyError",
     "Record",
     "RecordBatch",
     "RecordMetadata",
+    "RecordsDeletedError",
+    "RemoteProtocolError",
     "RequestTimedOutError",
     "Scan",
+    "SpoolDamagedError",
+    "SpoolRefusedError",
     "StorageError",
+    "StorageExistsError",
+    "StorageIsADirectoryError",
+    "StorageNotADirectoryError",
+    "StorageNotFoundError",
+    "StoragePermissionError",
     "TimestampType",
     "TopicDescription",
     "TopicExistsError",
     "TopicPartition",
+    "TopicRecreatedError",
+    "UnexpectedAppendOffsetError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
     "UnknownTopicError",
@@ -113,6 +155,8 @@ __all__ = [
     "open_log",
 ]
 
+_MODULES: Final = ("aio", "errors", "testing")
+"""Those that users name: ``pyreplog.aio.open_log``."""
 _LATER: Final = {
     "Admin": ".runtime",
     "Cluster": ".runtime",
@@ -125,7 +169,9 @@ _LATER: Final = {
 
 
 def __getattr__(name: str) -> object:
-    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open."""
+    """What a cluster needs is loaded when somebody asks for it: it takes longer to load than a log to open. So are whole modules."""
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     room = _LATER.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -134,4 +180,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted((*__all__, *_MODULES))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol, TypedDict
+from typing import Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
@@ -180,13 +180,18 @@ class Scan:
         for partition, source in self._sources:
             self._range(partition, source)
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Scan cannot be copied or pickled: it reads the files that its log has open. Send what it holds: pyarrow.table(scan)"
+        )
+
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of its columns, in order."""
         return self._columns
 
     def __repr__(self) -> str:
-        return f"<Scan of {self._name}: {', '.join(self._columns)}>"
+        return f"<pyreplog.Scan of {self._name}: {', '.join(self._columns)}>"
 
     def __arrow_c_schema__(self) -> object:
         """A capsule of the Arrow schema."""

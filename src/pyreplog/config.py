@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, dataclass_transform
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, cast, dataclass_transform
 
-from pyreplog.errors import ConfigError
+from pyreplog.errors import EXCERPT_SIZE_MAX, ConfigError
 
 if TYPE_CHECKING:
     from dataclasses import Field
+    from inspect import Signature
 
 __all__ = [
     "DURABILITIES",
@@ -138,12 +140,59 @@ class _Fields:
         return self._made[owner]
 
 
+class _Signature:
+    """What ``help()`` and completion show, made when one of them looks for it."""
+
+    def __get__(self, instance: object, owner: type[_Settings]) -> Signature:
+        from inspect import Parameter, Signature  # noqa: PLC0415  (only for people)
+        from typing import get_type_hints  # noqa: PLC0415
+
+        kinds = get_type_hints(owner)
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return Signature([Parameter(name, kind, default=value, annotation=kinds[name]) for name, value in owner._defaults.items()])
+
+
+class _Texts(dict[str, str]):
+    """The names of a class's slots and what is written below them in its source, which is read when ``help()`` asks for the first."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(dict.fromkeys(names, ""))
+        self.owner: type[_Settings] | None = None
+
+    def __getitem__(self, name: str) -> str:
+        if self.owner is not None:
+            owner, self.owner = self.owner, None
+            self.update(_texts_of(owner))
+        return super().__getitem__(name)
+
+
+def _texts_of(owner: type[_Settings]) -> dict[str, str]:
+    """The text below each field; none where the source is not at hand."""
+    import ast  # noqa: PLC0415  (only for people)
+    import inspect  # noqa: PLC0415
+
+    try:
+        (node,) = ast.parse(inspect.getsource(owner)).body
+    except (OSError, SyntaxError):
+        return {}
+    assert isinstance(node, ast.ClassDef), "the source of a class is its definition"
+    found: dict[str, str] = {}
+    for field, text in pairwise(node.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                found[name] = inspect.cleandoc(words)
+    return found
+
+
 class _SettingsType(type):
     """Makes the annotated names of a class slots, and what they are set to their defaults."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _SettingsType:
         defaults = {one: namespace.pop(one) for one in namespace.get("__annotations__", ()) if one in namespace}
-        return super().__new__(cls, name, bases, {**namespace, "__slots__": tuple(defaults), "_defaults": defaults})
+        texts = _Texts(defaults)
+        made = super().__new__(cls, name, bases, {**namespace, "__slots__": texts, "_defaults": defaults})
+        texts.owner = cast("type[_Settings]", made)
+        return made
 
 
 @dataclass_transform(frozen_default=True)
@@ -155,12 +204,15 @@ class _Settings(metaclass=_SettingsType):
         __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     else:
         __dataclass_fields__ = _Fields()
+        __signature__ = _Signature()
 
     def __init__(self, *values: object, **named: object) -> None:
         given = dict(zip(self._defaults, values, strict=False))
         if len(values) > len(self._defaults) or given.keys() & named.keys() or named.keys() - self._defaults.keys():
-            wrong = sorted(named.keys() - self._defaults.keys()) or sorted(given.keys() & named.keys()) or values[len(self._defaults) :]
-            raise TypeError(f"{type(self).__name__} takes no {', '.join(map(repr, wrong))}, or not twice")
+            unknown = sorted(named.keys() - self._defaults.keys())
+            wrong = unknown or sorted(given.keys() & named.keys()) or values[len(self._defaults) :]
+            more = suggestion(unknown[0], tuple(self._defaults)) if len(unknown) == 1 else ", or not twice"
+            raise TypeError(f"{type(self).__name__} takes no {', '.join(map(repr, wrong))}{more}")
         for name, value in (self._defaults | given | named).items():
             object.__setattr__(self, name, value)
         self.__post_init__()
@@ -184,7 +236,8 @@ class _Settings(metaclass=_SettingsType):
         return hash(self._values())
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in self._defaults)})"
+        changed = [name for name, default in self._defaults.items() if getattr(self, name) != default]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in changed)})"
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), self._values()
@@ -244,29 +297,43 @@ class LogConfig(_Settings):
             check_number(_key(name), getattr(self, name), low, high)
 
     @classmethod
-    def from_mapping(cls, config: Mapping[str, object]) -> LogConfig:
-        """From Kafka's keys. Numbers may be given as text, as Kafka stores them."""
+    def from_mapping(cls, config: Mapping[str, object] | LogConfig) -> LogConfig:
+        """From Kafka's keys. Numbers may be given as text, as Kafka stores them. A LogConfig is one already."""
+        if isinstance(config, LogConfig):
+            return config
         if not hasattr(config, "items"):
-            raise ConfigError(f"config is {config!r}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}")
+            raise ConfigError(f"config is {_shown(config)}; it must be a dict of Kafka's keys, such as {{'retention.ms': 86400000}}")
         values: dict[str, object] = {}
         for key, value in config.items():
             name = _NAMES.get(key)
             if name is None:
                 raise ConfigError(f"unknown topic setting {key!r}{suggestion(str(key), tuple(_NAMES))}")
-            if cls.__annotations__[name] == "int" and isinstance(value, str):
-                try:
-                    value = int(value)  # noqa: PLW2901
-                except ValueError:
-                    raise ConfigError(f"{key} is {value!r}; it must be a whole number") from None
-            elif cls.__annotations__[name] == "bool" and isinstance(value, str):
-                value = {"true": True, "false": False}.get(value.lower(), value)  # noqa: PLW2901
-            values[name] = value
+            values[name] = _read(cls.__annotations__[name], key, value)
         return cls(**values)  # type: ignore[arg-type]
 
-    def to_mapping(self) -> dict[str, str]:
-        """Kafka's keys, with what differs from the defaults, as text."""
-        default = LogConfig()
-        return {_key(name): _text(getattr(self, name)) for name in self._defaults if getattr(self, name) != getattr(default, name)}
+    def to_mapping(self, *, whole: bool = False) -> dict[str, str]:
+        """Kafka's keys, with what differs from the defaults (``whole``: with all), as text."""
+        return {
+            _key(name): _text(getattr(self, name)) for name, default in self._defaults.items() if whole or getattr(self, name) != default
+        }
+
+
+def _read(kind: str, key: str, value: object) -> object:
+    """``value`` as it is, or where it is text for a setting of another ``kind``, what it says."""
+    if kind == "int" and isinstance(value, str):
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigError(f"{key} is {value!r}; it must be a whole number") from None
+    if kind == "bool" and isinstance(value, str):
+        return {"true": True, "false": False}.get(value.lower(), value)
+    return value
+
+
+def _shown(value: object) -> str:
+    """``value`` in the text of an error, unless that is long."""
+    text = repr(value)
+    return text if len(text) <= EXCERPT_SIZE_MAX else f"a {type(value).__name__}"
 
 
 def _text(value: object) -> str:
@@ -323,3 +390,26 @@ class NodeConfig(_Settings):
     def __post_init__(self) -> None:
         for name in self._defaults:
             check_number(name, getattr(self, name), 0)
+
+    @classmethod
+    def from_mapping(cls, config: Mapping[str, object] | NodeConfig) -> NodeConfig:
+        """From the names of the fields, or Kafka's keys with dots. Numbers may be given as text. A NodeConfig is one already."""
+        if isinstance(config, NodeConfig):
+            return config
+        if not hasattr(config, "items"):
+            raise ConfigError(
+                f"config is {_shown(config)}; it must be a NodeConfig, or a dict such as {{'session_timeout_ms': 3000}}; a topic's "
+                "settings go to admin.create_topic"
+            )
+        values: dict[str, object] = {}
+        for key, value in config.items():
+            name = str(key).replace(".", "_")
+            if name not in cls._defaults:
+                where = (
+                    "; it is a topic's, for admin.create_topic" if name in LogConfig._defaults else suggestion(name, tuple(cls._defaults))
+                )
+                raise ConfigError(f"unknown setting {key!r} of a node{where}")
+            if name in values:
+                raise ConfigError(f"{key} is given twice, with dots and without")
+            values[name] = _read(cls.__annotations__[name], key, value)
+        return cls(**values)  # type: ignore[arg-type]

@@ -9,6 +9,8 @@ Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
 
 from __future__ import annotations
 
+import errno
+from io import UnsupportedOperation
 from typing import Any, ClassVar, Final, NoReturn
 
 __all__ = [
@@ -44,12 +46,18 @@ __all__ = [
     "OutcomeUnknownError",
     "ProtocolError",
     "PyreplogError",
+    "ReadOnlyError",
     "RecordsDeletedError",
     "RemoteProtocolError",
     "RequestTimedOutError",
     "SpoolDamagedError",
     "SpoolRefusedError",
     "StorageError",
+    "StorageExistsError",
+    "StorageIsADirectoryError",
+    "StorageNotADirectoryError",
+    "StorageNotFoundError",
+    "StoragePermissionError",
     "TopicExistsError",
     "TopicRecreatedError",
     "UnexpectedAppendOffsetError",
@@ -122,8 +130,25 @@ class UnexpectedAppendOffsetError(CorruptError):
         self.end_offset = end_offset
 
 
-class StorageError(PyreplogError, OSError):
-    """The disk refused. Keeps ``errno`` and ``filename``.
+class _ByErrno(type):
+    """Makes of a :class:`StorageError` the kind that its errno says, as Python does of an OSError. Not by ``__new__``: one that is not
+    OSError's own would have it take the arguments of every kind's ``__init__`` for an errno and a text."""
+
+    def __call__(cls, *arguments: Any, **named: Any) -> Any:
+        kind = _BY_ERRNO.get(arguments[0], cls) if cls is StorageError and arguments else cls
+        return type.__call__(kind, *arguments, **named)
+
+    @property
+    def __signature__(cls) -> Any:
+        """For ``help()``: what ``__init__`` takes, which it would not find behind this."""
+        from inspect import signature  # noqa: PLC0415  (only for people)
+
+        whole = signature(cls.__init__)  # type: ignore[misc]
+        return whole.replace(parameters=[one for name, one in whole.parameters.items() if name != "self"])
+
+
+class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
+    """The disk refused. Keeps ``errno`` and ``filename``. Where Python has a kind of OSError for the errno, so has this.
 
     After a failed sync the log is poisoned: nothing more is acknowledged until it is reopened and verified.
     """
@@ -134,12 +159,40 @@ class StorageError(PyreplogError, OSError):
         return cls(error.errno, f"{error.strerror or error} while {doing}", path)
 
 
+class StorageNotFoundError(StorageError, FileNotFoundError):
+    """No such file or folder; for ``open_log(path, "r")``: no log is there."""
+
+
+class StoragePermissionError(StorageError, PermissionError):
+    """The system does not allow it: see who owns the folder and its files, and their modes."""
+
+
+class StorageExistsError(StorageError, FileExistsError):
+    """Something of that name is there already."""
+
+
+class StorageNotADirectoryError(StorageError, NotADirectoryError):
+    """A file is where a folder should be."""
+
+
+class StorageIsADirectoryError(StorageError, IsADirectoryError):
+    """A folder is where a file should be."""
+
+
+_BY_ERRNO: Final[dict[object, type[StorageError]]] = {
+    errno.ENOENT: StorageNotFoundError,
+    errno.EACCES: StoragePermissionError,
+    errno.EPERM: StoragePermissionError,
+    errno.EEXIST: StorageExistsError,
+    errno.ENOTDIR: StorageNotADirectoryError,
+    errno.EISDIR: StorageIsADirectoryError,
+}
+
+
 class LockedError(StorageError):
     """Another writer holds this folder. ``holder`` is what it wrote about itself: pid, host, start time."""
 
     def __init__(self, path: str, holder: str) -> None:
-        import errno  # noqa: PLC0415  (only on this cold path)
-
         way_out = "close what has it open (`with` does)" if holder.startswith("this process") else "stop that process"
         super().__init__(errno.EAGAIN, f"already open for writing by {holder}; read it with mode='r', or {way_out}", path)
         self.holder = holder
@@ -181,6 +234,10 @@ class ConfigError(PyreplogError, ValueError):
 
 class ClosedError(PyreplogError):
     """The object was closed, or its log is poisoned by an earlier failure (which is then the cause)."""
+
+
+class ReadOnlyError(ClosedError, UnsupportedOperation):
+    """The log was opened with ``mode="r"``, and is not written to by this. As with a file that is open for reading."""
 
 
 class ProtocolError(PyreplogError):

@@ -6,7 +6,7 @@ Everything from ``record`` to ``client`` reaches them through these Protocols, s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pyreplog.arrivals import Address, Connected, Disconnected, Received, TransportEvent
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 else:
     Buffer = object  # only annotations name it, and typing_extensions takes a tenth of the time that a first record may take
+    """For annotations: whatever lends its bytes, such as bytes, memoryview and numpy arrays. While a program runs, ``object``."""
 
 __all__ = [
     "Address",
@@ -27,6 +28,7 @@ __all__ = [
     "Disconnected",
     "Disk",
     "File",
+    "Headers",
     "Lock",
     "Message",
     "Random",
@@ -38,6 +40,9 @@ __all__ = [
     "TransportEvent",
     "Watch",
 ]
+
+Headers = Collection[tuple[str, bytes | None]]
+"""A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. No iterator: they may be read twice."""
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import inspect
 import pickle
 import re
@@ -41,6 +42,32 @@ def test_every_error_can_be_sent_to_another_process(kind: type[errors.PyreplogEr
         assert vars(other) == vars(made)
         assert getattr(other, "errno", None) == getattr(made, "errno", None)
         assert getattr(other, "filename", None) == getattr(made, "filename", None)
+
+
+def test_the_errno_says_which_kind_of_storage_error_it_is() -> None:
+    """As Python's OSError does; each stays what it is in another process. A kind that is made by its name keeps it."""
+    for code, builtin in (
+        (errno.ENOENT, FileNotFoundError),
+        (errno.EACCES, PermissionError),
+        (errno.EPERM, PermissionError),
+        (errno.EEXIST, FileExistsError),
+        (errno.ENOTDIR, NotADirectoryError),
+        (errno.EISDIR, IsADirectoryError),
+    ):
+        direct = errors.StorageError(code, "text", "/x")
+        for error in (
+            direct,
+            errors.StorageError.from_os_error(OSError(code, "text"), "reading", "/x"),
+            pickle.loads(pickle.dumps(direct)),
+        ):
+            assert isinstance(error, builtin)
+            assert isinstance(error, errors.StorageError)
+            assert (error.errno, error.filename) == (code, "/x")
+            assert "text" in str(error)
+    for code in (errno.EIO, errno.ENOSPC):
+        assert type(errors.StorageError(code, "text", "/x")) is errors.StorageError
+    assert type(errors.LockedError("/x", "pid 1")) is errors.LockedError
+    assert type(errors.UnsyncedError("tried", OSError(errno.ENOENT, "text"))) is errors.UnsyncedError
 
 
 def test_codes_are_kafkas_and_unique() -> None:

@@ -168,7 +168,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.delete_records(topic, {0: "x"}), pyreplog.ConfigError, "'x'"),  # type: ignore[dict-item]
             (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[arg-type]
             (lambda: cluster.consumer([(topic, "x")]), pyreplog.ConfigError, "'x'"),  # type: ignore[list-item]
-            (lambda: cluster.consumer(topic).seek(topic, 0, "x"), pyreplog.ConfigError, "offset is 'x'"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer(topic).seek(topic, 0, "x"), pyreplog.ConfigError, "offset is 'x'"),  # type: ignore[call-overload]
             (lambda: cluster.consumer(topic).poll("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]
             (lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}), pyreplog.ConfigError, "segment.bytes"),
         ):
@@ -194,8 +194,15 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
             pyreplog.Cluster(path, disk=None if path else lambda name: pytest.fail("no disk is asked"))
     with pytest.raises(TypeError, match=r"path must be text or a pathlib\.Path, not bytes"):
         pyreplog.Cluster(b"bytes")  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="config is a NodeConfig, not dict"):
-        pyreplog.Cluster(tmp_path / "new", config={"session_timeout_ms": 5})  # type: ignore[arg-type]
+    for config, words in (
+        (5, "config is 5; it must be a NodeConfig"),
+        ({"session_timeout": 5}, "'session_timeout' of a node; did you mean 'session_timeout_ms'"),
+        ({"retention.ms": 5}, "a topic's, for admin.create_topic"),
+        ({"session_timeout_ms": 5, "session.timeout.ms": 5}, "given twice"),
+        ({"session_timeout_ms": "soon"}, "whole number"),
+    ):
+        with pytest.raises(pyreplog.ConfigError, match=words):
+            pyreplog.Cluster(tmp_path / "new", config=config)  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "log"]
 
 

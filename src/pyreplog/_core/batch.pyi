@@ -1,9 +1,10 @@
 """Record batches, format v2, as views over bytes. No policy, no I/O."""
 
-from typing import final
+from typing import Any, final
 
 from typing_extensions import Buffer
 
+from pyreplog.ports import Headers
 from pyreplog.values import TimestampType
 
 HEADER_SIZE: int
@@ -23,8 +24,24 @@ class Record:
 
     ``key`` and ``value`` are made on request (bytes, or None where null); ``key_view`` and ``value_view`` are memoryviews that keep
     the batch's bytes alive. ``timestamp`` is in ms since 1970 (-1: none).
+
+    It may be pickled, and takes no bytes but its own along. A copy is the record itself. ``_asdict()`` has all of it by name.
     """
 
+    def __init__(
+        self,
+        value: Buffer | None = None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        topic: str = "",
+        partition: int = 0,
+        offset: int = 0,
+        timestamp: int = -1,
+        timestamp_type: TimestampType = ...,
+        leader_epoch: int = -1,
+    ) -> None:
+        """For your own tests: a record that is in no log. Checked and copied as what is appended: TypeError for a ``str``."""
     @property
     def topic(self) -> str: ...
     @property
@@ -47,8 +64,10 @@ class Record:
     def value_view(self) -> memoryview | None: ...
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        """TypeError: records come from :meth:`RecordBatch.records`."""
+    def _asdict(self) -> dict[str, Any]:
+        """All of it by name, as a named tuple gives it: ``Record(**record._asdict())`` is its equal."""
+    def __copy__(self) -> Record: ...
+    def __deepcopy__(self, memo: object, /) -> Record: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -5,6 +5,7 @@ from typing import Any, Protocol, SupportsIndex, final, type_check_only
 
 from typing_extensions import Buffer
 
+from pyreplog.ports import Headers
 from pyreplog.values import RecordMetadata
 
 @type_check_only
@@ -51,9 +52,7 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
-    def append(
-        self, value: Buffer | None, key: Buffer | None, headers: Sequence[tuple[str, bytes | None]], timestamp: SupportsIndex
-    ) -> bool:
+    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
         ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
@@ -64,7 +63,7 @@ class BatchBuilder:
         self,
         value: Buffer | None,
         key: Buffer | None,
-        headers: Sequence[tuple[str, bytes | None]],
+        headers: Headers,
         timestamp: int | None,
         now_ms: Callable[[], int] | None = None,
     ) -> Ack | None:
@@ -77,7 +76,7 @@ class BatchBuilder:
         self,
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
-        headers: Sequence[Sequence[tuple[str, bytes | None]]] | None,
+        headers: Sequence[Headers] | None,
         timestamps: Sequence[int] | None,
         timestamp: int,
         start: int,
@@ -115,14 +114,14 @@ class Gathering:
         cls,
         builder: BatchBuilder,
         now_ms: Callable[[], int] | None,
-        otherwise: Callable[[Buffer | None, Buffer | None, Sequence[tuple[str, bytes | None]], int | None], Any],
+        otherwise: Callable[[Buffer | None, Buffer | None, Headers, int | None], Any],
     ) -> Gathering: ...
     def append(
         self,
         value: Buffer | None,
         *,
         key: Buffer | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        headers: Headers = (),
         timestamp: int | None = None,
     ) -> Any:
         """What :meth:`BatchBuilder.gather` returns, asked with ``now_ms``; where that is None, what ``otherwise(value, key, headers,

@@ -7,3 +7,7 @@ from pyreplog.aio.cluster import Cluster, ClusterNode
 from pyreplog.aio.log import Log, open_log
 
 __all__ = ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer", "open_log"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
-from pyreplog.ports import Buffer
+from pyreplog.config import LogConfig
+from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import TopicDescription
 from pyreplog.values import TopicPartition
@@ -21,8 +22,7 @@ from pyreplog.values import TopicPartition
 __all__ = ["Admin", "Consumer", "Producer"]
 
 T = TypeVar("T")
-Headers = Sequence[tuple[str, bytes | None]]
-Subject = str | Sequence[str | tuple[str, int]]
+Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
 
 
 class Producer:
@@ -33,6 +33,9 @@ class Producer:
         self._producer = producer
         self._calls = calls
         self._closing: asyncio.Future[None] | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process")
 
     async def send(
         self,
@@ -75,6 +78,11 @@ class Producer:
         """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
         await self._calls.write(self._producer.flush, timeout)
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the cluster's."""
+        return self._closing is not None or self._producer.closed
+
     async def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless."""
         if self._closing is None:
@@ -106,6 +114,11 @@ class Consumer:
         self._left: list[Record] = []
         self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with cluster.consumer()"
+        )
 
     async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
         """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
@@ -150,13 +163,13 @@ class Consumer:
             self._left[:] = [record for record in self._left if not forget(record)]
             return found
 
-    def _position(self, topic: str, partition: int) -> int:
+    def _position(self, place: tuple[str, int]) -> int:
         """In a thread."""
         with self._taking:
             for record in self._left:
-                if (record.topic, record.partition) == (topic, partition):
+                if (record.topic, record.partition) == place:
                     return record.offset
-            return self._consumer.position(topic, partition)
+            return self._consumer.position(*place)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -188,10 +201,26 @@ class Consumer:
         move = partial(self._consumer.assign, subject)
         await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) not in self._consumer.assignment)
 
-    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
+    @overload
+    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    @overload
+    async def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
+    @overload
+    async def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    async def seek(
+        self,
+        topic: str | tuple[str, int],
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+    ) -> int:
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
-        move = partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp)
-        return await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) == (topic, partition))
+        if not isinstance(topic, str) and offset is None:
+            partition, offset = None, partition
+        place = runtime.place_of("seek", topic, partition)
+        move = partial(self._consumer.seek, *place, offset, timestamp=timestamp)
+        return await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) == place)
 
     async def seek_to_beginning(self) -> None:
         """Go on at the first record of every partition."""
@@ -201,17 +230,34 @@ class Consumer:
         """Go on behind the last record of every partition."""
         await self._calls.read(self._move, self._consumer.seek_to_end, lambda record: True)
 
-    async def position(self, topic: str, partition: int) -> int:
+    @overload
+    async def position(self, topic: str, partition: int) -> int: ...
+    @overload
+    async def position(self, topic: tuple[str, int], /) -> int: ...
+    async def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
         """The offset of the next record that ``poll`` returns."""
-        return await self._calls.read(self._position, topic, partition)
+        return await self._calls.read(self._position, runtime.place_of("position", topic, partition))
 
-    async def start_offset(self, topic: str, partition: int) -> int:
+    @overload
+    async def start_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    async def start_offset(self, topic: tuple[str, int], /) -> int: ...
+    async def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
         """The first offset that is there."""
-        return await self._calls.read(self._consumer.start_offset, topic, partition)
+        return await self._calls.read(partial(self._consumer.start_offset, *runtime.place_of("start_offset", topic, partition)))
 
-    async def end_offset(self, topic: str, partition: int) -> int:
+    @overload
+    async def end_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    async def end_offset(self, topic: tuple[str, int], /) -> int: ...
+    async def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
         """The high watermark: the offset behind the last record that may be read."""
-        return await self._calls.read(self._consumer.end_offset, topic, partition)
+        return await self._calls.read(partial(self._consumer.end_offset, *runtime.place_of("end_offset", topic, partition)))
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the cluster's."""
+        return self._closing is not None or self._consumer.closed
 
     async def close(self) -> None:
         """End. Twice is harmless."""
@@ -238,12 +284,15 @@ class Admin:
         self._admin = admin
         self._calls = calls
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
+
     async def create_topic(
         self,
         name: str,
         partitions: int = 1,
         replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
+        config: Mapping[str, object] | LogConfig | None = None,
         *,
         timeout: float | None = None,
     ) -> TopicDescription:
@@ -265,3 +314,6 @@ class Admin:
     async def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
         """Have the preferred leaders lead again; what each election cost. See :meth:`pyreplog.Admin.elect_leaders`."""
         return await self._calls.read(self._admin.elect_leaders, topic, partitions, unclean=unclean)
+
+    def __repr__(self) -> str:
+        return repr(self._admin).replace("pyreplog.", "pyreplog.aio.", 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn, SupportsIndex
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -32,7 +32,7 @@ class Cluster:
         path: str | os.PathLike[str],
         nodes: int | None = None,
         *,
-        config: NodeConfig | None = None,
+        config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -41,10 +41,16 @@ class Cluster:
         def open_it() -> runtime.Cluster:
             return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock)  # the first time, naming it loads it
 
-        self._opening: Opening[Cluster] = Opening(os.path.basename(os.fspath(path)), self._begin, open_it)
+        self._name = os.path.basename(os.fspath(path))
+        self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, Calls] | None = None
         self._nodes: tuple[ClusterNode, ...] = ()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Cluster cannot be copied or pickled: one process opens it, and any number may read its logs with open_log(path, mode='r')"
+        )
 
     def _begin(self, cluster: runtime.Cluster, calls: Calls) -> Cluster:
         self._opened = cluster, calls
@@ -70,6 +76,11 @@ class Cluster:
     def path(self) -> str:
         """The folder."""
         return self._cluster.path
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closing is not None
 
     @property
     def cluster_id(self) -> str:
@@ -135,7 +146,9 @@ class Cluster:
         await self.close()
 
     def __repr__(self) -> str:
-        return repr(self._cluster).replace("pyreplog.Cluster", "pyreplog.aio.Cluster", 1)
+        if self._opened is None:
+            return f"<pyreplog.aio.Cluster {self._name!r}, not open yet>"
+        return repr(self._cluster).replace("pyreplog.", "pyreplog.aio.", 1)
 
 
 class ClusterNode:
@@ -145,6 +158,9 @@ class ClusterNode:
         """Made by the cluster."""
         self._node = node
         self._calls = calls
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a ClusterNode cannot be copied or pickled: it belongs to its cluster, in this process")
 
     @property
     def node_id(self) -> int:
@@ -181,3 +197,6 @@ class ClusterNode:
     async def restart(self, timeout: float = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again."""
         await self._calls.write(self._node.restart, timeout)
+
+    def __repr__(self) -> str:
+        return repr(self._node).replace("pyreplog.", "pyreplog.aio.", 1)

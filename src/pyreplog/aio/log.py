@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Literal, overload
+from typing import Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -22,13 +22,11 @@ from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError
-from pyreplog.ports import Buffer, Clock, Disk
+from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.values import LogStats
 
 __all__ = ["Log", "open_log"]
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 def open_log(
@@ -38,7 +36,7 @@ def open_log(
     topic: str | None = None,
     partition: int = 0,
     durability: Literal["sync", "os"] | None = None,
-    config: Mapping[str, object] | None = None,
+    config: Mapping[str, object] | LogConfig | None = None,
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
@@ -80,6 +78,9 @@ class Log:
         self._writer = log._writer
         self._position = log.position
         self._closing: asyncio.Future[None] | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'")
 
     # ------------------------------------------------------------------------------------------------------------------ appending
 

@@ -53,6 +53,9 @@ class Opening(Generic[F]):
         if self._opened is not None:
             await self._opened.close()
 
+    def __repr__(self) -> str:
+        return f"<pyreplog.aio opening of {self._name!r}: await it, or enter it with `async with`>"
+
     if not TYPE_CHECKING:  # who checks types is told by them
 
         def __getattr__(self, name: str) -> object:

@@ -18,17 +18,15 @@ from typing import Final, SupportsIndex
 from pyreplog.client.acks import Run
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
-from pyreplog.ports import Buffer
+from pyreplog.ports import Buffer, Headers
 from pyreplog.record import BatchBuilder, crc32c
 
-__all__ = ["Batch", "Headers", "Ledger", "PartitionQueue", "Sequencer"]
+__all__ = ["Batch", "Ledger", "PartitionQueue", "Sequencer"]
 
 COPY_SIZE_MAX: Final = 32 << 10
 """A batch of up to this many bytes moves into memory of its own size."""
 FLYING_MAX: Final = 5
 """Numbered batches on their way for one partition: so many a leader remembers."""
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 Numbers = tuple[int, int, int]
 """Producer id, producer epoch, base sequence."""

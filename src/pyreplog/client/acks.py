@@ -64,11 +64,15 @@ class Acks(Sequence[Ack]):
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when all are acknowledged; raises the first error, TimeoutError when one batch takes longer than ``timeout`` seconds."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for all; the first error, or None. TimeoutError as :meth:`wait`."""
         for outcome, _, _ in self._runs:
             outcome.wait(timeout)
-        for outcome, _, _ in self._runs:
-            if outcome.error is not None:
-                raise outcome.error
+        return next((outcome.error for outcome, _, _ in self._runs if outcome.error is not None), None)
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
         """Where each record is, after :meth:`wait`."""

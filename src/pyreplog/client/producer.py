@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, SupportsIndex
 
-from pyreplog.client.accumulator import FLYING_MAX, Batch, Headers, Ledger, PartitionQueue, Sequencer
+from pyreplog.client.accumulator import FLYING_MAX, Batch, Ledger, PartitionQueue, Sequencer
 from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Outcome, Owner
@@ -38,7 +38,7 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
-from pyreplog.ports import Address, Buffer, Clock, Random, Transport
+from pyreplog.ports import Address, Buffer, Clock, Headers, Random, Transport
 from pyreplog.record import Ack, partition_for_key, stamp
 from pyreplog.wire import (
     NO_ERROR,

@@ -12,7 +12,7 @@ from pyreplog.runtime.writer import LogWriter
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
     from pyreplog.runtime.cluster import Cluster
-    from pyreplog.runtime.consumer import Consumer
+    from pyreplog.runtime.consumer import Consumer, place_of
     from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
     from pyreplog.runtime.owner import apply_unowned
@@ -34,6 +34,7 @@ __all__ = [
     "TopicDescription",
     "apply_unowned",
     "open_log",
+    "place_of",
 ]
 
 _LATER: Final = {
@@ -46,6 +47,7 @@ _LATER: Final = {
     "Producer": ".producer",
     "TopicDescription": ".admin",
     "apply_unowned": ".owner",
+    "place_of": ".consumer",
 }
 
 

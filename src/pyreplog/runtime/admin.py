@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
@@ -68,21 +68,25 @@ class Admin:
         self._node_count = node_count
         self._machine, self._seat = make()
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
+
     def create_topic(
         self,
         name: str,
         partitions: int = 1,
         replication_factor: int | None = None,
-        config: Mapping[str, object] | None = None,
+        config: Mapping[str, object] | LogConfig | None = None,
         *,
         timeout: float | None = None,
     ) -> TopicDescription:
         """Make a topic and return when it can be used.
 
-        ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys; ``min.insync.replicas`` is a majority of
-        the replicas unless given. ``timeout``: seconds to wait until every node that is up serves all of it; None: as long as it makes
-        progress, which very many partitions take a while for. Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which
-        says how far it is: the topic is made then, and the nodes go on.
+        ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys, or a LogConfig, of which counts
+        what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given. ``timeout``: seconds to wait
+        until every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
+        Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which says how far it is: the topic is made then, and the
+        nodes go on.
         """
         check_topic(name)
         partitions = whole("partitions", partitions, 1)
@@ -93,8 +97,8 @@ class Admin:
             replication_factor = min(3, self._node_count)
         if replication_factor > self._node_count:
             raise ConfigError(f"replication_factor is {replication_factor}; there are {self._node_count} nodes")
-        settings = {} if config is None else config
-        LogConfig.from_mapping(settings)
+        LogConfig.from_mapping({} if config is None else config)
+        settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: str(value) for key, value in settings.items()}
         self._answer(lambda: self._machine.create_topic(name, partitions, replication_factor, texts))
         self._settle(name, partitions, timeout)
@@ -167,6 +171,9 @@ class Admin:
     def close(self) -> None:
         """End. Called by the cluster, when nobody drives."""
         self._machine.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
 
 
 def _description(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, NoReturn, SupportsIndex
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
@@ -52,8 +52,9 @@ class Cluster:
     """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
 
     ``nodes``: how many; None: as many as the folder has, 3 in a new one. More than before adds nodes. ``config``: every node's
-    settings. ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the
-    main thread. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+    settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as
+    Ctrl-C does; call it from the main thread. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for
+    tests.
 
     Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
     """
@@ -66,17 +67,16 @@ class Cluster:
         path: str | os.PathLike[str],
         nodes: int | None = None,
         *,
-        config: NodeConfig | None = None,
+        config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
         own_process: bool = False,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
         folder = folder_of(path)
-        if config is not None and not isinstance(config, NodeConfig):
-            raise TypeError(f"config is a NodeConfig, not {type(config).__name__}; a topic's settings go to admin.create_topic")
+        settings = NodeConfig.from_mapping({} if config is None else config)
         self._path = anchored(folder) if disk is None else folder
-        self._config = NodeConfig() if config is None else config
+        self._config = settings
         self._clock = SystemClock() if clock is None else clock
         self._random = Random(SystemRandom().getrandbits(64))
         self._driver = driver = Driver(self._clock, self._path, self.network_class)
@@ -110,6 +110,11 @@ class Cluster:
         remember(self)
         if own_process:
             end_on_sigterm()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Cluster cannot be copied or pickled: one process opens it, and any number may read its logs with open_log(path, mode='r')"
+        )
 
     # ----------------------------------------------------------------------------------------------------------------------- start
 
@@ -301,7 +306,7 @@ class Cluster:
         fetch_min_bytes: int = _CONSUMER.fetch_min_bytes,
         read_from: Literal["leader", "follower"] = "leader",
     ) -> Consumer:
-        """Something that reads: a topic (all its partitions), several, or (topic, partition) pairs.
+        """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
 
         ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there. ``max_poll_records``: the most of one
         poll. ``fetch_max_bytes``: of each partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many, half
@@ -405,6 +410,11 @@ class Cluster:
         return self._path
 
     @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    @property
     def nodes(self) -> Sequence[ClusterNode]:
         """The nodes, in the order of their numbers: ``nodes[0]`` is node 1."""
         return tuple(self._nodes)
@@ -485,7 +495,10 @@ class Cluster:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<pyreplog.Cluster {self._path!r}, {len(self._nodes)} nodes{', closed' if self._closed else ''}>"
+        nodes = getattr(self, "_nodes", None)
+        if nodes is None:  # its __init__ was left half-way
+            return "<pyreplog.Cluster, not opened>"
+        return f"<pyreplog.Cluster {self._path!r}, {len(nodes)} nodes{', closed' if self._closed else ''}>"
 
 
 def _node_count(disk: Disk, path: str, nodes: int | None) -> int:

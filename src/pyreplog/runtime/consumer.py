@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
+from typing import Any, NoReturn, SupportsIndex, TypeGuard, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.config import check_timeout, whole
+from pyreplog.config import INT64_MAX, check_timeout, whole
 from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-__all__ = ["Consumer", "Subject"]
+__all__ = ["Consumer", "Subject", "place_of"]
 
 ANSWER_TIMEOUT_S = 10.0
-Subject = str | Sequence[str | tuple[str, int]]
-"""A topic, or several, or (topic, partition) pairs."""
+Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
+"""A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
 
 
 class Consumer:
@@ -46,18 +47,24 @@ class Consumer:
             self.close()
             raise
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(
+            "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with cluster.consumer()"
+        )
+
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
     def assign(self, subject: Subject) -> None:
-        """Read these from now on: a topic (all its partitions), several, or (topic, partition) pairs. Positions kept before stay.
+        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these. Positions kept before stay.
 
         Raises UnknownTopicError for a topic or a partition that is not there, which changes nothing.
         """
         self._check()
         try:
-            entries = [subject] if isinstance(subject, str) else [one if isinstance(one, str) else TopicPartition(*one) for one in subject]
+            several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
+            entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
         except TypeError:
-            raise ConfigError(f"{subject!r} is none of a topic, several, or (topic, partition) pairs") from None
+            raise ConfigError(f"{subject!r} is none of a topic, a (topic, partition) pair, or several of these") from None
         partitions: list[TopicPartition] = []
         for entry in entries:
             if isinstance(entry, str):
@@ -147,19 +154,38 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------------------------------------- positions
 
-    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+    @overload
+    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    @overload
+    def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
+    @overload
+    def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    def seek(
+        self,
+        topic: str | tuple[str, int],
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+    ) -> int:
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
+
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``.
+        """
         self._check()
+        if not isinstance(topic, str) and offset is None:
+            partition, offset = None, partition
+        name, number = place_of("seek", topic, partition)
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
-        partition = whole("partition", partition)
         if offset is None:
-            offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"))
+            # What is below 0 means something else to Kafka, and no record is older than 1970.
+            offset = self._look_up(name, number, max(timestamp_ms(timestamp, "timestamp"), 0))
             if offset < 0:
-                offset = self.end_offset(topic, partition)
-        offset = whole("offset", offset)
+                offset = self.end_offset(name, number)
+        offset = whole("offset", offset, 0, INT64_MAX)
         with self._seat.lock:
-            self._machine.seek(topic, partition, offset)
+            self._machine.seek(name, number, offset)
         self._driver.enter(self._seat)
         return offset
 
@@ -173,24 +199,34 @@ class Consumer:
         for topic, partition in self.assignment:
             self.seek(topic, partition, self.end_offset(topic, partition))
 
-    def position(self, topic: str, partition: int) -> int:
+    @overload
+    def position(self, topic: str, partition: int) -> int: ...
+    @overload
+    def position(self, topic: tuple[str, int], /) -> int: ...
+    def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
         """The offset of the next record that ``poll`` returns. Waits until it is known."""
         self._check()
-        partition = whole("partition", partition)
+        name, number = place_of("position", topic, partition)
         self._driver.enter(self._seat)
-        if self._machine.position(topic, partition) < 0:
-            self._driver.wait_until(
-                lambda: self._machine.position(topic, partition) >= 0, ANSWER_TIMEOUT_S, f"position in {topic}-{partition}"
-            )
-        return self._machine.position(topic, partition)
+        if self._machine.position(name, number) < 0:
+            self._driver.wait_until(lambda: self._machine.position(name, number) >= 0, ANSWER_TIMEOUT_S, f"position in {name}-{number}")
+        return self._machine.position(name, number)
 
-    def start_offset(self, topic: str, partition: int) -> int:
+    @overload
+    def start_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    def start_offset(self, topic: tuple[str, int], /) -> int: ...
+    def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
         """The first offset that is there."""
-        return self._look_up(topic, whole("partition", partition), EARLIEST_TIMESTAMP)
+        return self._look_up(*place_of("start_offset", topic, partition), EARLIEST_TIMESTAMP)
 
-    def end_offset(self, topic: str, partition: int) -> int:
+    @overload
+    def end_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    def end_offset(self, topic: tuple[str, int], /) -> int: ...
+    def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
         """The high watermark: the offset behind the last record that may be read."""
-        return self._look_up(topic, whole("partition", partition), LATEST_TIMESTAMP)
+        return self._look_up(*place_of("end_offset", topic, partition), LATEST_TIMESTAMP)
 
     def _look_up(self, topic: str, partition: int, timestamp: int) -> int:
         self._check()
@@ -225,6 +261,11 @@ class Consumer:
             self._closed = True
             self._on_close(self, self._seat)
 
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the cluster's."""
+        return self._closed
+
     def _check(self) -> None:
         if self._closed:
             raise ClosedError("the consumer is closed")
@@ -241,3 +282,17 @@ class Consumer:
 
     def __repr__(self) -> str:
         return f"<pyreplog.Consumer of {len(self._machine.assignment)} partition(s){', closed' if self._closed else ''}>"
+
+
+def _is_pair(subject: object) -> TypeGuard[tuple[str, int]]:
+    """Whether it is one (topic, partition) pair, and not two topics."""
+    return isinstance(subject, tuple) and len(subject) == 2 and isinstance(subject[0], str) and hasattr(subject[1], "__index__")
+
+
+def place_of(call: str, topic: str | tuple[str, int], partition: int | None) -> tuple[str, int]:
+    """What the arguments of ``call`` mean: a topic and a partition, or one (topic, partition) pair in place of both."""
+    if isinstance(topic, str) and partition is not None:
+        return topic, whole("partition", partition, 0)
+    if partition is None and _is_pair(topic):
+        return topic[0], whole("partition", topic[1], 0)
+    raise TypeError(f"{call} takes a topic and a partition, or a TopicPartition in place of both")

@@ -20,16 +20,16 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 from pyreplog.arrow import Scan, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, check_seconds, whole
-from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError
+from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, ReadOnlyError
 from pyreplog.log import READ_COMMITTED, check_isolation
-from pyreplog.ports import Buffer, Clock, Disk
+from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.lookout import Lookout
 from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writing
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
-from pyreplog.runtime.writer import Headers, LogWriter
+from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
 from pyreplog.values import LogStats
 
@@ -45,7 +45,7 @@ def open_log(
     topic: str | None = None,
     partition: int = 0,
     durability: Literal["sync", "os"] | None = None,
-    config: Mapping[str, object] | None = None,
+    config: Mapping[str, object] | LogConfig | None = None,
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
@@ -57,7 +57,8 @@ def open_log(
     ``topic``: default the folder's name, or the only topic that is there. ``durability``: ``"sync"`` (default for a new log: an append is
     on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
     the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored with the log; those that are given
-    later replace the ones that are stored.
+    later replace the ones that are stored. A LogConfig, such as another log's ``config``, is taken whole, with its defaults; its
+    ``durability`` only where none is given beside it.
     ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
     ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
     BufferExhaustedError.
@@ -66,8 +67,9 @@ def open_log(
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError for a setting that cannot be, another durability or a
-    folder that is a cluster's or a partition's, StorageError where the disk refuses or, for ``"r"``, nothing is there, CorruptLogError
-    where acknowledged records can no longer be read.
+    folder that is a cluster's or a partition's, StorageError where the disk refuses (for ``"r"`` StorageNotFoundError, which is a
+    FileNotFoundError, where nothing is there; StoragePermissionError, a PermissionError), CorruptLogError where acknowledged records can
+    no longer be read.
     """
     folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
@@ -519,7 +521,7 @@ class Log:
 
     def _writing(self) -> LogWriter:
         if self._writer is None:
-            raise ClosedError(f"the log {self._path!r} was opened with mode='r': open it with mode='a' to write")
+            raise ReadOnlyError(f"the log {self._path!r} was opened with mode='r': open it with mode='a' to write")
         return self._writer
 
 

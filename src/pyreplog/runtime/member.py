@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Container
 from random import Random, SystemRandom
+from typing import NoReturn, SupportsIndex
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, PyreplogError
@@ -52,6 +53,9 @@ class ClusterNode:
         self._disk: Disk | None = None
         self._failure: Exception | None = None
         self._paused = False
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a ClusterNode cannot be copied or pickled: it belongs to its cluster, in this process")
 
     # ---------------------------------------------------------------------------------------------------------------------- facts
 
@@ -119,7 +123,7 @@ class ClusterNode:
 
     def __repr__(self) -> str:
         state = "ready" if self.ready else "starting" if self.alive else "down"
-        return f"<node {self._node_id} at {self._path!r}, {state}>"
+        return f"<pyreplog.ClusterNode {self._node_id} at {self._path!r}, {state}>"
 
     # ----------------------------------------------------------------------------------------------------------------------- life
 

@@ -85,7 +85,7 @@ def open_for_writing(
     topic: str | None,
     partition: int,
     durability: str | None,
-    config: Mapping[str, object] | None,
+    config: Mapping[str, object] | LogConfig | None,
     buffer_memory: int | None,
     max_block_ms: float | None,
 ) -> LogWriter:
@@ -135,11 +135,18 @@ def _check_names(disk: Disk, folder: str, topic: str | None, partition: int, *, 
             raise InvalidTopicError(f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic=") from None
 
 
-def _asked_config(durability: str | None, config: Mapping[str, object] | None) -> dict[str, object]:
-    LogConfig.from_mapping({} if config is None else config)  # refuses before anything is touched
-    asked = dict(config or {})
-    if durability is not None and asked.setdefault("durability", durability) != durability:
-        raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
+def _asked_config(durability: str | None, config: Mapping[str, object] | LogConfig | None) -> dict[str, object]:
+    """What was asked for, by Kafka's keys. A LogConfig is whole: it asks for its defaults too, except for ``durability`` beside it."""
+    config = {} if config is None else config
+    LogConfig.from_mapping(config)  # refuses before anything is touched
+    if isinstance(config, LogConfig):
+        asked: dict[str, object] = {**config.to_mapping(whole=True)}
+        if durability is not None:
+            asked["durability"] = durability
+    else:
+        asked = dict(config)
+        if durability is not None and asked.setdefault("durability", durability) != durability:
+            raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
     LogConfig.from_mapping(asked)
     return asked
 

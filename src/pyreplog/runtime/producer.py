@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
+from typing import NoReturn, SupportsIndex
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
 from pyreplog.config import check_timeout
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError
-from pyreplog.ports import Buffer
+from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.writer import Headers
 
 __all__ = ["Producer"]
 
@@ -35,6 +35,9 @@ class Producer:
         self._machine, self._seat = make()
         self._known: dict[str, None] = {}
         self._closed = False
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it")
 
     def send(
         self,
@@ -114,6 +117,11 @@ class Producer:
         if topic not in self._known:
             self._learn(topic)
         return self._machine.partition_count(topic)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the cluster's."""
+        return self._closed
 
     def _learn(self, topic: str) -> None:
         self._check()

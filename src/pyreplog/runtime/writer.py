@@ -32,7 +32,7 @@ from pyreplog.errors import (
     UnsyncedError,
 )
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
-from pyreplog.ports import Buffer, Clock
+from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.follow import WriterNews
@@ -41,7 +41,7 @@ from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
 
-__all__ = ["BUFFER_MEMORY", "MAX_BLOCK_MS", "Headers", "LogWriter"]
+__all__ = ["BUFFER_MEMORY", "MAX_BLOCK_MS", "LogWriter"]
 
 GATHER_SIZE_MAX: Final = 256 << 10
 """``append_nowait`` calls a batch of this many bytes full: more gains nothing and leaves the processor's cache."""
@@ -53,8 +53,6 @@ MAX_BLOCK_MS: Final = 60_000
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
 CHECKPOINT_INTERVAL_NS: Final = 60_000_000_000
 RETENTION_INTERVAL_NS: Final = 300_000_000_000
-
-Headers = Sequence[tuple[str, bytes | None]]
 
 
 class RowStamps(Sequence[int]):

@@ -1,0 +1,228 @@
+"""What users hold in their hands, beside what it does: how it reads, whether it is closed, that it is not copied, and how it is named."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog import TopicPartition
+from pyreplog.client import Outcome
+from pyreplog.testing import SimDisk
+
+
+def test_what_belongs_to_this_process_is_neither_copied_nor_pickled(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """And says so, and where to get another, instead of naming a lock or a descriptor inside."""
+    topic = create()
+    with cluster.producer() as producer, cluster.consumer(topic) as consumer:
+        for thing in (cluster, producer, consumer, cluster.admin, cluster.nodes[0], cluster.scan(topic)):
+            name = type(thing).__name__
+            for make in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=f"^an? {name} cannot be copied or pickled: "):
+                    make(thing)
+
+
+def test_what_coroutines_hold_is_neither_copied_nor_pickled(tmp_path: Path) -> None:
+    """The same; and each says what it is, opened or not."""
+
+    async def use() -> None:
+        opening = pyreplog.aio.Cluster(tmp_path / "data", nodes=1)
+        assert repr(opening) == "<pyreplog.aio.Cluster 'data', not open yet>"
+        assert not opening.closed
+        async with opening as cluster:
+            await cluster.admin.create_topic("events", config={"durability": "os"})
+            made = cluster.producer()
+            assert "opening of 'producer': await it" in repr(made)
+            async with made as producer, cluster.consumer("events") as consumer:
+                for thing in (cluster, producer, consumer, cluster.admin, cluster.nodes[0]):
+                    name = type(thing).__name__
+                    assert repr(thing).startswith(f"<pyreplog.aio.{name} ")
+                    with pytest.raises(TypeError, match=f"^an? {name} cannot be copied or pickled: "):
+                        copy.deepcopy(thing)
+                place = TopicPartition("events", 0)
+                await (await producer.send("events", b"x"))
+                assert await consumer.seek(place, 1) == await consumer.position(place) == await consumer.end_offset(place) == 1
+                assert await consumer.seek(place, timestamp=0) == await consumer.start_offset(place) == 0
+                assert await consumer.seek("events", 0, 1) == await consumer.position("events", 0) == 1
+                await consumer.assign(place)
+                assert [cluster.closed, producer.closed, consumer.closed] == [False] * 3
+            assert producer.closed
+            assert consumer.closed
+        assert cluster.closed
+        async with pyreplog.aio.open_log(tmp_path / "log") as log:
+            with pytest.raises(TypeError, match="^a Log cannot be copied or pickled: "):
+                pickle.dumps(log)
+
+    asyncio.run(use())
+
+
+def test_whether_it_is_closed(tmp_path: Path) -> None:
+    """As a Log says it: by its own close, and by that of the cluster."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+        producer, consumer, early = cluster.producer(), cluster.consumer("events"), cluster.producer()
+        early.close()
+        assert early.closed
+        assert [cluster.closed, producer.closed, consumer.closed] == [False] * 3
+    assert cluster.closed
+    assert producer.closed
+    assert consumer.closed
+
+
+def test_each_names_its_module(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """No default repr, and no mixture of names."""
+    topic = create()
+    with cluster.producer() as producer, cluster.consumer(topic) as consumer:
+        ack = producer.send(topic, b"x")
+        acks = producer.send_many(topic, [b"x"])
+        acks.wait(10)
+        scan = cluster.scan(topic, ["offset", "value"])
+        for thing in (cluster, cluster.admin, cluster.nodes[0], producer, consumer, ack, acks, scan):
+            assert repr(thing).startswith(f"<pyreplog.{type(thing).__name__} ")
+        ack.result(10)
+        assert [repr(batch) for batch in scan.batches()] == ["<pyreplog.arrow.ArrowBatch of 2 rows: offset, value>"]
+
+
+def test_a_cluster_that_was_not_opened_has_a_repr(tmp_path: Path) -> None:
+    """A debugger or a log shows it where ``__init__`` raised."""
+    half = pyreplog.Cluster.__new__(pyreplog.Cluster)
+    assert repr(half) == "<pyreplog.Cluster, not opened>"
+    (tmp_path / "file").touch()
+    with pytest.raises(pyreplog.ConfigError):
+        half.__init__(tmp_path / "file")  # type: ignore[misc]
+    assert repr(half) == "<pyreplog.Cluster, not opened>"
+
+
+def test_a_partition_is_named_by_a_pair(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """A TopicPartition, or a plain pair, wherever a consumer takes a topic and a partition; two topics stay two topics."""
+    one, other = create("one", 3), create("other", 1)
+    place = TopicPartition(one, 2)
+    with cluster.producer() as producer:
+        producer.send(one, b"a", partition=2).result(10)
+        producer.send(one, b"b", partition=2).result(10)
+    for subject, wanted in (
+        (place, [place]),
+        ((one, 2), [place]),
+        ([place, (other, 0)], [place, (other, 0)]),
+        ((place,), [place]),
+        ((other, other), [(other, 0)]),
+        ([other, place], [(other, 0), place]),
+    ):
+        with cluster.consumer(subject) as consumer:  # type: ignore[arg-type]
+            assert consumer.assignment == wanted
+    with cluster.consumer(place) as consumer:
+        assert consumer.end_offset(place) == consumer.end_offset(one, 2) == consumer.end_offset((one, 2)) == 2
+        assert consumer.start_offset(place) == consumer.start_offset(one, partition=2) == 0
+        assert consumer.seek(place, 1) == consumer.position(place) == 1
+        assert consumer.seek(place, offset=2) == consumer.position((one, 2)) == 2
+        assert consumer.seek(place, timestamp=0) == 0
+        assert consumer.seek(one, 2, 1) == consumer.position(one, 2) == 1
+        assert [record.value for record in consumer.until_end()] == [b"b"]
+        for use in (
+            lambda: consumer.seek(place),
+            lambda: consumer.seek(one, 2),
+            lambda: consumer.seek(place, 1, 2),  # type: ignore[call-overload]
+            lambda: consumer.position(one),  # type: ignore[call-overload]
+            lambda: consumer.position(place, 2),  # type: ignore[call-overload]
+            lambda: consumer.end_offset(5),  # type: ignore[call-overload]
+        ):
+            with pytest.raises(TypeError, match="takes a topic"):
+                use()
+
+
+def test_acks_tell_of_the_first_error(tmp_path: Path) -> None:
+    """As an Ack does, without raising it."""
+    with pyreplog.open_log(tmp_path / "log") as log:
+        acks = log.append_many([b"a", b"b"], wait=False)
+        assert acks.exception(10) is None
+        assert len(acks.result()) == 2
+    outcome = Outcome(None, "t", 0)
+    settled = Outcome(None, "t", 0)
+    settled.succeed(0, 0)
+    error = pyreplog.StorageError(28, "no room")
+    outcome.fail(error)
+    failed = pyreplog.Acks([(settled, 0, 1), (outcome, 0, 2)])
+    assert failed.exception() is error
+    with pytest.raises(pyreplog.StorageError, match="no room"):
+        failed.result()
+
+
+def test_headers_are_read_again(tmp_path: Path) -> None:
+    """A dict gets a hint, its items are taken; an iterator is refused, because who comes when a batch is full finds nothing in it."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        for append in (log.append, log.append_nowait):
+            append(b"x", headers={"a": b"1"}.items())
+            with pytest.raises(TypeError, match=r"not a dict: give headers\.items\(\)"):
+                append(b"x", headers={"a": b"1"})  # type: ignore[dict-item]
+            with pytest.raises(TypeError, match="such as a list, not a tuple_iterator"):
+                append(b"x", headers=iter((("a", b"1"),)))  # type: ignore[arg-type, call-overload]
+        log.append_many([b"x"], headers=[{"a": b"1"}.items()])
+        assert [record.headers for record in log.read()] == [(("a", b"1"),)] * 3
+
+
+def test_settings_of_another_log(tmp_path: Path) -> None:
+    """A LogConfig is taken as it is, with its defaults; ``durability`` beside it counts."""
+    with pyreplog.open_log(tmp_path / "one", config={"segment.bytes": 2000, "retention.ms": 5}) as one:
+        config = one.config
+    with pyreplog.open_log(tmp_path / "two", config=config) as two:
+        assert two.config == config
+    with pyreplog.open_log(tmp_path / "two", config=pyreplog.LogConfig(segment_bytes=3000)) as two:
+        assert two.config == pyreplog.LogConfig(segment_bytes=3000)
+    with pyreplog.open_log(tmp_path / "three", durability="os", config=config) as three:
+        assert (three.durability, three.config.segment_bytes) == ("os", 2000)
+    with pytest.raises(pyreplog.ConfigError, match="made with durability='os'"):
+        pyreplog.open_log(tmp_path / "three", config=config)
+    with pytest.raises(pyreplog.ConfigError) as caught:
+        pyreplog.open_log(tmp_path / "four", config=[config, config])  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 150
+
+
+def test_a_clusters_settings_come_as_a_dict_or_a_config(tmp_path: Path) -> None:
+    """A node's by its fields' names or Kafka's, a topic's as a LogConfig, of which the majority stays the default."""
+    with pyreplog.Cluster(tmp_path / "data", config={"session_timeout_ms": 4000, "replica.fetch.wait.max.ms": "300"}) as cluster:
+        assert cluster._config == pyreplog.NodeConfig(session_timeout_ms=4000, replica_fetch_wait_max_ms=300)
+        made = cluster.admin.create_topic("events", config=pyreplog.LogConfig(durability="os", segment_bytes=2000))
+        assert made.config == {"durability": "os", "segment.bytes": "2000", "min.insync.replicas": "2"}
+
+
+def test_what_the_disk_refuses_is_pythons_own_kind_too() -> None:
+    """``except FileNotFoundError`` catches what its name says, on any disk."""
+    disk = SimDisk()
+    with pytest.raises(FileNotFoundError) as caught:
+        pyreplog.open_log("nope", "r", disk=disk)
+    assert isinstance(caught.value, pyreplog.StorageNotFoundError)
+    assert (caught.value.errno, caught.value.filename) == (2, "nope")
+    disk.make_directory("empty")
+    with pytest.raises(FileNotFoundError, match="holds no log"):
+        pyreplog.open_log("empty", "r", disk=disk)
+
+
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+    """On the real disk."""
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as caught:
+        pyreplog.open_log(tmp_path / "file")
+    assert isinstance(caught.value, pyreplog.StorageError)
+    with pytest.raises(FileNotFoundError):
+        pyreplog.open_log(tmp_path / "nope", "r")
+
+
+def test_a_reader_is_not_closed(tmp_path: Path) -> None:
+    """Writing to it raises what a file that is open for reading does, and still a ClosedError."""
+    pyreplog.open_log(tmp_path / "log").close()
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        for use in (lambda: log.append(b"x"), lambda: log.append_nowait(b"x"), log.flush, log.delete_records):
+            with pytest.raises(pyreplog.ReadOnlyError, match="mode='r'") as caught:
+                use()
+            assert isinstance(caught.value, pyreplog.ClosedError)
+            assert isinstance(caught.value, OSError)
+            assert isinstance(caught.value, ValueError)
+        assert not log.closed
+    with pytest.raises(pyreplog.ClosedError) as closed:
+        log.read()
+    assert type(closed.value) is pyreplog.ClosedError

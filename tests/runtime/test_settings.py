@@ -1,0 +1,64 @@
+"""LogConfig and NodeConfig as people meet them: in ``help()``, at a prompt, and misspelt."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import pydoc
+
+import pytest
+
+from pyreplog import LogConfig, NodeConfig
+from pyreplog.config import LogConfig as Known
+
+
+@pytest.mark.parametrize("kind", [LogConfig, NodeConfig])
+def test_help_shows_every_setting(kind: type[LogConfig] | type[NodeConfig]) -> None:
+    """With its default and its type in the signature, and with its text."""
+    parameters = inspect.signature(kind).parameters
+    assert list(parameters) == [field.name for field in dataclasses.fields(kind)]
+    for field in dataclasses.fields(kind):
+        assert parameters[field.name].default == field.default
+    assert kind(*(parameter.default for parameter in parameters.values())) == kind()
+    assert kind(**{name: parameter.default for name, parameter in parameters.items()}) == kind()
+    page = pydoc.render_doc(kind, renderer=getattr(pydoc, "plaintext"))  # noqa: B009  (typeshed leaves it out)
+    assert f"class {kind.__name__}" in page
+    assert "*values" not in page.partition("|")[0]
+
+
+def test_each_setting_has_its_text() -> None:
+    """That of the source, as on the reference page."""
+    assert inspect.signature(LogConfig).parameters["segment_bytes"].annotation is int
+    assert "A segment is closed before it would grow beyond this." in pydoc.render_doc(LogConfig, renderer=getattr(pydoc, "plaintext"))  # noqa: B009  (typeshed leaves it out)
+    assert LogConfig.__slots__["preallocate"].startswith("Reserve the whole of ``segment.bytes``")  # type: ignore[attr-defined]
+    assert NodeConfig.__slots__["session_timeout_ms"].startswith("The controller fences")  # type: ignore[attr-defined]
+    assert NodeConfig.__slots__["heartbeat_interval_ms"] == ""  # type: ignore[attr-defined]
+
+
+def test_a_repr_shows_what_was_changed() -> None:
+    """And makes the same again."""
+    assert repr(LogConfig()) == "LogConfig()"
+    config = LogConfig(segment_bytes=1 << 20, durability="os")
+    assert repr(config) == "LogConfig(durability='os', segment_bytes=1048576)"
+    assert eval(repr(config), {"LogConfig": Known}) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_misspelt_setting_is_told_the_right_one() -> None:
+    """By keyword as by Kafka's key."""
+    with pytest.raises(TypeError, match="LogConfig takes no 'segment_byte'; did you mean 'segment_bytes'"):
+        LogConfig(segment_byte=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="takes no 'a', 'b', or not twice"):
+        LogConfig(b=1, a=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="'durability', or not twice"):
+        LogConfig("os", durability="os")  # type: ignore[misc]
+
+
+def test_all_of_a_config_by_kafkas_keys() -> None:
+    """What differs, or everything; both read back."""
+    config = LogConfig(preallocate=True)
+    assert config.to_mapping() == {"preallocate": "true"}
+    whole = config.to_mapping(whole=True)
+    assert len(whole) == len(dataclasses.fields(LogConfig))
+    assert LogConfig.from_mapping(whole) == LogConfig.from_mapping(config) == config
