@@ -13,9 +13,10 @@ from typing import TypeVar
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
+from pyreplog.config import check_seconds
 from pyreplog.ports import Buffer
 from pyreplog.record import Ack, Record
-from pyreplog.runtime import TopicDescription
+from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
 from pyreplog.values import TopicPartition
 
 __all__ = ["Admin", "Consumer", "Producer"]
@@ -77,6 +78,7 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless."""
+        check_seconds("timeout", timeout)
         if self._closing is None:
             self._closing = self._calls.begin(lambda: self._producer.close(timeout))
             self._calls.stop()
@@ -112,8 +114,9 @@ class Consumer:
 
         A poll that is cancelled loses nothing: the next one gives what it would have given.
         """
+        patience = check_seconds("timeout", timeout)
         loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        deadline = None if patience is None else loop.time() + patience
         while True:
             if self._left:
                 given = self._left[:count_max]
@@ -150,13 +153,13 @@ class Consumer:
             self._left[:] = [record for record in self._left if not forget(record)]
             return found
 
-    def _position(self, topic: str, partition: int) -> int:
+    def _position(self, topic: str, partition: int, timeout: float | None) -> int:
         """In a thread."""
         with self._taking:
             for record in self._left:
                 if (record.topic, record.partition) == (topic, partition):
                     return record.offset
-            return self._consumer.position(topic, partition)
+            return self._consumer.position(topic, partition, timeout=timeout)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -183,14 +186,22 @@ class Consumer:
         """What is read."""
         return self._consumer.assignment
 
-    async def assign(self, subject: Subject) -> None:
+    async def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on."""
-        move = partial(self._consumer.assign, subject)
+        move = partial(self._consumer.assign, subject, timeout=timeout)
         await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) not in self._consumer.assignment)
 
-    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
+    async def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> int:
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
-        move = partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp)
+        move = partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp, timeout=timeout)
         return await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) == (topic, partition))
 
     async def seek_to_beginning(self) -> None:
@@ -201,17 +212,17 @@ class Consumer:
         """Go on behind the last record of every partition."""
         await self._calls.read(self._move, self._consumer.seek_to_end, lambda record: True)
 
-    async def position(self, topic: str, partition: int) -> int:
+    async def position(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
         """The offset of the next record that ``poll`` returns."""
-        return await self._calls.read(self._position, topic, partition)
+        return await self._calls.read(self._position, topic, partition, timeout)
 
-    async def start_offset(self, topic: str, partition: int) -> int:
+    async def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
         """The first offset that is there."""
-        return await self._calls.read(self._consumer.start_offset, topic, partition)
+        return await self._calls.read(self._consumer.start_offset, topic, partition, timeout=timeout)
 
-    async def end_offset(self, topic: str, partition: int) -> int:
+    async def end_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
         """The high watermark: the offset behind the last record that may be read."""
-        return await self._calls.read(self._consumer.end_offset, topic, partition)
+        return await self._calls.read(self._consumer.end_offset, topic, partition, timeout=timeout)
 
     async def close(self) -> None:
         """End. Twice is harmless."""

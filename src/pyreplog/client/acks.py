@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
 from pyreplog.client.outcome import Outcome
+from pyreplog.config import check_seconds
 from pyreplog.record import Ack
 from pyreplog.values import RecordMetadata
 
@@ -64,11 +65,15 @@ class Acks(Sequence[Ack]):
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when all are acknowledged; raises the first error, TimeoutError when one batch takes longer than ``timeout`` seconds."""
+        timeout = check_seconds("timeout", timeout)
         for outcome, _, _ in self._runs:
             outcome.wait(timeout)
-        for outcome, _, _ in self._runs:
-            if outcome.error is not None:
-                raise outcome.error
+        failed = [outcome for outcome, _, _ in self._runs if outcome.error is not None]
+        if failed:
+            for outcome in failed:
+                outcome.asked = True
+            assert failed[0].error is not None
+            raise failed[0].error
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
         """Where each record is, after :meth:`wait`."""

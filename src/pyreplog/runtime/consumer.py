@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
+from typing import Final
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.config import check_number, check_timeout, check_whole
+from pyreplog.config import check_number, check_seconds, check_whole
 from pyreplog.errors import ClosedError, ConfigError, UnknownTopicError
 from pyreplog.record import Record
+from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-__all__ = ["Consumer", "Subject"]
+__all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject"]
 
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S: Final = 10.0
+"""How long a question to the cluster is waited for, unless the caller says otherwise."""
+_LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
 Subject = str | Sequence[str | tuple[str, int]]
 """A topic, or several, or (topic, partition) pairs."""
 
@@ -31,28 +35,37 @@ class Consumer:
     """
 
     def __init__(
-        self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], on_close: Callable[[Consumer, Seat], None], subject: Subject
+        self,
+        driver: Driver,
+        advice: Advice,
+        make: Callable[[], tuple[Machine, Seat]],
+        on_close: Callable[[Consumer, Seat], None],
+        subject: Subject,
+        timeout: float | None,
     ) -> None:
         """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
         self._driver = driver
+        self._advice = advice
         self._make = make
         self._on_close = on_close
         self._machine, self._seat = make()
         self._closed = False
         try:
-            self.assign(subject)
+            self.assign(subject, timeout=timeout)
         except BaseException:
             self.close()
             raise
 
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
-    def assign(self, subject: Subject) -> None:
+    def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on: a topic (all its partitions), several, or (topic, partition) pairs. Positions kept before stay.
 
-        Raises UnknownTopicError for a topic or a partition that is not there, which changes nothing.
+        Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody tells of one within
+        ``timeout`` seconds (None: for ever); neither changes anything.
         """
         self._check()
+        patience = check_seconds("timeout", timeout)
         try:
             entries = [subject] if isinstance(subject, str) else [one if isinstance(one, str) else TopicPartition(*one) for one in subject]
         except TypeError:
@@ -60,22 +73,32 @@ class Consumer:
         partitions: list[TopicPartition] = []
         for entry in entries:
             if isinstance(entry, str):
-                partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry))]
+                partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry, patience))]
             else:
                 check_number(f"the partition of {entry.topic!r}", entry.partition, 0)
-                if entry.partition >= (count := self._partition_count(entry.topic)):
+                if entry.partition >= (count := self._partition_count(entry.topic, patience)):
                     raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {entry.partition}")
                 partitions.append(entry)
         with self._seat.lock:
             self._machine.assign(partitions)
         self._driver.enter(self._seat)
 
-    def _partition_count(self, topic: str) -> int:
+    def _partition_count(self, topic: str, timeout: float | None) -> int:
         with self._seat.lock:
             self._machine.want(topic)
         self._driver.enter(self._seat)
-        self._driver.wait_until(lambda: self._machine.knows(topic), ANSWER_TIMEOUT_S, f"news of topic {topic!r}")
+        try:
+            self._await(lambda: self._machine.knows(topic), timeout, f"topic {topic!r}")
+        except UnknownTopicError:
+            raise self._advice.unknown_topic(topic) from None
         return self._machine.partition_count(topic)
+
+    def _await(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+        """Until ``condition`` holds: then ``what`` is known."""
+        try:
+            self._driver.wait_until(condition, timeout, what)
+        except TimeoutError:
+            raise self._advice.late(what, timeout) from None
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -89,7 +112,7 @@ class Consumer:
 
         At most ``count_max`` (default 500). Moves the positions behind what it returns.
         """
-        check_timeout(timeout)
+        patience = check_seconds("timeout", timeout)
         while True:
             self._check()
             seat = self._seat
@@ -100,14 +123,14 @@ class Consumer:
             if pending is None:
                 return records
             try:
-                self._driver.wait_for(pending, timeout)
+                self._driver.wait_for(pending, patience)
             except TimeoutError:
                 with seat.lock:
                     self._machine.forget(pending)
             self._check()
             with self._seat.lock:
                 records = self._machine.take(count_max)
-            if records or timeout is not None:
+            if records or patience is not None:
                 return records
 
     def take(self, count_max: int | None = None) -> tuple[list[Record], Pending | None]:
@@ -146,15 +169,26 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------------------------------------- positions
 
-    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
-        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+    def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> int:
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
+
+        Only a ``timestamp`` has to be asked for: RequestTimedOutError after ``timeout`` seconds without an answer.
+        """
         self._check()
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
         if offset is None:
-            offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"))
+            offset = self._look_up(topic, partition, timestamp_ms(timestamp, "timestamp"), timeout)
             if offset < 0:
-                offset = self.end_offset(topic, partition)
+                offset = self.end_offset(topic, partition, timeout=timeout)
         check_whole("offset", offset)
         with self._seat.lock:
             self._machine.seek(topic, partition, offset)
@@ -171,30 +205,41 @@ class Consumer:
         for topic, partition in self.assignment:
             self.seek(topic, partition, self.end_offset(topic, partition))
 
-    def position(self, topic: str, partition: int) -> int:
-        """The offset of the next record that ``poll`` returns. Waits until it is known."""
+    def position(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
+        """The offset of the next record that ``poll`` returns. Waits until it is known; RequestTimedOutError after ``timeout`` seconds.
+
+        Raises UnknownTopicError for a partition that this consumer does not read.
+        """
         self._check()
+        patience = check_seconds("timeout", timeout)
         self._driver.enter(self._seat)
         if self._machine.position(topic, partition) < 0:
-            self._driver.wait_until(
-                lambda: self._machine.position(topic, partition) >= 0, ANSWER_TIMEOUT_S, f"position in {topic}-{partition}"
-            )
+            self._await(lambda: self._machine.position(topic, partition) >= 0, patience, f"the position in {topic}-{partition}")
         return self._machine.position(topic, partition)
 
-    def start_offset(self, topic: str, partition: int) -> int:
-        """The first offset that is there."""
-        return self._look_up(topic, partition, EARLIEST_TIMESTAMP)
+    def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
+        """The first offset that is there. RequestTimedOutError after ``timeout`` seconds without an answer."""
+        return self._look_up(topic, partition, EARLIEST_TIMESTAMP, timeout)
 
-    def end_offset(self, topic: str, partition: int) -> int:
-        """The high watermark: the offset behind the last record that may be read."""
-        return self._look_up(topic, partition, LATEST_TIMESTAMP)
+    def end_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
+        """The high watermark: the offset behind the last record that may be read. RequestTimedOutError after ``timeout`` seconds without
+        an answer."""
+        return self._look_up(topic, partition, LATEST_TIMESTAMP, timeout)
 
-    def _look_up(self, topic: str, partition: int, timestamp: int) -> int:
+    def _look_up(self, topic: str, partition: int, timestamp: int, timeout: float | None) -> int:
         self._check()
+        patience = check_seconds("timeout", timeout)
         with self._seat.lock:
             answer = self._machine.look_up(topic, partition, timestamp)
         self._driver.enter(self._seat)
-        self._driver.wait_for(answer, ANSWER_TIMEOUT_S)
+        try:
+            self._driver.wait_for(answer, patience)
+        except TimeoutError:
+            with self._seat.lock:
+                self._machine.forget_look_up(answer)
+            raise self._advice.late(f"{_LOOKED_UP.get(timestamp, 'an offset by time')} of {topic}-{partition}", patience) from None
+        if isinstance(answer.error, UnknownTopicError) and not self._machine.has_heard_of(topic):
+            raise self._advice.unknown_topic(topic)
         if answer.error is not None:
             raise answer.error
         return answer.offset
