@@ -94,7 +94,7 @@ def timestamp_ms(value: object, name: str) -> int:
             raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
         return -((_EPOCH - value) // _MILLISECOND)
     if hasattr(value, "__index__") and not isinstance(value, bool):
-        return operator.index(value)  # type: ignore[arg-type]  # what has that method
+        return operator.index(value)
     raise ConfigError(f"{name} is {value!r}; it must be a whole number of milliseconds since 1970, or a datetime with a time zone")
 
 

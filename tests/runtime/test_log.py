@@ -423,7 +423,9 @@ def test_silent_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stderr == ""
     with caplog.at_level(logging.WARNING, "pyreplog"), pyreplog.open_log(tmp_path / "log"):
-        assert "not closed cleanly" in caplog.text
+        assert "not closed cleanly: recovered up to offset" in caplog.text
+        assert "its end was whole, and nothing was cut off" in caplog.text
+        assert "RecoveryReport" not in caplog.text
 
 
 def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:

@@ -474,6 +474,7 @@ class LogWriter:
         gathered = self._gathering
         self._enter()
         if gathered is not None and gathered.error is not None:
+            gathered.asked = True
             raise gathered.error
 
     @property
