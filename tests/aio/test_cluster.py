@@ -117,9 +117,7 @@ class Held:
         """Behind what was taken."""
         return self.offset
 
-    def seek(
-        self, topic: str, partition: int, offset: int | None = None, *, timestamp: object = None, timeout: float | None = None
-    ) -> int:
+    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: object = None, timeout: float | None = None) -> int:
         """Go on there."""
         assert offset is not None
         self.offset = offset
