@@ -260,7 +260,7 @@ cdef class Ack:
     def exception(self, timeout=None):
         """Wait for it; what went wrong, or None."""
         self._outcome.wait(timeout)
-        return self._outcome.error
+        return self._error()
 
     @property
     def offset(self):
@@ -281,8 +281,15 @@ cdef class Ack:
         error = self._outcome.error
         return f"<pyreplog.Ack offset={self.offset}>" if error is None else f"<pyreplog.Ack failed: {error!r}>"
 
-    cdef object _metadata(self):
+    cdef object _error(self):
+        """What went wrong, for somebody who hears of it by this: it need not be told at the end."""
         error = self._outcome.error
+        if error is not None:
+            self._outcome.asked = True
+        return error
+
+    cdef object _metadata(self):
+        error = self._error()
         if error is not None:
             raise error
         return self._outcome.metadata(self._index)

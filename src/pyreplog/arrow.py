@@ -25,6 +25,7 @@ __all__ = [
     "ArrowSchema",
     "BatchSource",
     "Scan",
+    "check_range",
     "rows_of",
     "timestamp_ms",
 ]
@@ -131,13 +132,18 @@ def rows_of(source: object) -> ArrowRows:
     return rows
 
 
+def check_range(start: int | None, end: int | None, start_timestamp: int | None, end_timestamp: int | None) -> None:
+    """Raises :class:`ConfigError` where a range ends before it begins. An offset below 0 is in no log, and refused with its bounds."""
+    if start is not None and end is not None and start > end >= 0:
+        raise ConfigError(f"start {start} lies behind end {end}")
+    if start_timestamp is not None and end_timestamp is not None and start_timestamp > end_timestamp:
+        raise ConfigError(f"start_timestamp {start_timestamp} lies behind end_timestamp {end_timestamp}")
+
+
 def _checked_offset(value: object, name: str) -> int | None:
     if value is None:
         return None
-    try:
-        return whole(name, value, 0, INT64_MAX)
-    except ConfigError:
-        raise ConfigError(f"{name} is {value!r}; it must be an offset: a whole number from 0") from None
+    return whole(name, value)
 
 
 class Scan:
@@ -173,10 +179,7 @@ class Scan:
         self._end = _checked_offset(end, "end")
         self._start_timestamp = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
         self._end_timestamp = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
-        if self._start is not None and self._end is not None and self._start > self._end:
-            raise ConfigError(f"start {self._start} lies behind end {self._end}")
-        if self._start_timestamp is not None and self._end_timestamp is not None and self._start_timestamp > self._end_timestamp:
-            raise ConfigError(f"start_timestamp {self._start_timestamp} lies behind end_timestamp {self._end_timestamp}")
+        check_range(self._start, self._end, self._start_timestamp, self._end_timestamp)
         for partition, source in self._sources:
             self._range(partition, source)
 
@@ -219,6 +222,8 @@ class Scan:
         start = first if self._start is None else self._start
         if not first <= start <= last:
             raise OffsetOutOfRangeError(start, first, last, log=self._where(partition))
+        if self._end is not None and self._end < 0:
+            raise OffsetOutOfRangeError(self._end, first, last, log=self._where(partition))
         return start, last if self._end is None else min(self._end, last)
 
     def _partition(self, builder: ColumnsBuilder, partition: int, source: BatchSource) -> Iterator[ArrowBatch]:

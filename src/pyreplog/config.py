@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DURABILITIES",
+    "FOREVER_S",
     "INT64_MAX",
     "LogConfig",
     "NodeConfig",
@@ -30,8 +31,12 @@ __all__ = [
     "whole",
 ]
 
+FOREVER_S: Final = float("inf")
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+
+SUGGESTED_MAX: Final = 40
+"""A text lists at most so many names that are known."""
 
 Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
@@ -112,16 +117,21 @@ def whole(name: str, value: object, low: int | None = None, high: int | None = N
     raise ConfigError(f"{name} is {value!r}; it must be a whole number{limits}")
 
 
-def check_seconds(name: str, value: object, without: str = "for ever") -> None:
-    """Raises :class:`ConfigError` unless ``value`` is seconds from 0, or None. ``without``: what None means."""
-    if value is not None and not (hasattr(value, "__float__") and float(value) >= 0):
+def check_seconds(name: str, value: object, without: str = "for ever") -> float | None:
+    """What a timeout says, in seconds; None where it never passes (None, or infinite). ``without``: what None means.
+
+    Raises :class:`ConfigError` for what is below 0, not a number (nan too), or no time at all.
+    """
+    if value is None:
+        return None
+    seconds = -1.0
+    try:
+        seconds = float(value) if hasattr(value, "__float__") else -1.0
+    except (TypeError, ValueError, OverflowError):  # an array; a whole number beyond all clocks
+        pass
+    if not seconds >= 0:
         raise ConfigError(f"{name} is {value!r}; it must be seconds from 0, or None {without}")
-
-
-def check_timeout(timeout: object) -> None:
-    """Raises :class:`ConfigError` unless ``timeout`` is seconds, or None. What is below 0 has passed, as with Python's own futures."""
-    if timeout is not None and not hasattr(timeout, "__float__"):
-        check_seconds("timeout", timeout)
+    return None if seconds == FOREVER_S else seconds
 
 
 class _Fields:

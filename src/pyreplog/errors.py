@@ -23,6 +23,7 @@ __all__ = [
     "CorruptLogError",
     "DataLossError",
     "DuplicateSequenceError",
+    "EligibleLeadersNotAvailableError",
     "FencedEpochError",
     "ForkedError",
     "IneligibleReplicaError",
@@ -44,6 +45,7 @@ __all__ = [
     "OffsetOutOfRangeError",
     "OutOfOrderSequenceError",
     "OutcomeUnknownError",
+    "PreferredLeaderNotAvailableError",
     "ProtocolError",
     "PyreplogError",
     "ReadOnlyError",
@@ -253,7 +255,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ForkedError(PyreplogError):
-    """The object belongs to the parent process: open the log again after fork()."""
+    """The object belongs to the parent process, of which this one is a fork: open what is needed again here."""
 
 
 class InternalError(PyreplogError):
@@ -379,7 +381,8 @@ class NotLeaderError(ClusterError):
 
 
 class RequestTimedOutError(ClusterError, TimeoutError):
-    """No answer in time. For an append this is reported as :class:`OutcomeUnknownError` instead."""
+    """No answer in time: no node that could give one is up, or it takes longer. For an append this is reported as
+    :class:`OutcomeUnknownError` instead."""
 
     code = 7
     retriable = True
@@ -473,6 +476,22 @@ class UnknownProducerIdError(ClusterError):
 
     code = 59
     about = "unknown producer id"
+
+
+class PreferredLeaderNotAvailableError(ClusterError):
+    """The first replica of the partition is down or not in sync, so it cannot lead again; whoever leads goes on."""
+
+    code = 80
+    retriable = True
+    about = "the preferred leader is down or not in sync"
+
+
+class EligibleLeadersNotAvailableError(ClusterError):
+    """No replica that could lead the partition is up."""
+
+    code = 83
+    retriable = True
+    about = "no replica that could lead is up"
 
 
 class FencedEpochError(ClusterError):

@@ -113,11 +113,11 @@ class Held:
         batch = RecordBatch(builder.finish(base_offset=offset, leader_epoch=0))
         return records_of(batch, "t", 0), None
 
-    def position(self, topic: str, partition: int) -> int:
+    def position(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
         """Behind what was taken."""
         return self.offset
 
-    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: object = None) -> int:
+    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: object = None, timeout: float | None = None) -> int:
         """Go on there."""
         assert offset is not None
         self.offset = offset

@@ -161,7 +161,7 @@ def test_datetimes_are_exact() -> None:
         ({"columns": ["value", "value"]}, "asked for twice"),
         ({"columns": "value"}, "give a list of names"),
         ({"columns": []}, "columns is empty"),
-        ({"start": -1}, "start is -1"),
+        ({"start": 1.5}, r"start is 1\.5"),
         ({"start": True}, "start is True"),
         ({"end": "5"}, "end is '5'"),
         ({"start": 3, "end": 2}, "start 3 lies behind end 2"),
@@ -178,9 +178,12 @@ def test_wrong_questions_are_refused(arguments: dict[str, Any], text: str) -> No
 def test_offsets_that_are_gone_are_refused() -> None:
     """A start below what the log still holds, or behind its end, is not silently moved; an end behind it is."""
     source = MemorySource([Stored([Event(b"a")] * 3)], start_offset=5)
-    for start in (4, 9):
+    for start in (-1, 4, 9, 2**70):
         with pytest.raises(OffsetOutOfRangeError, match=f"offset {start} is outside orders"):
             Scan([(0, source)], name="orders", start=start)
+    for end in (-1, -(2**70)):
+        with pytest.raises(OffsetOutOfRangeError, match=f"offset {end} is outside orders"):
+            Scan([(0, source)], name="orders", end=end)
     assert rows(Scan([(0, source)], start=8)) == []
     assert len(rows(Scan([(0, source)], start=6, end=100))) == 2
 

@@ -424,7 +424,9 @@ def test_silent_by_default(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stderr == ""
     with caplog.at_level(logging.WARNING, "pyreplog"), pyreplog.open_log(tmp_path / "log"):
-        assert "not closed cleanly" in caplog.text
+        assert "not closed cleanly: recovered up to offset" in caplog.text
+        assert "its end was whole, and nothing was cut off" in caplog.text
+        assert "RecoveryReport" not in caplog.text
 
 
 def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:
@@ -491,3 +493,18 @@ def test_rot_found_by_reading_says_where_it_is(tmp_path: Path, mode: Literal["a"
             list(log.read())
         assert (caught.value.start, caught.value.end) == (0, 2)
         assert len(list(log.read(2))) == 58
+
+
+def test_a_torn_tail_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """How much was cut off after a kill, and where it is kept; by the name that errors use."""
+    code = f"import os, pyreplog; log = pyreplog.open_log({str(tmp_path / 'log')!r}); log.append(b'x'); os._exit(0)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    segment = next((tmp_path / "log" / "log-0").glob("*.log"))
+    with segment.open("ab") as file:
+        file.write(b"torn")
+    with caplog.at_level(logging.WARNING, "pyreplog"), pyreplog.open_log(tmp_path / "log") as log:
+        assert [record.value for record in log.read()] == [b"x"]
+    text = caplog.text
+    assert f"the log {str(tmp_path / 'log')!r} (log-0) was not closed cleanly: recovered up to offset 1: " in text
+    assert "bytes at its end were no whole batch and were cut off; kept beside it in " in text
+    assert "mark_found" not in text

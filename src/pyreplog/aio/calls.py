@@ -74,7 +74,7 @@ class Calls:
 
     def _submit(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> asyncio.Future[T]:
         if os.getpid() != self._pid:
-            raise ForkedError("opened by the parent process, whose threads are not here; open it again after fork()")
+            raise ForkedError("it belongs to the parent process, of which this one is a fork: open it again here")
         if self._stopped:
             raise ClosedError("closed meanwhile")
         return asyncio.get_running_loop().run_in_executor(pool, call)

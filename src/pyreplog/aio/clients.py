@@ -13,10 +13,10 @@ from typing import NoReturn, SupportsIndex, TypeVar, overload
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
-from pyreplog.config import LogConfig
+from pyreplog.config import LogConfig, check_seconds
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.runtime import TopicDescription
+from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
 from pyreplog.values import TopicPartition
 
 __all__ = ["Admin", "Consumer", "Producer"]
@@ -85,6 +85,7 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless."""
+        check_seconds("timeout", timeout)
         if self._closing is None:
             self._closing = self._calls.begin(lambda: self._producer.close(timeout))
             self._calls.stop()
@@ -125,8 +126,9 @@ class Consumer:
 
         A poll that is cancelled loses nothing: the next one gives what it would have given.
         """
+        patience = check_seconds("timeout", timeout)
         loop = asyncio.get_running_loop()
-        deadline = None if timeout is None else loop.time() + timeout
+        deadline = None if patience is None else loop.time() + patience
         while True:
             if self._left:
                 given = self._left[:count_max]
@@ -163,13 +165,13 @@ class Consumer:
             self._left[:] = [record for record in self._left if not forget(record)]
             return found
 
-    def _position(self, place: tuple[str, int]) -> int:
+    def _position(self, place: tuple[str, int], timeout: float | None) -> int:
         """In a thread."""
         with self._taking:
             for record in self._left:
                 if (record.topic, record.partition) == place:
                     return record.offset
-            return self._consumer.position(*place)
+            return self._consumer.position(*place, timeout=timeout)
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -196,17 +198,33 @@ class Consumer:
         """What is read."""
         return self._consumer.assignment
 
-    async def assign(self, subject: Subject) -> None:
+    async def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on."""
-        move = partial(self._consumer.assign, subject)
+        move = partial(self._consumer.assign, subject, timeout=timeout)
         await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) not in self._consumer.assignment)
 
     @overload
-    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    async def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> int: ...
     @overload
     async def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
     @overload
-    async def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    async def seek(
+        self,
+        topic: tuple[str, int],
+        /,
+        *,
+        offset: int | None = None,
+        timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> int: ...
     async def seek(
         self,
         topic: str | tuple[str, int],
@@ -214,12 +232,13 @@ class Consumer:
         offset: int | None = None,
         *,
         timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> int:
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
         if not isinstance(topic, str) and offset is None:
             partition, offset = None, partition
         place = runtime.place_of("seek", topic, partition)
-        move = partial(self._consumer.seek, *place, offset, timestamp=timestamp)
+        move = partial(self._consumer.seek, *place, offset, timestamp=timestamp, timeout=timeout)
         return await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) == place)
 
     async def seek_to_beginning(self) -> None:
@@ -231,28 +250,36 @@ class Consumer:
         await self._calls.read(self._move, self._consumer.seek_to_end, lambda record: True)
 
     @overload
-    async def position(self, topic: str, partition: int) -> int: ...
+    async def position(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
-    async def position(self, topic: tuple[str, int], /) -> int: ...
-    async def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+    async def position(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
+    async def position(
+        self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
+    ) -> int:
         """The offset of the next record that ``poll`` returns."""
-        return await self._calls.read(self._position, runtime.place_of("position", topic, partition))
+        return await self._calls.read(self._position, runtime.place_of("position", topic, partition), timeout)
 
     @overload
-    async def start_offset(self, topic: str, partition: int) -> int: ...
+    async def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
-    async def start_offset(self, topic: tuple[str, int], /) -> int: ...
-    async def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+    async def start_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
+    async def start_offset(
+        self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
+    ) -> int:
         """The first offset that is there."""
-        return await self._calls.read(partial(self._consumer.start_offset, *runtime.place_of("start_offset", topic, partition)))
+        place = runtime.place_of("start_offset", topic, partition)
+        return await self._calls.read(partial(self._consumer.start_offset, *place, timeout=timeout))
 
     @overload
-    async def end_offset(self, topic: str, partition: int) -> int: ...
+    async def end_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
-    async def end_offset(self, topic: tuple[str, int], /) -> int: ...
-    async def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+    async def end_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
+    async def end_offset(
+        self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S
+    ) -> int:
         """The high watermark: the offset behind the last record that may be read."""
-        return await self._calls.read(partial(self._consumer.end_offset, *runtime.place_of("end_offset", topic, partition)))
+        place = runtime.place_of("end_offset", topic, partition)
+        return await self._calls.read(partial(self._consumer.end_offset, *place, timeout=timeout))
 
     @property
     def closed(self) -> bool:

@@ -15,7 +15,7 @@ from pyreplog.aio.calls import Calls
 from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
-from pyreplog.config import NodeConfig
+from pyreplog.config import NodeConfig, check_seconds
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Clock, Disk
 
@@ -132,8 +132,9 @@ class Cluster:
         found = await self._calls.read(self._cluster.leader, topic, partition)
         return None if found is None else self._nodes[found.node_id - 1]
 
-    async def close(self, timeout: float = 10.0) -> None:
+    async def close(self, timeout: float | None = 10.0) -> None:
         """Send what producers still hold, end every node in order, release the folder. Twice is harmless."""
+        check_seconds("timeout", timeout)
         if self._closing is None:
             self._closing = self._calls.begin(partial(self._cluster.close, timeout))
             self._calls.stop()
@@ -190,11 +191,11 @@ class ClusterNode:
         """End it as a process dies."""
         await self._calls.write(self._node.kill)
 
-    async def stop(self, timeout: float = 10.0) -> None:
+    async def stop(self, timeout: float | None = 10.0) -> None:
         """A controlled shutdown."""
         await self._calls.write(self._node.stop, timeout)
 
-    async def restart(self, timeout: float = 30.0) -> None:
+    async def restart(self, timeout: float | None = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again."""
         await self._calls.write(self._node.restart, timeout)
 

@@ -224,8 +224,8 @@ class Log:
     async def follow(self, start: int | None = None, *, timeout: float | None = None) -> AsyncIterator[Record]:
         """The records from ``start`` on, and then each new one as soon as it may be read. See :meth:`pyreplog.Log.follow`."""
         self._check()
-        begin = await self._calls.read(self._log._follow_from, start, timeout)
-        async for record in follow(self._calls, self._log._view, begin, timeout, lambda: self.closed):
+        begin, patience = await self._calls.read(self._log._follow_from, start, timeout)
+        async for record in follow(self._calls, self._log._view, begin, patience, lambda: self.closed):
             yield record
 
     async def scan(
@@ -340,7 +340,7 @@ class Log:
 
     def _check(self) -> None:
         if self.closed:
-            raise ClosedError(f"the log {self.path!r} is closed")
+            raise ClosedError(f"{self._log._name} is closed")
 
     def _writing(self) -> runtime.LogWriter:
         self._check()

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pyreplog.client.acks import Acks
+from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import Outcome, Owner, Pending
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "Answer",
     "Consumer",
     "ConsumerConfig",
+    "Failures",
     "OffsetAnswer",
     "Outcome",
     "Owner",

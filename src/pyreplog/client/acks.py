@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any, overload
 
 from pyreplog.client.outcome import Outcome
+from pyreplog.config import check_seconds
 from pyreplog.record import Ack
 from pyreplog.values import RecordMetadata
 
@@ -70,9 +71,13 @@ class Acks(Sequence[Ack]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for all; the first error, or None. TimeoutError as :meth:`wait`."""
+        timeout = check_seconds("timeout", timeout)
         for outcome, _, _ in self._runs:
             outcome.wait(timeout)
-        return next((outcome.error for outcome, _, _ in self._runs if outcome.error is not None), None)
+        failed = [outcome for outcome, _, _ in self._runs if outcome.error is not None]
+        for outcome in failed:
+            outcome.asked = True
+        return failed[0].error if failed else None
 
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
         """Where each record is, after :meth:`wait`."""

@@ -4,6 +4,7 @@ face."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyreplog.client.calls import MS, Calls
@@ -12,6 +13,7 @@ from pyreplog.client.router import backoff_ns
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ClusterError,
+    OffsetOutOfRangeError,
     OutcomeUnknownError,
     PyreplogError,
     RequestTimedOutError,
@@ -19,8 +21,10 @@ from pyreplog.errors import (
 )
 from pyreplog.ports import Address, Clock, Random, Transport
 from pyreplog.wire import (
+    EARLIEST_TIMESTAMP,
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
+    LATEST_TIMESTAMP,
     NO_ERROR,
     RESOURCE_TOPIC,
     CreatableTopic,
@@ -38,6 +42,10 @@ from pyreplog.wire import (
     ElectLeadersResponse,
     ElectLeadersTopic,
     ErrorCode,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -88,7 +96,7 @@ class Answer(Pending):
 class _Deletion(Answer):
     """Records to be deleted: the controller says who leads, then the leaders are asked; again where somebody else leads meanwhile."""
 
-    __slots__ = ("low_watermarks", "offsets", "out", "topic")
+    __slots__ = ("low_watermarks", "offsets", "out", "refused", "topic")
 
     def __init__(self, owner: Owner | None, topic: str, offsets: Mapping[int, int], peers: Sequence[Address], deadline_ns: int) -> None:
         body = MetadataRequest([MetadataRequestTopic(topic)])
@@ -99,6 +107,8 @@ class _Deletion(Answer):
         self.low_watermarks: dict[int, int] = {}
         self.out = 0
         """Leaders that were asked and have not answered."""
+        self.refused = False
+        """Whether it fails as soon as it is known what the leader has."""
 
 
 class Admin:
@@ -223,14 +233,14 @@ class Admin:
                 by_peer.setdefault(peer, []).append(DeleteRecordsPartition(number, offset))
         for peer, parts in by_peer.items():
             request = DeleteRecordsRequest([DeleteRecordsTopic(deletion.topic, parts)], self._timeout_ms)
-            if self._calls.send(peer, request, lambda answer: self._deleted(deletion, answer)):
+            if self._calls.send(peer, request, partial(self._deleted, deletion, peer)):
                 deletion.out += 1
         if not deletion.out:
             self._again(deletion, BrokerNotAvailableError("no leader answers"), sent=False)
 
-    def _deleted(self, deletion: _Deletion, body: DeleteRecordsResponse | None) -> None:
+    def _deleted(self, deletion: _Deletion, peer: Address, body: DeleteRecordsResponse | None) -> None:
         deletion.out -= 1
-        if deletion.settled:
+        if deletion.settled or deletion.refused:
             return
         for topic in () if body is None else body.topics:
             for part in topic.partitions:
@@ -238,10 +248,10 @@ class Admin:
                     deletion.offsets.pop(part.partition_index, None)
                     deletion.low_watermarks[part.partition_index] = part.low_watermark
                 elif part.error_code not in _PASSING:
-                    name = f"{deletion.topic}-{part.partition_index}"
                     if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                        name += f": offset {deletion.offsets.get(part.partition_index)} lies outside what is committed"
-                    deletion.fail(cluster_error(part.error_code, name))
+                        self._out_of_range(deletion, peer, part.partition_index)
+                    else:
+                        deletion.fail(cluster_error(part.error_code, f"{deletion.topic}-{part.partition_index}"))
                     return
         if deletion.out:
             return
@@ -249,6 +259,28 @@ class Admin:
             self._again(deletion, RequestTimedOutError("not every live replica has deleted its records yet; it goes on"), sent=False)
         else:
             deletion.answer(deletion.low_watermarks)
+
+    def _out_of_range(self, deletion: _Deletion, peer: Address, number: int, start: int = -1) -> None:
+        """The leader does not have the offset that was named: ask it where the partition starts and ends, and say so."""
+        deletion.refused = True
+        asked = deletion.offsets[number]
+        name = f"{deletion.topic}-{number}"
+
+        def heard(answer: ListOffsetsResponse | None) -> None:
+            result = None if answer is None else answer.topics[0].partitions[0]
+            if result is None or result.error_code != NO_ERROR:
+                deletion.refused = False
+                if not deletion.out:  # else whoever answers last sees that something is left
+                    self._again(deletion, BrokerNotAvailableError("no leader answers"), sent=False)
+            elif start < 0:
+                self._out_of_range(deletion, peer, number, result.offset)
+            else:
+                deletion.fail(OffsetOutOfRangeError(asked, start, result.offset, log=name))
+
+        timestamp = EARLIEST_TIMESTAMP if start < 0 else LATEST_TIMESTAMP
+        question = ListOffsetsRequest([ListOffsetsTopic(deletion.topic, [ListOffsetsPartition(number, timestamp)])])
+        if not self._calls.send(peer, question, heard):
+            heard(None)
 
     def _refused(self, answer: Answer, error: ClusterError) -> None:
         answer.fail(error)

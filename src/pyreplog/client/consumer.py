@@ -17,7 +17,7 @@ from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.config import check_number
-from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, cluster_error
+from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, UnknownTopicError, cluster_error
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
 from pyreplog.values import TopicPartition
@@ -98,7 +98,7 @@ class ConsumerConfig:
 class OffsetAnswer(Pending):
     """An offset looked up by time: ``offset`` once settled without error, -1 where no record is that late."""
 
-    __slots__ = ("offset", "partition", "timestamp", "topic")
+    __slots__ = ("forgotten", "offset", "partition", "timestamp", "topic")
 
     def __init__(self, owner: Owner | None, topic: str, partition: int, timestamp: int) -> None:
         super().__init__(owner)
@@ -106,6 +106,8 @@ class OffsetAnswer(Pending):
         self.partition = partition
         self.timestamp = timestamp
         self.offset = -1
+        self.forgotten = False
+        """Whether nobody waits for it any more."""
 
     def answer(self, offset: int) -> None:
         """Settle with ``offset``."""
@@ -200,6 +202,10 @@ class Consumer:
             raise refusal
         return False
 
+    def has_heard_of(self, topic: str) -> bool:
+        """As :meth:`knows`, without an error."""
+        return self._router.topic(topic) is not None
+
     def want(self, topic: str) -> None:
         """Ask the cluster for the topic, unless it is known."""
         if self._router.topic(topic) is None:
@@ -238,7 +244,7 @@ class Consumer:
     def _state(self, topic: str, partition: int) -> _Partition:
         state = self._partitions.get(TopicPartition(topic, partition))
         if state is None:
-            raise LookupError(f"{topic}-{partition} is not assigned to this consumer")
+            raise UnknownTopicError(f"{topic}-{partition} is not among what this consumer reads; assign() changes that")
         return state
 
     # --------------------------------------------------------------------------------------------------------------------- reading
@@ -318,6 +324,12 @@ class Consumer:
         self._lookups.append(answer)
         self.want(topic)
         return answer
+
+    def forget_look_up(self, answer: OffsetAnswer) -> None:
+        """Nobody waits for it any more."""
+        answer.forgotten = True
+        if answer in self._lookups:
+            self._lookups.remove(answer)
 
     # --------------------------------------------------------------------------------------------------------------------- the loop
 
@@ -522,7 +534,7 @@ class Consumer:
                 answer.fail(refusal)
             elif route is not None and answer.partition >= len(route.leaders):
                 self._lookups.remove(answer)
-                answer.fail(cluster_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{answer.topic}-{answer.partition}"))
+                answer.fail(UnknownTopicError(f"{answer.topic!r} has partitions 0 to {len(route.leaders) - 1}, not {answer.partition}"))
             elif route is not None and route.leaders[answer.partition] < 0:
                 self._router.want(answer.topic)
             elif route is not None:
@@ -544,7 +556,8 @@ class Consumer:
         def again() -> None:
             self._router.misled(answer.topic, answer.partition, leader)
             self._retry_lookup_ns = self._now_ns() + backoff_ns(2, self._random)
-            self._lookups.append(answer)
+            if not answer.forgotten:
+                self._lookups.append(answer)
 
         self._lookups.remove(answer)
         peer = self._router.address(leader)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from pyreplog.config import check_timeout
+from pyreplog.config import check_seconds
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
 __all__ = ["Outcome", "Owner", "Pending"]
@@ -43,9 +43,9 @@ class Pending:
         self.settled = False
 
     def wait(self, timeout: float | None) -> None:
-        """Block until settled; TimeoutError when ``timeout`` seconds pass first, ConfigError where it is no number."""
+        """Block until settled; TimeoutError when ``timeout`` seconds pass first, ConfigError where that is no time."""
         if timeout is not None:
-            check_timeout(timeout)
+            timeout = check_seconds("timeout", timeout)
         if not self.settled:
             assert self._owner is not None, "nobody brings this about"
             self._owner.wait_for(self, timeout)
@@ -101,7 +101,7 @@ class Pending:
 class Outcome(Pending):
     """The fate of one batch: a range of offsets or an error, for ever."""
 
-    __slots__ = ("base_offset", "leader_epoch", "partition", "timestamps", "topic")
+    __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "timestamps", "topic")
 
     def __init__(self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int] | int = -1) -> None:
         self._owner = owner
@@ -112,6 +112,8 @@ class Outcome(Pending):
         self.partition = partition
         self.base_offset = NO_OFFSET
         self.leader_epoch = NO_EPOCH
+        #: Whether somebody has heard of its error.
+        self.asked = False
         #: Of each record in ms, or one number where all share it. Replaced by the leader's where it sets them.
         self.timestamps = timestamps
 

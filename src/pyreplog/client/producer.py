@@ -25,6 +25,7 @@ from typing import Final, SupportsIndex
 from pyreplog.client.accumulator import FLYING_MAX, Batch, Ledger, PartitionQueue, Sequencer
 from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
+from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.compiled import mypyc_attr
@@ -100,6 +101,9 @@ class ProducerConfig:
     """An answer takes at most this long; then the outcome is unknown."""
     delivery_timeout_ms: int = 30_000
     """A record that was not acknowledged for this long fails, or its outcome is unknown."""
+    max_block_ms: int = 10_000
+    """The first news of a topic are waited for so long, and no longer than ``delivery_timeout_ms`` (by the face; the machine never
+    waits)."""
     enable_idempotence: bool | None = None
     """Every record once, and in order, whatever is repeated. None: where ``acks`` is -1 and ``max_in_flight`` at most 5, which it
     needs."""
@@ -107,6 +111,7 @@ class ProducerConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size_max", "record_size_max", "buffer_size_max", "max_in_flight", "request_timeout_ms", "delivery_timeout_ms"):
             check_number(name, getattr(self, name), 1)
+        check_number("max_block_ms", self.max_block_ms, 0)
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
 
@@ -161,6 +166,8 @@ class Producer:
         self._active: dict[tuple[str, int], PartitionQueue] = {}  # with work, or with refusals to see to
         self._in_flight: dict[int, int] = {}  # requests by node
         self._ledger = Ledger()
+        self.failures = Failures()
+        """What was not acknowledged, for whoever never asks."""
         self._retry_ns: int | None = None
         self._closed = False
         self._is_idempotent = self.config.is_idempotent
@@ -380,6 +387,8 @@ class Producer:
         """Settle everything with ``error``: this machine was interrupted half-way and is used no more."""
         self._closed = True
         for outcome in self.unsettled():
+            stamps = outcome.timestamps
+            self.failures.note(outcome, 1 if isinstance(stamps, int) else max(len(stamps), 1))
             outcome.fail(error)
 
     def poll(self, timeout_ns: int = 0) -> bool:
@@ -620,6 +629,7 @@ class Producer:
     def _fail(self, batch: Batch, error: BaseException) -> None:
         batch.data = None
         self._ledger.close(batch.outcome)
+        self.failures.note(batch.outcome, batch.count)
         batch.outcome.fail(error)
 
     # --------------------------------------------------------------------------------------------------------------------- the end

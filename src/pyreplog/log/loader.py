@@ -53,6 +53,19 @@ class RecoveryReport(NamedTuple):
     notes: tuple[str, ...] = ()
     """What else was found, in words."""
 
+    def in_words(self) -> str:
+        """For a person."""
+        if self.torn_size:
+            kept = f"; kept beside it in {', '.join(self.kept)}" if self.kept else ""
+            said = [f"{self.torn_size} bytes at its end were no whole batch and were cut off{kept}"]
+        else:
+            said = ["its end was whole, and nothing was cut off"]
+        if not self.mark_found:
+            said.append("it had no valid durable mark, so all that is whole was kept")
+        if self.poisoned:
+            said.append("a sync had failed before")
+        return "; ".join([*said, *self.notes])
+
 
 class Loaded(NamedTuple):
     """The parts of an opened log."""

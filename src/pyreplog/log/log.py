@@ -838,12 +838,12 @@ class Log:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"the log of {self.topic_partition} is closed")
+            raise ClosedError(f"the log {self.directory!r} is closed")
 
     def _check_writable(self) -> None:
         self._check_open()
         if self._failure is not None:
             raise ClosedError(
-                f"the log of {self.topic_partition} is {'poisoned' if self._poisoned else 'ended'} by an earlier failure "
+                f"the log {self.directory!r} is {'poisoned' if self._poisoned else 'ended'} by an earlier failure "
                 f"({self._failure}): close it and open it again"
             ) from self._failure

@@ -83,7 +83,7 @@ def _check_name(image: MetadataImage, name: str) -> None:
     if name in _RESERVED:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is the controller's own")
     if name in image.topic_ids:
-        raise _RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+        raise _RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, repr(name))
 
 
 def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, ...]]:

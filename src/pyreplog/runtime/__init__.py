@@ -12,13 +12,14 @@ from pyreplog.runtime.writer import LogWriter
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
     from pyreplog.runtime.cluster import Cluster
-    from pyreplog.runtime.consumer import Consumer, place_of
+    from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, place_of
     from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
     from pyreplog.runtime.owner import apply_unowned
     from pyreplog.runtime.producer import Producer
 
 __all__ = [
+    "ANSWER_TIMEOUT_S",
     "Admin",
     "Cluster",
     "ClusterNode",
@@ -38,6 +39,7 @@ __all__ = [
 ]
 
 _LATER: Final = {
+    "ANSWER_TIMEOUT_S": ".consumer",
     "Admin": ".admin",
     "Cluster": ".cluster",
     "ClusterNode": ".member",

@@ -8,9 +8,10 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import INT64_MAX, LogConfig, check_seconds, whole
-from pyreplog.errors import BrokerNotAvailableError, ConfigError, InternalError, PyreplogError, cluster_error
+from pyreplog.config import FOREVER_S, INT64_MAX, LogConfig, check_seconds, whole
+from pyreplog.errors import BrokerNotAvailableError, ConfigError, InternalError, PyreplogError, UnknownTopicError, cluster_error
 from pyreplog.log import check_topic
+from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.wire import (
     NO_ERROR,
@@ -57,12 +58,14 @@ class Admin:
     def __init__(
         self,
         driver: Driver,
+        advice: Advice,
         make: Callable[[], tuple[Machine, Seat]],
         settle: Callable[[str, int, float | None], None],
         node_count: int,
     ) -> None:
         """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so long."""
         self._driver = driver
+        self._advice = advice
         self._make = make
         self._settle = settle
         self._node_count = node_count
@@ -92,7 +95,9 @@ class Admin:
         partitions = whole("partitions", partitions, 1)
         if replication_factor is not None:
             replication_factor = whole("replication_factor", replication_factor, 1)
-        check_seconds("timeout", timeout, "as long as it makes progress")
+        patience = check_seconds("timeout", timeout, "as long as it makes progress")
+        if patience is None and timeout is not None:
+            patience = FOREVER_S
         if replication_factor is None:
             replication_factor = min(3, self._node_count)
         if replication_factor > self._node_count:
@@ -101,7 +106,7 @@ class Admin:
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: str(value) for key, value in settings.items()}
         self._answer(lambda: self._machine.create_topic(name, partitions, replication_factor, texts))
-        self._settle(name, partitions, timeout)
+        self._settle(name, partitions, patience)
         return self.describe(name)
 
     def topics(self) -> list[str]:
@@ -113,6 +118,8 @@ class Admin:
         """One topic's partitions and settings. Raises UnknownTopicError."""
         answer: DescribeTopicPartitionsResponse = self._answer(lambda: self._machine.describe_topics([name]))
         topic = answer.topics[0]
+        if topic.error_code == UnknownTopicError.code:
+            raise self._advice.unknown_topic(name)
         if topic.error_code != NO_ERROR:
             raise cluster_error(topic.error_code, repr(name))
         configs: DescribeConfigsResponse = self._answer(lambda: self._machine.describe_configs([name]))
@@ -121,15 +128,21 @@ class Admin:
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the log start offsets now.
 
-        Raises ClusterError (Kafka's 1) for an offset above the high watermark, RequestTimedOutError where a node is slow: it goes on then.
+        Raises OffsetOutOfRangeError for an offset above the high watermark, UnknownTopicError, RequestTimedOutError where a node is slow:
+        it goes on then.
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
+        check_topic(topic)
         befores = {
             whole("a partition of offsets", number): whole(f"the offset of partition {number}", offset, -1, INT64_MAX)
             for number, offset in offsets.items()
         }
-        found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, befores))
+        try:
+            found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, befores))
+        except UnknownTopicError:
+            self.describe(topic)  # which says so, unless only the partition is unknown
+            raise
         return found
 
     def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
@@ -137,7 +150,8 @@ class Admin:
         have everything, let whoever reaches furthest lead all the same: **acknowledged records may be lost**, and the text says from
         which offset on.
 
-        Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises ClusterError.
+        Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises
+        PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError, UnknownTopicError.
         """
         numbers = [whole("a partition", number, 0) for number in partitions]
         answer: ElectLeadersResponse = self._answer(lambda: self._machine.elect_leaders(topic, numbers, unclean=unclean))
@@ -146,6 +160,9 @@ class Admin:
             for part in result.partition_result:
                 if part.error_code == NO_ERROR:
                     elected[part.partition_id] = part.error_message
+                elif part.error_code == UnknownTopicError.code:
+                    self.describe(topic)  # as above
+                    raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
                 elif part.error_code != ErrorCode.ELECTION_NOT_NEEDED:
                     raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
         return elected

@@ -19,13 +19,24 @@ from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
-from pyreplog.config import NodeConfig, default_min_insync_replicas
-from pyreplog.errors import ClosedError, ClusterError, ConfigError, CorruptError, ForkedError, LockedError, PyreplogError, UnknownTopicError
+from pyreplog.config import NodeConfig, check_seconds, default_min_insync_replicas
+from pyreplog.errors import (
+    ClosedError,
+    ClusterError,
+    ConfigError,
+    CorruptError,
+    ForkedError,
+    LockedError,
+    PyreplogError,
+    RequestTimedOutError,
+    UnknownTopicError,
+)
 from pyreplog.log import is_partition, open_readers
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
 from pyreplog.runtime.admin import Admin
-from pyreplog.runtime.consumer import Consumer, Subject
+from pyreplog.runtime.advice import Advice
+from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode
@@ -86,12 +97,14 @@ class Cluster:
         self._consumers: dict[Consumer, None] = {}
         self._client_count = 0
         self._closed = False
+        self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
         count = _node_count(self._controller_disk, self._path, nodes)
         self._controller_disk.make_directory(self._path)
         self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
         self._lock: Lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
         self._nodes: list[ClusterNode] = []
+        self._advice = Advice(self._nodes, self._topic_names)
         try:
             _check_state(self._controller_disk, self._path)
             self._authority, self._authority_seat = self._start_controller()
@@ -100,7 +113,7 @@ class Cluster:
                 raise _too_few(self._path, known, nodes)
             count = max(count, known)
             self._start_nodes(count)
-            self._admin = Admin(self._driver, self._make_admin, self._settle, count)
+            self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, count)
             self._driver.start()
             self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
         except BaseException:
@@ -148,7 +161,11 @@ class Cluster:
                 node._failure = error  # the cluster makes its nodes
         if not any(node.alive for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
-        self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S, "start of the nodes")
+        try:
+            self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S, "")
+        except TimeoutError:
+            slow = ", ".join(str(node.node_id) for node in self._nodes if not node.settled())
+            raise RequestTimedOutError(f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s") from None
         if not any(node.ready for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
 
@@ -245,12 +262,14 @@ class Cluster:
         max_in_flight: int = _PRODUCER.max_in_flight,
         request_timeout_ms: int = _PRODUCER.request_timeout_ms,
         delivery_timeout_ms: int = _PRODUCER.delivery_timeout_ms,
+        max_block_ms: int = _PRODUCER.max_block_ms,
         enable_idempotence: bool | None = None,
     ) -> Producer:
         """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0: nobody says.
 
         ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
-        before the outcome counts as unknown; ``max_in_flight``: requests on their way per node; ``batch_size_max``: bytes after which a
+        before the outcome counts as unknown; ``max_block_ms``: how long ``send`` waits for the first news of a topic, where
+        ``delivery_timeout_ms`` is not shorter; ``max_in_flight``: requests on their way per node; ``batch_size_max``: bytes after which a
         batch is closed; ``enable_idempotence``: every record once and in order, whatever has to be sent again (None: with acks="all" and
         ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
         """
@@ -263,6 +282,7 @@ class Cluster:
             max_in_flight=max_in_flight,
             request_timeout_ms=request_timeout_ms,
             delivery_timeout_ms=delivery_timeout_ms,
+            max_block_ms=max_block_ms,
             enable_idempotence=enable_idempotence,
         )
         producer: Producer
@@ -281,7 +301,7 @@ class Cluster:
 
             return machine, self._driver.add(machine, transport, broken)
 
-        producer = Producer(self._driver, make, self._producer_closed)
+        producer = Producer(self._driver, self._advice, make, self._producer_closed, self._path)
         self._producers[producer] = None
         return producer
 
@@ -305,13 +325,14 @@ class Cluster:
         fetch_max_bytes: int = _CONSUMER.fetch_max_bytes,
         fetch_min_bytes: int = _CONSUMER.fetch_min_bytes,
         read_from: Literal["leader", "follower"] = "leader",
+        timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> Consumer:
         """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
 
         ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there. ``max_poll_records``: the most of one
         poll. ``fetch_max_bytes``: of each partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many, half
-        a second at most. ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind. Raises ConfigError,
-        UnknownTopicError.
+        a second at most. ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind. ``timeout``: how
+        many seconds to wait for the first news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -340,7 +361,7 @@ class Cluster:
             )
             return machine, self._driver.add(machine, transport, lambda error: consumer.interrupted(error))
 
-        consumer = Consumer(self._driver, make, self._consumer_closed, topics)
+        consumer = Consumer(self._driver, self._advice, make, self._consumer_closed, topics, timeout)
         self._consumers[consumer] = None
         return consumer
 
@@ -372,7 +393,7 @@ class Cluster:
         self._settle_ends(topic)
         readers = open_readers(self._controller_disk, self._path, topic)
         if not readers:
-            raise UnknownTopicError(repr(topic))
+            raise self._advice.unknown_topic(topic)
         sources = [(key.partition, reader) for key, reader in sorted(readers.items())]
         return Scan(
             sources,
@@ -431,14 +452,22 @@ class Cluster:
             image = self._authority.authority.image
             found = image.topics.get(image.topic_ids.get(topic, ""))
             entry = None if found is None else found.partitions.get(partition)
+        if found is None:
+            raise self._advice.unknown_topic(topic)
         if entry is None:
-            raise UnknownTopicError(f"{topic}-{partition}")
+            raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
         return next((node for node in self._nodes if node.node_id == entry.leader), None)
+
+    def _topic_names(self) -> tuple[str, ...]:
+        with self._driver.exclusive():
+            return tuple(self._authority.authority.image.topic_ids)
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 
-    def close(self, timeout: float = 10.0) -> None:
-        """Send what producers still hold (up to ``timeout`` seconds), end every node in order, release the folder. Twice is harmless."""
+    def close(self, timeout: float | None = 10.0) -> None:
+        """Send what producers still hold (up to ``timeout`` seconds; None: as long as it takes), end every node in order, release the
+        folder. Twice is harmless."""
+        check_seconds("timeout", timeout)
         if self._closed:
             return
         self._closed = True
@@ -481,9 +510,15 @@ class Cluster:
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's."""
         self._closed = True
-        self._driver.forked(ForkedError("the cluster was opened by the parent process; open it again after fork(), elsewhere"))
+        self._refusal = ForkedError(
+            f"the cluster {self._path!r} belongs to the parent process, of which this one is a fork: leave it to that one, or open another "
+            "one here, in a folder of its own"
+        )
+        self._driver.forked(self._refusal)
 
     def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
         if self._closed:
             raise ClosedError(f"the cluster {self._path!r} is closed")
 

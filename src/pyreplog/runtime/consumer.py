@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, NoReturn, SupportsIndex, TypeGuard, overload
+from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.config import INT64_MAX, check_timeout, whole
+from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
+from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-__all__ = ["Consumer", "Subject", "place_of"]
+__all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
 
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S: Final = 10.0
+"""How long a question to the cluster is waited for, unless the caller says otherwise."""
+_LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
 Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
 """A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
 
@@ -32,17 +35,24 @@ class Consumer:
     """
 
     def __init__(
-        self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], on_close: Callable[[Consumer, Seat], None], subject: Subject
+        self,
+        driver: Driver,
+        advice: Advice,
+        make: Callable[[], tuple[Machine, Seat]],
+        on_close: Callable[[Consumer, Seat], None],
+        subject: Subject,
+        timeout: float | None,
     ) -> None:
         """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
         self._driver = driver
+        self._advice = advice
         self._make = make
         self._on_close = on_close
         self._machine, self._seat = make()
         self._closed = False
         self._failure: Exception | None = None
         try:
-            self.assign(subject)
+            self.assign(subject, timeout=timeout)
         except BaseException:
             self.close()
             raise
@@ -54,12 +64,14 @@ class Consumer:
 
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
-    def assign(self, subject: Subject) -> None:
+    def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these. Positions kept before stay.
 
-        Raises UnknownTopicError for a topic or a partition that is not there, which changes nothing.
+        Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody tells of one within
+        ``timeout`` seconds (None: for ever); neither changes anything.
         """
         self._check()
+        patience = check_seconds("timeout", timeout)
         try:
             several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
             entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
@@ -68,22 +80,32 @@ class Consumer:
         partitions: list[TopicPartition] = []
         for entry in entries:
             if isinstance(entry, str):
-                partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry))]
+                partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry, patience))]
             else:
                 number = whole(f"the partition of {entry.topic!r}", entry.partition, 0)
-                if number >= (count := self._partition_count(entry.topic)):
+                if number >= (count := self._partition_count(entry.topic, patience)):
                     raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
                 partitions.append(TopicPartition(entry.topic, number))
         with self._seat.lock:
             self._machine.assign(partitions)
         self._driver.enter(self._seat)
 
-    def _partition_count(self, topic: str) -> int:
+    def _partition_count(self, topic: str, timeout: float | None) -> int:
         with self._seat.lock:
             self._machine.want(topic)
         self._driver.enter(self._seat)
-        self._driver.wait_until(lambda: self._machine.knows(topic), ANSWER_TIMEOUT_S, f"news of topic {topic!r}")
+        try:
+            self._await(lambda: self._machine.knows(topic), timeout, f"topic {topic!r}")
+        except UnknownTopicError:
+            raise self._advice.unknown_topic(topic) from None
         return self._machine.partition_count(topic)
+
+    def _await(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
+        """Until ``condition`` holds: then ``what`` is known."""
+        try:
+            self._driver.wait_until(condition, timeout, what)
+        except TimeoutError:
+            raise self._advice.late(what, timeout) from None
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -97,7 +119,7 @@ class Consumer:
 
         At most ``count_max`` (default 500). Moves the positions behind what it returns.
         """
-        check_timeout(timeout)
+        patience = check_seconds("timeout", timeout)
         while True:
             self._check()
             seat = self._seat
@@ -108,14 +130,14 @@ class Consumer:
             if pending is None:
                 return records
             try:
-                self._driver.wait_for(pending, timeout)
+                self._driver.wait_for(pending, patience)
             except TimeoutError:
                 with seat.lock:
                     self._machine.forget(pending)
             self._check()
             with self._seat.lock:
                 records = self._machine.take(count_max)
-            if records or timeout is not None:
+            if records or patience is not None:
                 return records
 
     def take(self, count_max: int | None = None) -> tuple[list[Record], Pending | None]:
@@ -155,11 +177,27 @@ class Consumer:
     # ------------------------------------------------------------------------------------------------------------------- positions
 
     @overload
-    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    def seek(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> int: ...
     @overload
     def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
     @overload
-    def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    def seek(
+        self,
+        topic: tuple[str, int],
+        /,
+        *,
+        offset: int | None = None,
+        timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
+    ) -> int: ...
     def seek(
         self,
         topic: str | tuple[str, int],
@@ -167,10 +205,12 @@ class Consumer:
         offset: int | None = None,
         *,
         timestamp: int | datetime | None = None,
+        timeout: float | None = ANSWER_TIMEOUT_S,
     ) -> int:
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
 
-        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``.
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Only a ``timestamp`` has to be asked for:
+        RequestTimedOutError after ``timeout`` seconds without an answer.
         """
         self._check()
         if not isinstance(topic, str) and offset is None:
@@ -180,9 +220,9 @@ class Consumer:
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
         if offset is None:
             # What is below 0 means something else to Kafka, and no record is older than 1970.
-            offset = self._look_up(name, number, max(timestamp_ms(timestamp, "timestamp"), 0))
+            offset = self._look_up(name, number, max(timestamp_ms(timestamp, "timestamp"), 0), timeout)
             if offset < 0:
-                offset = self.end_offset(name, number)
+                offset = self.end_offset(name, number, timeout=timeout)
         offset = whole("offset", offset, 0, INT64_MAX)
         with self._seat.lock:
             self._machine.seek(name, number, offset)
@@ -200,40 +240,53 @@ class Consumer:
             self.seek(topic, partition, self.end_offset(topic, partition))
 
     @overload
-    def position(self, topic: str, partition: int) -> int: ...
+    def position(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
-    def position(self, topic: tuple[str, int], /) -> int: ...
-    def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The offset of the next record that ``poll`` returns. Waits until it is known."""
+    def position(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
+    def position(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
+        """The offset of the next record that ``poll`` returns. Waits until it is known; RequestTimedOutError after ``timeout`` seconds.
+
+        Raises UnknownTopicError for a partition that this consumer does not read.
+        """
         self._check()
+        patience = check_seconds("timeout", timeout)
         name, number = place_of("position", topic, partition)
         self._driver.enter(self._seat)
         if self._machine.position(name, number) < 0:
-            self._driver.wait_until(lambda: self._machine.position(name, number) >= 0, ANSWER_TIMEOUT_S, f"position in {name}-{number}")
+            self._await(lambda: self._machine.position(name, number) >= 0, patience, f"the position in {name}-{number}")
         return self._machine.position(name, number)
 
     @overload
-    def start_offset(self, topic: str, partition: int) -> int: ...
+    def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
-    def start_offset(self, topic: tuple[str, int], /) -> int: ...
-    def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The first offset that is there."""
-        return self._look_up(*place_of("start_offset", topic, partition), EARLIEST_TIMESTAMP)
+    def start_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
+    def start_offset(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
+        """The first offset that is there. RequestTimedOutError after ``timeout`` seconds without an answer."""
+        return self._look_up(*place_of("start_offset", topic, partition), EARLIEST_TIMESTAMP, timeout)
 
     @overload
-    def end_offset(self, topic: str, partition: int) -> int: ...
+    def end_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     @overload
-    def end_offset(self, topic: tuple[str, int], /) -> int: ...
-    def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
-        """The high watermark: the offset behind the last record that may be read."""
-        return self._look_up(*place_of("end_offset", topic, partition), LATEST_TIMESTAMP)
+    def end_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
+    def end_offset(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
+        """The high watermark: the offset behind the last record that may be read. RequestTimedOutError after ``timeout`` seconds without
+        an answer."""
+        return self._look_up(*place_of("end_offset", topic, partition), LATEST_TIMESTAMP, timeout)
 
-    def _look_up(self, topic: str, partition: int, timestamp: int) -> int:
+    def _look_up(self, topic: str, partition: int, timestamp: int, timeout: float | None) -> int:
         self._check()
+        patience = check_seconds("timeout", timeout)
         with self._seat.lock:
             answer = self._machine.look_up(topic, partition, timestamp)
         self._driver.enter(self._seat)
-        self._driver.wait_for(answer, ANSWER_TIMEOUT_S)
+        try:
+            self._driver.wait_for(answer, patience)
+        except TimeoutError:
+            with self._seat.lock:
+                self._machine.forget_look_up(answer)
+            raise self._advice.late(f"{_LOOKED_UP.get(timestamp, 'an offset by time')} of {topic}-{partition}", patience) from None
+        if isinstance(answer.error, UnknownTopicError) and not self._machine.has_heard_of(topic):
+            raise self._advice.unknown_topic(topic)
         if answer.error is not None:
             raise answer.error
         return answer.offset

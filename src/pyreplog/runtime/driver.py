@@ -40,6 +40,8 @@ IDLE_S: Final = 1.0
 PATIENCE_S: Final = 0.003
 """For so long, and up to as long again, the background thread leaves the drive to callers after one of them waited: who fills many batches
 between two waits is back by then. Each of its looks takes the interpreter from who drives, just when that one comes back from the disk."""
+CENTURY_S: Final = 3e9
+"""As good as for ever, and still a number of nanoseconds that fits 64 bits."""
 _AT_ONCE: Final = (False,)
 
 _log = logging.getLogger("pyreplog")
@@ -130,7 +132,7 @@ class Driver:
 
     def wait_for(self, pending: Pending, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
-        deadline_ns = INT64_MAX if timeout is None else self._now_ns() + int(timeout * 1e9)
+        deadline_ns = self._deadline_ns(timeout)
         while not pending.settled:
             if self._refusal is not None:
                 raise self._refusal
@@ -139,7 +141,13 @@ class Driver:
             if self._now_ns() >= deadline_ns:
                 break
         if not pending.settled:
-            raise TimeoutError(f"not settled after {timeout} s; it goes on in the background")
+            raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background")
+
+    def _deadline_ns(self, timeout: Any) -> int:
+        """``timeout`` seconds from now; INT64_MAX where that is never."""
+        if timeout is None or timeout >= CENTURY_S:
+            return INT64_MAX
+        return self._now_ns() + int(timeout * 1e9)
 
     def _drive_until(self, pending: Pending, deadline_ns: int) -> bool:
         """Drive, unless somebody does: then False at once."""
@@ -161,15 +169,15 @@ class Driver:
                 self._drive.release()
                 self._pass_on()
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float, what: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
         """Return when ``condition()`` holds, asked while no machine moves; for what happens rarely. TimeoutError names ``what``."""
-        deadline_ns = self._now_ns() + int(timeout * 1e9)
+        deadline_ns = self._deadline_ns(timeout)
         while True:
             with self.exclusive():
                 if condition():
                     return
             if self._now_ns() >= deadline_ns:
-                raise TimeoutError(f"{what}: not so after {timeout} s")
+                raise TimeoutError(f"{what}: not within {timeout:g} s")
             try:
                 self.wait_for(Pending(self), CONDITION_CHECK_S)
             except TimeoutError:

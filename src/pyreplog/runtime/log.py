@@ -17,7 +17,7 @@ from operator import length_hint
 from types import TracebackType
 from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
-from pyreplog.arrow import Scan, rows_of, timestamp_ms
+from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, ReadOnlyError
@@ -84,12 +84,15 @@ def open_log(
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
+    opening = partial(
+        open_for_writing, disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms, _name(folder)
+    )
     try:
-        writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
+        writer = opening()
     except LockedError:
         if not _close_abandoned(place):
             raise
-        writer = open_for_writing(disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms)
+        writer = opening()
     lookout = Lookout(disk, place, clock, writer) if takes_spool else None
     writing = WriterView(writer)
     return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
@@ -103,6 +106,11 @@ def _close_abandoned(folder: str) -> bool:
             writer.abandoned()
             return True
     return False
+
+
+def _name(folder: str) -> str:
+    """What errors call a log: by the folder that it was opened by, whoever raises them."""
+    return f"the log {folder!r}"
 
 
 def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
@@ -122,6 +130,7 @@ class Log:
     def __init__(self, path: str, view: LogView, writer: LogWriter | None, lookout: Lookout | None = None) -> None:
         """Made by :func:`open_log`."""
         self._path = path
+        self._name = _name(path)
         self._view = view
         self._writer = writer
         self._closed = False
@@ -260,7 +269,7 @@ class Log:
         if before is not None:
             before = whole("before", before)
         if before is not None and before < 0:
-            raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=f"the log {self._path!r}")
+            raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=self._name)
         start = self._writing().delete_records(-1 if before is None else before)
         self._position = max(self._position, start)
         return start
@@ -305,21 +314,25 @@ class Log:
         """The records with ``start`` <= offset < ``end`` (default: all that is there now) and a timestamp in the range, if one is given.
 
         Timestamps: ms since 1970 or an aware datetime; ``end_timestamp`` is exclusive, and a record without timestamp is in no range.
-        Raises OffsetOutOfRangeError at once where ``start`` is not in the log; the end itself is fine and reads nothing.
+        Raises OffsetOutOfRangeError at once where ``start`` is not in the log or ``end`` is below 0; the end itself is fine and reads
+        nothing, and an ``end`` behind it is as far as it goes. ConfigError for a ``start`` behind ``end``, of offsets or timestamps.
         """
         self._check()
         if start is not None:
             start = whole("start", start)
         if end is not None:
             end = whole("end", end)
+        low = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
+        high = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
+        check_range(start, end, low, high)
         self._view.refresh()
         first, last = self._view.start_offset, self._view.end_offset
         start = first if start is None else start
+        if end is not None and end < 0:
+            raise OffsetOutOfRangeError(end, first, last, log=self._name)
         end = last if end is None else min(end, last)
         if not first <= start <= last:
             self._check_start(start)
-        low = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
-        high = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
         if low is None and high is None:
             return records(self._view, start, end)
         return self._in_time(start, end, low, high)
@@ -343,24 +356,25 @@ class Log:
         there is no inotify it looks every 50 ms, and on a network file system every 250 ms. Any number of threads may follow.
         Raises OffsetOutOfRangeError at once where ``start`` is not in the log, and ClosedError once a failed sync has poisoned it.
         """
-        return follow(self._view, self._follow_from(start, timeout), timeout)
+        begin, patience = self._follow_from(start, timeout)
+        return follow(self._view, begin, patience)
 
-    def _follow_from(self, start: int | None, timeout: float | None) -> int:
-        """Where to begin; the errors of :meth:`follow`."""
+    def _follow_from(self, start: int | None, timeout: float | None) -> tuple[int, float | None]:
+        """Where to begin, and how long to wait; the errors of :meth:`follow`."""
         self._check()
-        check_seconds("timeout", timeout)
+        patience = check_seconds("timeout", timeout)
         if start is not None:
             start = whole("start", start)
         self._view.refresh()
         start = self._view.start_offset if start is None else start
         self._check_start(start)
-        return start
+        return start, patience
 
     def _check_start(self, start: int) -> None:
         """Reading may begin at what is in the log and nobody may see yet: it is empty, or comes later."""
         first, last = self._view.start_offset, self._view.log_end_offset
         if not first <= start <= last:
-            raise OffsetOutOfRangeError(start, first, last, log=f"the log {self._path!r}")
+            raise OffsetOutOfRangeError(start, first, last, log=self._name)
 
     def scan(
         self,
@@ -376,7 +390,7 @@ class Log:
         self._view.refresh()
         return Scan(
             [(self._view.partition, self._view)],
-            name=f"the log {self._path}",
+            name=self._name,
             columns=columns,
             checked=self._view.is_checked,
             start=start,
@@ -515,13 +529,13 @@ class Log:
 
     def _check(self) -> None:
         if self._process.left:
-            raise self._process.refuse(f"the log {self._path!r}")
+            raise self._process.refuse(self._name)
         if self._closed:
-            raise ClosedError(f"the log {self._path!r} is closed")
+            raise ClosedError(f"{self._name} is closed")
 
     def _writing(self) -> LogWriter:
         if self._writer is None:
-            raise ReadOnlyError(f"the log {self._path!r} was opened with mode='r': open it with mode='a' to write")
+            raise ReadOnlyError(f"{self._name} was opened with mode='r': open it with mode='a' to write")
         return self._writer
 
 

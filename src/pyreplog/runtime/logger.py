@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import logging
 
-__all__ = ["LOGGER"]
+    from pyreplog.client import Failures
+
+__all__ = ["LOGGER", "tell_unheard"]
 
 _OF_CALLER: Final = 2
 
@@ -36,6 +38,15 @@ class Logger:
         """As in ``logging``: with the exception that is being handled."""
         if (logger := _logger()) is not None:
             logger.exception(message, *values, stacklevel=_OF_CALLER)
+
+
+def tell_unheard(failures: Failures, where: str) -> None:
+    """At the end of ``where``: warn of records that failed, where nobody asked their Acks, as asyncio does of exceptions that were never
+    retrieved."""
+    count, first = failures.unheard()
+    if count:
+        records = f"{count} record{' was' if count == 1 else 's were'}"
+        LOGGER.warning("%s: %s not acknowledged, and nobody asked why: %s: %s", where, records, type(first).__name__, first)
 
 
 def _logger() -> logging.Logger | None:

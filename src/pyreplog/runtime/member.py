@@ -7,8 +7,8 @@ from collections.abc import Callable, Container
 from random import Random, SystemRandom
 from typing import NoReturn, SupportsIndex
 
-from pyreplog.config import NodeConfig
-from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.config import NodeConfig, check_seconds
+from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
@@ -176,9 +176,10 @@ class ClusterNode:
                 self._kill()
                 self._fence(self._node_id)
 
-    def stop(self, timeout: float = 10.0) -> None:
+    def stop(self, timeout: float | None = 10.0) -> None:
         """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it ends as with ``close`` of
         the cluster. Producers notice nothing but a pause. One that is down is fine. Raises what the disk says, ended all the same."""
+        patience = check_seconds("timeout", timeout)
         with self._driver.exclusive():
             self._driver.check()
             node, seat = self._node, self._seat
@@ -187,7 +188,7 @@ class ClusterNode:
             node.begin_shutdown()
         self._driver.enter(seat)
         try:
-            self._driver.wait_until(lambda: node.may_stop or self._node is not node, timeout, f"shutdown of node {self._node_id}")
+            self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience, f"shutdown of node {self._node_id}")
         except TimeoutError:
             _log.warning("node %d ends although it could not give everything away", self._node_id)
         with self._driver.exclusive():
@@ -214,15 +215,22 @@ class ClusterNode:
                 self._driver.resume(self._seat)
             self._paused = False
 
-    def restart(self, timeout: float = 30.0) -> None:
-        """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up)."""
+    def restart(self, timeout: float | None = 30.0) -> None:
+        """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up).
+        RequestTimedOutError after ``timeout`` seconds: it goes on starting."""
+        patience = check_seconds("timeout", timeout)
         with self._driver.exclusive():
             self._driver.check()
             if self._node is not None:
                 self._kill()
                 self._fence(self._node_id)
             self.start()
-        self._driver.wait_until(self.settled, timeout, f"start of node {self._node_id}")
+        try:
+            self._driver.wait_until(self.settled, patience, "")
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it does"
+            ) from None
         if not self.ready:
             raise self.failure or ClosedError(f"node {self._node_id} did not start")
 

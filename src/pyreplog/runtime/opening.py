@@ -88,8 +88,9 @@ def open_for_writing(
     config: Mapping[str, object] | LogConfig | None,
     buffer_memory: int | None,
     max_block_ms: float | None,
+    name: str,
 ) -> LogWriter:
-    """Take the folder's lock, find or make the partition, and lead it."""
+    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it."""
     asked = _asked_config(durability, config)
     partition = whole("partition", partition, 0, PARTITION_MAX)
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
@@ -116,8 +117,8 @@ def open_for_writing(
         if log is None:
             log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked))
         else:
-            _take_over(log, asked, folder)
-        return LogWriter(root, log, clock, lambda: _reopen(root, key), buffer_memory, max_block_ms)
+            _take_over(log, asked, folder, name)
+        return LogWriter(root, log, clock, lambda: _reopen(root, key), name, buffer_memory, max_block_ms)
     except BaseException:
         root.close(clean=False)
         raise
@@ -161,7 +162,7 @@ def _partition_to_write(root: LogRoot, folder: str, topic: str | None, partition
     return TopicPartition(topic, partition)
 
 
-def _take_over(log: Log, asked: Mapping[str, object], folder: str) -> None:
+def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) -> None:
     """An existing log keeps its settings, except those given now; its durability never changes."""
     durability = asked.get("durability", log.durability)
     if durability != log.durability:
@@ -175,7 +176,7 @@ def _take_over(log: Log, asked: Mapping[str, object], folder: str) -> None:
     report = log.recovery
     if not report.clean:
         LOGGER.warning(
-            "%s in %s was not closed cleanly; recovered up to offset %d (%s)", log.topic_partition, folder, log.end_offset, report
+            "%s (%s) was not closed cleanly: recovered up to offset %d: %s", name, log.topic_partition, log.end_offset, report.in_words()
         )
     if log.incomplete:
         # There is no other copy to wait for.

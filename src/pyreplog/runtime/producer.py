@@ -9,16 +9,15 @@ from typing import NoReturn, SupportsIndex
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
-from pyreplog.config import check_timeout
-from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError
+from pyreplog.config import check_seconds
+from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
+from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.logger import tell_unheard
 
 __all__ = ["Producer"]
-
-TOPIC_TIMEOUT_S = 10.0
-"""How long a first ``send`` waits to hear of its topic."""
 
 
 class Producer:
@@ -27,11 +26,20 @@ class Producer:
     ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent meanwhile share batches.
     """
 
-    def __init__(self, driver: Driver, make: Callable[[], tuple[Machine, Seat]], on_close: Callable[[Producer, Seat], None]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        advice: Advice,
+        make: Callable[[], tuple[Machine, Seat]],
+        on_close: Callable[[Producer, Seat], None],
+        cluster: str,
+    ) -> None:
         """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
         self._driver = driver
+        self._advice = advice
         self._make = make
         self._on_close = on_close
+        self._cluster = cluster
         self._machine, self._seat = make()
         self._known: dict[str, None] = {}
         self._closed = False
@@ -53,7 +61,8 @@ class Producer:
 
         It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to a partition of the
         producer's choice. ``timestamp`` in ms (default: now). Waits only for the first news of a topic, and while very much is on its way.
-        Raises TypeError for a ``str``, UnknownTopicError, MessageTooLargeError; what happens to the record later is the Ack's to tell.
+        Raises TypeError for a ``str``, UnknownTopicError, MessageTooLargeError, RequestTimedOutError where there is no news of the topic
+        within ``max_block_ms``; what happens to the record later is the Ack's to tell.
         """
         if topic not in self._known:
             self._learn(topic)
@@ -130,7 +139,14 @@ class Producer:
         with self._seat.lock:
             self._machine.want(topic)
         self._driver.enter(self._seat)
-        self._driver.wait_until(lambda: self._machine.knows(topic), TOPIC_TIMEOUT_S, f"news of topic {topic!r}")
+        config = self._machine.config
+        patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
+        try:
+            self._driver.wait_until(lambda: self._machine.knows(topic), patience_s, topic)
+        except UnknownTopicError:
+            raise self._advice.unknown_topic(topic) from None
+        except TimeoutError:
+            raise self._advice.late(f"nothing was sent: topic {topic!r}", patience_s) from None
         self._known[topic] = None
 
     def _wait_for_room(self) -> None:
@@ -146,14 +162,18 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
-        check_timeout(timeout)
-        until = None if timeout is None else time.monotonic() + timeout
+        patience = check_seconds("timeout", timeout)
+        until = None if patience is None else time.monotonic() + patience
         for outcome in self._unsettled():
             if not outcome.settled:
                 self._driver.wait_for(outcome, None if until is None else max(until - time.monotonic(), 0.0))
 
     def close(self, timeout: float | None = None) -> None:
-        """:meth:`flush`, then end. Twice is harmless."""
+        """:meth:`flush`, then end. Twice is harmless.
+
+        Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why the first was not.
+        """
+        check_seconds("timeout", timeout)
         if self._closed:
             return
         try:
@@ -162,6 +182,7 @@ class Producer:
             self._closed = True
             self._known.clear()
             self._on_close(self, self._seat)
+            tell_unheard(self._machine.failures, f"a producer of the cluster {self._cluster!r}")
 
     def interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by
@@ -170,7 +191,9 @@ class Producer:
         self._machine.abandon(failure)
         self._seat.transport.close()
         if not self._closed:
+            failures = self._machine.failures
             self._machine, self._seat = self._make()
+            self._machine.failures = failures
             for topic in list(self._known):
                 self._machine.want(topic)
             self._known.clear()

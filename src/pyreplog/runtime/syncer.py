@@ -43,6 +43,7 @@ class Syncer:
         "_gather_s",
         "_lock",
         "_log",
+        "_name",
         "_owner",
         "_turns",
         "_unfinished",
@@ -50,9 +51,10 @@ class Syncer:
     )
 
     def __init__(
-        self, log: Log, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
+        self, log: Log, name: str, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
     ) -> None:
         self._log = log
+        self._name = name
         self._lock = lock
         self._after_sync = after_sync
         self._after_failure = after_failure
@@ -79,7 +81,7 @@ class Syncer:
         failure = self.failure
         if failure is not None:
             raise ClosedError(
-                f"the log is poisoned by an earlier failure ({failure}). What the disk holds is unknown: "
+                f"{self._name} is poisoned by an earlier failure ({failure}). What the disk holds is unknown: "
                 "close the log and open it again, which verifies it"
             ) from failure
 
@@ -92,7 +94,7 @@ class Syncer:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._step(offset, deadline):
             if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(f"not on stable storage after {timeout} s; it may still get there")
+                raise TimeoutError(f"not on stable storage after {timeout:g} s; it may still get there")
 
     def _step(self, offset: int, deadline: float | None) -> bool:
         """Sync, or wait for whoever does, once. Whether ``offset`` is reached."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, overload
 
 from pyreplog.arrow import ArrowRows
-from pyreplog.client import Acks, Outcome, Pending
+from pyreplog.client import Acks, Failures, Outcome, Pending
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import (
     BufferExhaustedError,
@@ -36,7 +36,7 @@ from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.follow import WriterNews
-from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.logger import LOGGER, tell_unheard
 from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
@@ -88,11 +88,14 @@ class LogWriter:
         log: Log,
         clock: Clock,
         reopen: Callable[[], Log],
+        name: str,
         buffer_memory: int = BUFFER_MEMORY,
         max_block_ms: float = MAX_BLOCK_MS,
     ) -> None:
-        """Takes ``root`` and ``log`` over and leads ``log`` in a new epoch. ``reopen`` opens the partition again as after a kill."""
+        """Takes ``root`` and ``log`` over and leads ``log`` in a new epoch. ``reopen`` opens the partition again as after a kill; ``name``
+        is what errors call the log."""
         self.log = log
+        self.name = name
         self.lock = threading.Lock()
         self.closed = False
         self.is_told_of = False
@@ -105,7 +108,7 @@ class LogWriter:
         # None: the core asks this machine's clock itself, for each record of `append_nowait`.
         self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
-        self._syncer = Syncer(log, self.lock, self._after_sync, self._after_failure)
+        self._syncer = Syncer(log, name, self.lock, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
@@ -124,6 +127,7 @@ class LogWriter:
         self._stamps: list[int] = []
         self._unsettled: deque[tuple[Appended, Outcome]] = deque()  # written, to be settled by a sync
         self._followers: list[WriterNews] = []
+        self._failures = Failures()
         self._seen: Outcome | None = None
         self._hurry = False
         # Only what waits for a sync: under `os` nothing does.
@@ -317,7 +321,7 @@ class LogWriter:
         try:
             appended = self._write(batch)
         except (PyreplogError, MemoryError) as error:
-            outcome.fail(error)
+            self._fail(outcome, count, error)
             return
         if self._sync_each:
             self._unsettled.append((appended, outcome))
@@ -443,12 +447,18 @@ class LogWriter:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
         except (PyreplogError, MemoryError) as error:
             self._gathering = None
-            outcome.fail(error)
+            self._fail(outcome, len(self._stamps), error)
         except BaseException:  # Ctrl-C
             if not outcome.settled and all(waiting is not outcome for _, waiting in self._unsettled):
                 self._gathering = None
-                outcome.fail(OutcomeUnknownError(f"append of {len(self._stamps)} records to {self.log.topic_partition}", "interrupted"))
+                count = len(self._stamps)
+                self._fail(outcome, count, OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", "interrupted"))
             raise
+
+    def _fail(self, outcome: Outcome, count: int, error: BaseException) -> None:
+        """So many records were refused, or nobody knows: their handles tell, and the end of the log does where nobody asks these."""
+        self._failures.note(outcome, count)
+        outcome.fail(error)
 
     # ------------------------------------------------------------------------------------------------------------------- the log
 
@@ -464,6 +474,7 @@ class LogWriter:
         gathered = self._gathering
         self._enter()
         if gathered is not None and gathered.error is not None:
+            gathered.asked = True
             raise gathered.error
 
     @property
@@ -575,11 +586,11 @@ class LogWriter:
 
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
-        LOGGER.error("%s: poisoned by a failed sync: %s", self.log.topic_partition, error)
+        LOGGER.error("%s is poisoned by a failed sync: %s", self.name, error)
         while self._unsettled:
             appended, outcome = self._unsettled.popleft()
             if not outcome.settled:
-                outcome.fail(self._unsynced_error(appended.record_count, error))
+                self._fail(outcome, appended.record_count, self._unsynced_error(appended.record_count, error))
         self._tell_followers()
         self._tell_of_room()
 
@@ -606,7 +617,7 @@ class LogWriter:
 
     def _repair(self) -> None:
         """Open the partition again after a change that was interrupted half-way."""
-        LOGGER.warning("%s: an append was interrupted; opening the partition again", self.log.topic_partition)
+        LOGGER.warning("%s: an append was interrupted; opening the partition again", self.name)
         self.log = self._reopen()
         self._syncer.replace_log(self.log)
         self._unsynced.clear()
@@ -623,6 +634,10 @@ class LogWriter:
                 self._enter()
             written = next((appended for appended, waiting in self._unsettled if waiting is pending), None)
         if written is not None and not pending.settled:
+            if timeout == 0:  # a sync that the caller carried out itself would be waited for
+                self._hurry = True
+                self._background.wake()
+                raise TimeoutError("not on stable storage yet; it is on its way there")
             try:
                 self._syncer.wait(written.last_offset + 1, timeout)
             except (StorageError, ClosedError) as error:
@@ -720,7 +735,7 @@ class LogWriter:
                         self._retain(now)
                         self._checkpoint(now)
         except PyreplogError as error:  # those who waited have heard of it
-            LOGGER.error("%s: %s", self.log.topic_partition, error)
+            LOGGER.error("%s: %s", self.name, error)
         due = self._chores_due_ns()
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
@@ -783,7 +798,7 @@ class LogWriter:
                 except PyreplogError as error:
                     failure = error
             end = self.log.end_offset
-            self._failure = ClosedError(f"the log {self.log.topic_partition} is closed")
+            self._failure = ClosedError(f"{self.name} is closed")
             self._gatherer.reset()  # takes nothing any more
         if self._syncer.failure is None:
             try:
@@ -800,9 +815,10 @@ class LogWriter:
                     failure = failure or error
             self._root.close(clean=well)
             if self._gathering is not None:
-                self._gathering.fail(self._failure)
+                self._fail(self._gathering, len(self._stamps), self._failure)
                 self._gathering = None
         self._tell_followers()
+        tell_unheard(self._failures, self.name)
         if failure is not None:
             raise failure
 
@@ -813,13 +829,16 @@ class LogWriter:
 
     def unclosed(self) -> str | None:
         """For the warning at exit. None where its face has given one."""
-        return None if self.is_told_of else f"log {self.log.directory!r}"
+        return None if self.is_told_of else self.name.removeprefix("the ")
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
         self.lock = threading.Lock()
         self.closed = True
         self._gatherer.reset()
-        self._failure = ForkedError("the log was opened by the parent process; open it again after fork()")
+        self._failure = ForkedError(
+            f"{self.name} belongs to the parent process, of which this one is a fork: open it again here, with mode='r' while that one "
+            "writes it"
+        )
         self._gathering = None
         self._followers.clear()

@@ -30,7 +30,7 @@ class Process:
 
     def refuse(self, what: str) -> ForkedError:
         """The error for a use of ``what`` in a child."""
-        return ForkedError(f"{what} was opened by process {self.pid}, of which this one is a fork: open it again here")
+        return ForkedError(f"{what} belongs to process {self.pid}, of which this one is a fork: open it again here")
 
 
 _current = Process()

@@ -1,0 +1,85 @@
+"""``read`` and ``scan`` take the same ranges, and refuse the same ones with the same errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy
+import polars
+import pytest
+
+import pyreplog
+from pyreplog import aio
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[pyreplog.Log]:
+    """Offsets 2 to 9 are there, each with its offset times 10 as its timestamp."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append_many([b"v"] * 10, timestamps=[10 * number for number in range(10)])
+        log.delete_records(2)
+        yield log
+
+
+@pytest.mark.parametrize(
+    ("range_", "kind", "words"),
+    [
+        ({"start": 5, "end": 2}, pyreplog.ConfigError, "start 5 lies behind end 2"),
+        ({"start": 11, "end": 3}, pyreplog.ConfigError, "start 11 lies behind end 3"),
+        ({"start": -1}, pyreplog.OffsetOutOfRangeError, "offset -1 is outside the log .*, which holds offsets 2 up to"),
+        ({"end": -1}, pyreplog.OffsetOutOfRangeError, "offset -1 is outside"),
+        ({"start": 3, "end": -1}, pyreplog.OffsetOutOfRangeError, "offset -1 is outside"),
+        ({"start": 1}, pyreplog.OffsetOutOfRangeError, "offset 1 is outside"),
+        ({"start": 11}, pyreplog.OffsetOutOfRangeError, "offset 11 is outside"),
+        ({"start": 2**70}, pyreplog.OffsetOutOfRangeError, "outside"),
+        ({"start": "1"}, pyreplog.ConfigError, "start is '1'; it must be a whole number"),
+        ({"end": 1.5}, pyreplog.ConfigError, r"end is 1\.5; it must be a whole number"),
+        ({"start": True}, pyreplog.ConfigError, "start is True; it must be a whole number"),
+        ({"start_timestamp": 5, "end_timestamp": 4}, pyreplog.ConfigError, "start_timestamp 5 lies behind end_timestamp 4"),
+        ({"start_timestamp": "x"}, pyreplog.ConfigError, "start_timestamp is 'x'"),
+    ],
+    ids=str,
+)
+def test_ranges_that_are_none(log: pyreplog.Log, range_: dict[str, Any], kind: type[Exception], words: str) -> None:
+    """Refused at once by both, with one error."""
+    texts = []
+    for use in (log.read, log.scan):
+        with pytest.raises(kind, match=words) as refused:
+            use(**range_)
+        texts.append(str(refused.value))
+    assert texts[0] == texts[1]
+    path = log.path
+    log.close()
+
+    async def main() -> None:
+        async with aio.open_log(path) as again:
+            with pytest.raises(kind, match=words):
+                await anext(again.read(**range_))
+            with pytest.raises(kind, match=words):
+                await again.scan(**range_)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("range_", "offsets"),
+    [
+        ({}, [2, 3, 4, 5, 6, 7, 8, 9]),
+        ({"start": 10}, []),
+        ({"start": 4, "end": 4}, []),
+        ({"start": 8, "end": 100}, [8, 9]),
+        ({"end": 1}, []),
+        ({"end": 2**70, "start": 9}, [9]),
+        ({"start": numpy.int64(7), "end": numpy.int32(9)}, [7, 8]),
+        ({"start_timestamp": numpy.int64(70), "end_timestamp": numpy.int64(85)}, [7, 8]),
+        ({"start_timestamp": 30, "end_timestamp": 30}, []),
+    ],
+    ids=str,
+)
+def test_ranges_that_are_some(log: pyreplog.Log, range_: dict[str, Any], offsets: list[int]) -> None:
+    """Both give the same records."""
+    assert [record.offset for record in log.read(**range_)] == offsets
+    assert polars.DataFrame(log.scan(["offset"], **range_))["offset"].to_list() == offsets
