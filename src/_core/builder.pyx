@@ -219,7 +219,11 @@ cdef object _whole(object given):
 
 cdef inline int64_t _timestamp(object given) except? -2:
     """``given`` in ms. A float is a TypeError: it would be seconds, and lose its fraction in silence."""
-    cdef int64_t timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else _whole(given))
+    cdef int64_t timestamp
+    try:
+        timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else _whole(given))
+    except OverflowError:
+        raise ValueError(f"timestamp {given} does not fit 64 bits: it counts ms since 1970") from None
     if timestamp < -1:
         raise ValueError(f"timestamp {timestamp} is below -1: it counts ms since 1970, and -1 means none")
     return timestamp

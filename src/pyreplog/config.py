@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DURABILITIES",
     "FOREVER_S",
+    "INT32_MAX",
     "INT64_MAX",
     "LogConfig",
     "NodeConfig",

@@ -408,6 +408,42 @@ def test_whole_numbers_of_any_kind(cluster: pyreplog.Cluster, create: Callable[.
             cluster.admin.delete_records(topic, {1: wrong})  # type: ignore[dict-item]
 
 
+def test_no_argument_ends_a_node(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Numbers beyond what Kafka's messages hold, names that are none: refused where they are given, and no node hears of them."""
+    topic = create()
+    huge = 1 << 70
+    nothing: Any = []
+    with cluster.producer() as producer, cluster.consumer(topic) as consumer:
+        producer.send(topic, b"x").result(10)
+        uses: list[Callable[[], object]] = [
+            lambda: consumer.seek(topic, 0, huge),
+            lambda: consumer.seek(topic, 0, -1),
+            lambda: consumer.seek(topic, huge, 0),
+            lambda: consumer.seek(topic, 0, timestamp=huge),
+            lambda: consumer.end_offset(topic, nothing),
+            lambda: consumer.assign([(topic, huge)]),
+            lambda: producer.send(topic, b"x", timestamp=huge),
+            lambda: producer.send(topic, b"x", partition=huge),
+            lambda: cluster.producer(batch_size_max=huge),
+            lambda: cluster.consumer(topic, fetch_max_bytes=huge),
+            lambda: cluster.scan(topic, start_timestamp=huge),
+            lambda: cluster.admin.describe(nothing),
+            lambda: cluster.admin.delete_records(nothing, {0: 0}),
+            lambda: cluster.admin.delete_records(topic, {0: huge}),
+            lambda: cluster.admin.delete_records(topic, {huge: 0}),
+            lambda: cluster.admin.elect_leaders(nothing),
+            lambda: cluster.admin.elect_leaders(topic, [huge]),
+            lambda: cluster.admin.create_topic("other", partitions=huge),
+        ]
+        for number, use in enumerate(uses):
+            with pytest.raises((pyreplog.ConfigError, pyreplog.UnknownTopicError, TypeError, ValueError)):
+                pytest.fail(f"use {number} gave {use()!r}")
+        assert consumer.seek(topic, 0, timestamp=-5) == 0
+        assert [record.value for record in consumer.poll(10)] == [b"x"]
+        assert producer.send(topic, b"y").result(10).offset == 1
+    assert all(node.alive for node in cluster.nodes)
+
+
 def test_a_machine_that_fails_says_so_to_who_waits(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

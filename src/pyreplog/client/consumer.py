@@ -16,7 +16,7 @@ from typing import Final, Literal
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
-from pyreplog.config import check_number
+from pyreplog.config import INT32_MAX, check_number
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, UnknownTopicError, cluster_error
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
@@ -92,7 +92,7 @@ class ConsumerConfig:
             ("max_poll_records", 1),
             ("request_timeout_ms", 1),
         ):
-            check_number(name, getattr(self, name), low)
+            check_number(name, getattr(self, name), low, INT32_MAX)
 
 
 class OffsetAnswer(Pending):

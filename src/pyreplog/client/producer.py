@@ -29,7 +29,7 @@ from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.compiled import mypyc_attr
-from pyreplog.config import check_number
+from pyreplog.config import INT32_MAX, check_number
 from pyreplog.errors import (
     ClosedError,
     ConfigError,
@@ -110,8 +110,8 @@ class ProducerConfig:
 
     def __post_init__(self) -> None:
         for name in ("batch_size_max", "record_size_max", "buffer_size_max", "max_in_flight", "request_timeout_ms", "delivery_timeout_ms"):
-            check_number(name, getattr(self, name), 1)
-        check_number("max_block_ms", self.max_block_ms, 0)
+            check_number(name, getattr(self, name), 1, INT32_MAX)
+        check_number("max_block_ms", self.max_block_ms, 0, INT32_MAX)
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
 

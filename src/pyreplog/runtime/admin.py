@@ -8,7 +8,7 @@ from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import FOREVER_S, INT64_MAX, LogConfig, check_seconds, whole
+from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_seconds, whole
 from pyreplog.errors import BrokerNotAvailableError, ConfigError, InternalError, PyreplogError, UnknownTopicError, cluster_error
 from pyreplog.log import check_topic
 from pyreplog.runtime.advice import Advice
@@ -92,9 +92,9 @@ class Admin:
         nodes go on.
         """
         check_topic(name)
-        partitions = whole("partitions", partitions, 1)
+        partitions = whole("partitions", partitions, 1, INT32_MAX)
         if replication_factor is not None:
-            replication_factor = whole("replication_factor", replication_factor, 1)
+            replication_factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
         patience = check_seconds("timeout", timeout, "as long as it makes progress")
         if patience is None and timeout is not None:
             patience = FOREVER_S
@@ -116,6 +116,7 @@ class Admin:
 
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings. Raises UnknownTopicError."""
+        _check_name(name)
         answer: DescribeTopicPartitionsResponse = self._answer(lambda: self._machine.describe_topics([name]))
         topic = answer.topics[0]
         if topic.error_code == UnknownTopicError.code:
@@ -133,13 +134,13 @@ class Admin:
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
-        check_topic(topic)
-        befores = {
-            whole("a partition of offsets", number): whole(f"the offset of partition {number}", offset, -1, INT64_MAX)
+        _check_name(topic)
+        limits = {
+            whole("a partition of offsets", number, 0, INT32_MAX): whole(f"the offset of partition {number}", offset, -1, INT64_MAX)
             for number, offset in offsets.items()
         }
         try:
-            found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, befores))
+            found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, limits))
         except UnknownTopicError:
             self.describe(topic)  # which says so, unless only the partition is unknown
             raise
@@ -153,7 +154,8 @@ class Admin:
         Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises
         PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError, UnknownTopicError.
         """
-        numbers = [whole("a partition", number, 0) for number in partitions]
+        _check_name(topic)
+        numbers = [whole("a partition", number, 0, INT32_MAX) for number in partitions]
         answer: ElectLeadersResponse = self._answer(lambda: self._machine.elect_leaders(topic, numbers, unclean=unclean))
         elected: dict[int, str | None] = {}
         for result in answer.replica_election_results:
@@ -191,6 +193,11 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
+
+
+def _check_name(topic: object) -> None:
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be text, not {type(topic).__name__}")
 
 
 def _description(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:

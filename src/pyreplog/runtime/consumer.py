@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Pending
-from pyreplog.config import INT64_MAX, check_seconds, whole
+from pyreplog.config import INT32_MAX, INT64_MAX, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
@@ -82,7 +82,7 @@ class Consumer:
             if isinstance(entry, str):
                 partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry, patience))]
             else:
-                number = whole(f"the partition of {entry.topic!r}", entry.partition, 0)
+                number = whole(f"the partition of {entry.topic!r}", entry.partition, 0, INT32_MAX)
                 if number >= (count := self._partition_count(entry.topic, patience)):
                     raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
                 partitions.append(TopicPartition(entry.topic, number))
@@ -345,7 +345,7 @@ def _is_pair(subject: object) -> TypeGuard[tuple[str, int]]:
 def place_of(call: str, topic: str | tuple[str, int], partition: int | None) -> tuple[str, int]:
     """What the arguments of ``call`` mean: a topic and a partition, or one (topic, partition) pair in place of both."""
     if isinstance(topic, str) and partition is not None:
-        return topic, whole("partition", partition, 0)
+        return topic, whole("partition", partition, 0, INT32_MAX)
     if partition is None and _is_pair(topic):
-        return topic[0], whole("partition", topic[1], 0)
+        return topic[0], whole("partition", topic[1], 0, INT32_MAX)
     raise TypeError(f"{call} takes a topic and a partition, or a TopicPartition in place of both")
