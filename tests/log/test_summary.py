@@ -441,18 +441,6 @@ def test_small_roots_do_without(place: Place) -> None:
     assert isinstance(open_root(place, 2).logs[KEYS[0]], Log)
 
 
-def test_the_documented_entry_is_what_is_written() -> None:
-    """The example of docs/internals/format/db.md, byte for byte."""
-    page = (Path(__file__).parents[2] / "docs/internals/format/db.md").read_text()
-    example = page[page.index("key    6f7264657273") :].replace("key", "").partition("value")
-    key = encode_key(TopicPartition("orders", 1))
-    assert key.hex() == "".join(example[0].split())
-    segments = ((100, 2000), (130, 500))
-    summary = Summary(ID, "sync", False, 100, 104, 140, 140, 140, (EpochEntry(0, 104), EpochEntry(3, 120)), segments, NEVER_MS)
-    value = sealed(key, "Vkeo9ZaN7jZN1l8YEOqZQA", encode_body(summary))
-    assert value.hex() == "".join(example[2].replace("```", "").split())
-
-
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("count", "limit"), [(100, 100), pytest.param(10_000, 256, marks=pytest.mark.soak)])
 def test_many_partitions_share_few_descriptors(tmp_path: Path, count: int, limit: int) -> None:

@@ -33,7 +33,7 @@ def test_each_setting_has_its_text() -> None:
     assert "A segment is closed before it would grow beyond this." in pydoc.render_doc(LogConfig, renderer=getattr(pydoc, "plaintext"))  # noqa: B009  (typeshed leaves it out)
     assert LogConfig.__slots__["preallocate"].startswith("Reserve the whole of ``segment.bytes``")  # type: ignore[attr-defined]
     assert NodeConfig.__slots__["session_timeout_ms"].startswith("The controller fences")  # type: ignore[attr-defined]
-    assert NodeConfig.__slots__["heartbeat_interval_ms"] == ""  # type: ignore[attr-defined]
+    assert NodeConfig.__slots__["heartbeat_interval_ms"].startswith("How often a node tells")  # type: ignore[attr-defined]
 
 
 def test_a_repr_shows_what_was_changed() -> None:
