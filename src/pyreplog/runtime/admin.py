@@ -136,7 +136,7 @@ class Admin:
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
         _check_name(topic)
         limits = {
-            whole("a partition of offsets", number, 0, INT32_MAX): whole(f"the offset of partition {number}", offset, -1, INT64_MAX)
+            whole("a partition of offsets", number, 0, INT32_MAX): whole(f"the offset of partition {number}", offset, -INT64_MAX, INT64_MAX)
             for number, offset in offsets.items()
         }
         try:
