@@ -18,7 +18,7 @@ from pyreplog.testing.crash import CrashFailure
 from tests.crash.every import WORKLOADS, count_calls, refuse_recovery
 
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
-ENOUGH: Final = 100
+ENOUGH: Final = 40
 """Refusals of each workload; one recovery may have more."""
 
 
