@@ -108,6 +108,7 @@ def test_e109_by_size_to_the_byte(place: Place) -> None:
         life.log.update_config(LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100, retention_bytes=limit))
         life.log.apply_retention()
         assert life.bases() == left, limit
+        assert [record.offset for record in contents(life.log)] == list(range(left[0], 8)), limit
         assert life.log.apply_retention() == 0
     assert [record.offset for record in contents(life.log)] == [6, 7]
     life.log.close(clean=True)

@@ -86,24 +86,6 @@ def test_nothing_goes_unless_asked(place: Place) -> None:
     life.log.close(clean=True)
 
 
-def test_by_size_the_oldest_go_down_to_the_limit(place: Place) -> None:
-    """109: a segment goes as long as at least retention.bytes is left without it, the limit itself included; 106: and not twice."""
-    life = begin(place)
-    life.append(8)
-    assert life.bases() == [0, 2, 4, 6]
-    size = life.log.stats().size
-    one = size // 4
-    life.log.update_config(LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100, retention_bytes=2 * one + 1))
-    assert life.log.apply_retention() == 1
-    assert life.log.start_offset == 2
-    life.log.update_config(LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=100, retention_bytes=2 * one))
-    assert life.log.apply_retention() == 1
-    assert life.log.apply_retention() == 0
-    assert life.bases() == [4, 6]
-    assert [record.offset for record in contents(life.log)] == [4, 5, 6, 7]
-    life.log.close(clean=True)
-
-
 def test_by_age_go_segments_whose_newest_record_is_old(place: Place) -> None:
     """The greatest timestamp of a segment decides, not its last one; the limit itself is not too old."""
     life = begin(place, retention_ms=1000)
@@ -147,54 +129,6 @@ def test_records_without_timestamps_go_by_their_file() -> None:
     assert life.log.apply_retention() == 0
     clock.now_ms += 1
     assert life.log.apply_retention() == 2
-    life.log.close(clean=True)
-
-
-def test_the_active_segment_goes_by_a_roll(place: Place) -> None:
-    """108: where everything is too old, an empty segment begins at the end; it stays, and appends go on there."""
-    life = begin(place, retention_ms=1000)
-    life.append(3)
-    life.clock.now_ms += 2000
-    assert life.log.apply_retention() == 2
-    assert life.bases() == [3]
-    assert (life.log.start_offset, life.log.end_offset, life.log.high_watermark) == (3, 3, 3)
-    life.clock.now_ms += 10**7
-    assert life.log.apply_retention() == 0
-    life.append(1)
-    assert [record.offset for record in contents(life.log)] == [3]
-    assert life.reopen().recovery.clean
-    assert (life.log.start_offset, life.log.end_offset) == (3, 4)
-    life.log.close(clean=True)
-
-
-def test_nothing_goes_at_or_above_the_high_watermark(place: Place) -> None:
-    """105: what followers or readers may still need stays, by size, by age and by log start."""
-    life = begin(place, durability="sync", retention_ms=1000, retention_bytes=0)
-    life.append(6)
-    life.clock.now_ms += 10**6
-    assert life.log.apply_retention(confirmed=True) == 0
-    sync(place.disk, life.log)
-    life.log.advance_high_watermark(3)
-    assert life.log.apply_retention(confirmed=True) == 1
-    life.log.advance_high_watermark(4)
-    assert life.log.apply_retention(confirmed=True) == 1
-    life.log.advance_high_watermark(6)
-    assert life.log.apply_retention(confirmed=True) == 1
-    assert life.log.start_offset == 6
-    life.log.close(clean=True)
-
-
-def test_a_passed_log_start_lets_the_next_ones_go_by_age(place: Place) -> None:
-    """107: a young segment wholly below the log's start goes first, and the old ones behind it go in the same run."""
-    life = begin(place, retention_ms=1000)
-    now = life.clock.now_ms
-    life.append(2, timestamp=now + 10**6)
-    life.append(2, timestamp=now - 5000)
-    life.append(2, timestamp=now)
-    assert life.log.apply_retention() == 0
-    life.log.increment_start_offset(2)
-    assert life.log.apply_retention() == 2
-    assert life.bases() == [4]
     life.log.close(clean=True)
 
 

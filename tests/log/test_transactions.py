@@ -309,52 +309,6 @@ def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
     log.close(clean=True)
 
 
-def test_stability_waits_for_the_high_watermark(place: Place) -> None:
-    """Edge 89: the stable offset stops at the first open transaction, goes on only once the marker is below the high watermark, and is
-    not below the log's start."""
-    log = create(place.disk, place.of("t-0"))
-    play = Play(log)
-    play.other()
-    play.data(1)
-    play.other()
-    log.set_high_watermark(log.end_offset)
-    assert log.last_stable_offset == 1
-    play.end(1, commit=True)  # at 4
-    assert log.last_stable_offset == 1
-    log.set_high_watermark(4)
-    assert log.last_stable_offset == 1
-    log.set_high_watermark(5)
-    assert log.last_stable_offset == 5
-    play.data(2)
-    play.other()
-    log.set_high_watermark(log.end_offset)
-    assert log.last_stable_offset == 5
-    log.increment_start_offset(7)
-    assert log.last_stable_offset == 7
-    log.close(clean=True)
-
-
-def test_an_aborted_transaction_across_segments(place: Place) -> None:
-    """Edge 90: an aborted transaction that spans segments is found from any of them; its entry lies where its marker is."""
-    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
-    play = Play(log)
-    for _ in range(12):
-        play.data(1, 5)
-        play.other()
-    play.end(1, commit=False)
-    last = log.end_offset - 1
-    play.other()
-    log.set_high_watermark(log.end_offset)
-    segments = list(log._segments)
-    assert len(segments) > 2
-    assert [bool(segment.transactions.entries) for segment in segments] == [False] * (len(segments) - 1) + [True]
-    for segment in segments:
-        assert log.aborted_transactions(segment.base_offset, last + 1) == [AbortedTransaction(1, 0, last, last + 1)]
-    assert log.aborted_transactions(last + 1, last + 2) == []
-    assert offsets_of(CommittedSource(Live(log)), 300) == play.plain
-    log.close(clean=True)
-
-
 def test_truncation_takes_back_the_end_of_a_transaction(place: Place) -> None:
     """What was ended above a cut is open again below it: table, index, stable offset; and it may end differently then."""
     log = create(place.disk, place.of("t-0"))

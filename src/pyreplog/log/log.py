@@ -515,7 +515,8 @@ class Log:
         self._segments.append(segment)
         self._write_to(segment)
         if active.size == 0 and active is not self._segments.first:
-            # What comes is too far away for its indexes. The oldest stays: the log's start is in it.
+            # What comes is too far away for its indexes. The oldest stays: the log's start is in it. One that the disk keeps does no harm:
+            # it is empty, and the next opening reads over it.
             with contextlib.suppress(StorageError):
                 self._segments.drop(active)
         if self.on_roll is not None:
