@@ -107,7 +107,7 @@ types: $(CORE) $(CHECKERS) $(call group,bench) $(call group,demo)
 	$(PY) -m mypy
 
 stubs: $(CORE) $(CHECKERS)
-	MYPYPATH=src $(PY) -m mypy.stubtest pyreplog._core --ignore-missing-stub
+	MYPYPATH=src $(PY) -m mypy.stubtest pyreplog._core
 
 cython: $(CHECKERS)
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/cython-lint src/_core

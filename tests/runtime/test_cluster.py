@@ -425,6 +425,8 @@ def test_no_argument_ends_a_node(cluster: pyreplog.Cluster, create: Callable[...
             lambda: producer.send(topic, b"x", timestamp=huge),
             lambda: producer.send(topic, b"x", partition=huge),
             lambda: cluster.producer(batch_size_max=huge),
+            lambda: cluster.producer(True),  # type: ignore[arg-type]
+            lambda: cluster.producer("most"),  # type: ignore[arg-type]
             lambda: cluster.consumer(topic, fetch_max_bytes=huge),
             lambda: cluster.scan(topic, start_timestamp=huge),
             lambda: cluster.admin.describe(nothing),

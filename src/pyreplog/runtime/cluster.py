@@ -274,7 +274,7 @@ class Cluster:
         ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
         """
         self._check()
-        if acks not in ACKS:
+        if isinstance(acks, bool) or acks not in ACKS:
             raise ConfigError(f"acks is {acks!r}; it must be 'all', 1 or 0")
         config = ProducerConfig(
             acks=ACKS[acks],
