@@ -79,7 +79,7 @@ pipeline: $(CORE) $(call group,demo)
 	$(PY) docs/demo/pipeline.py
 
 test: $(CORE) $(call group,test) $(call group,lint)
-	$(PY) -m pytest -n $(JOBS) --dist loadfile $(PYTEST)
+	$(PY) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # Other versions of PySpark, each a download of 455 MB, kept in build/; then the installed one.
 SPARKS ?= 4.0 4.1 4.2

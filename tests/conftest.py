@@ -41,7 +41,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Soaks run only where ``-m`` names them."""
+    """Soaks run only where ``-m`` names them. Files with slow tests begin, then those with Spark: what ends a run should be short."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    spark = {item.path for item in items if item.get_closest_marker("spark")}
+    items.sort(key=lambda item: (item.path not in slow, item.path not in spark))
     if "soak" not in config.option.markexpr:
         soaks = [item for item in items if item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=soaks)
