@@ -10,7 +10,16 @@ from pyreplog.errors import CorruptError
 from pyreplog.log import Log
 from pyreplog.record import RecordBatch
 
-__all__ = ["ChecksumUnchecked", "EpochNotTrimmed", "MarkBeforeCut", "MarkTooEarly", "NumbersKept", "NumbersNotCopied"]
+__all__ = [
+    "ChecksumUnchecked",
+    "EpochNotTrimmed",
+    "EpochsKept",
+    "MarkBeforeCut",
+    "MarkTooEarly",
+    "NumbersKept",
+    "NumbersNotCopied",
+    "WatermarkKept",
+]
 
 
 class MarkTooEarly(Log):
@@ -54,6 +63,16 @@ class EpochNotTrimmed(Log):
             super().truncate_to(offset)
 
 
+class EpochsKept(Log):
+    """A truncation cuts records, and leaves the epochs that they were of."""
+
+    def truncate_to(self, offset: int) -> None:
+        """With the epochs as before."""
+        before = self.epochs.entries
+        super().truncate_to(offset)
+        self.epochs.restore(before)
+
+
 class MarkBeforeCut(Log):
     """The mark still promises, after a truncation, what was cut."""
 
@@ -84,3 +103,13 @@ class NumbersNotCopied(Log):
         end = super().append_as_follower(parts, at_end=at_end)
         self.producers.table = table
         return end
+
+
+class WatermarkKept(Log):
+    """A log that begins anew where its leader's does keeps its high watermark, which may then lie below its start."""
+
+    def truncate_fully(self, start_offset: int) -> None:
+        """With the high watermark as before."""
+        before = self.high_watermark
+        super().truncate_fully(start_offset)
+        self.high_watermark = before
