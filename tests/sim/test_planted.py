@@ -60,6 +60,13 @@ def test_a_high_watermark_that_falls() -> None:
         MUSEUM["WatermarkRecomputed"].perform()
 
 
+@pytest.mark.parametrize(("name", "about"), [("RotIsFetched", "nobody sent"), ("RefusesTheAppended", "was refused")])
+def test_both_kinds_of_phantom(name: str, about: str) -> None:
+    """S13 is of two halves, too: what nobody sent, and what was refused."""
+    with pytest.raises(InvariantBroken, match=about):
+        CLUSTERS[name].perform()
+
+
 def is_reported(number: str, variant: Variant) -> bool:
     """Whether the checker of that number, looking on alone, finds the bug on a stage."""
     stage = variant.stage(checkers=only(number))

@@ -65,6 +65,7 @@ from pyreplog.testing.variants.leaders import (
 )
 from pyreplog.testing.variants.logs import (
     ChecksumUnchecked,
+    DeletesWholeBatches,
     EpochNotTrimmed,
     EpochsKept,
     MarkBeforeCut,
@@ -91,6 +92,7 @@ __all__ = [
     "ClusterVariant",
     "CommittedIsrOnly",
     "DeletesAlone",
+    "DeletesWholeBatches",
     "DivergenceCounts",
     "ElectsOnce",
     "ElrKept",

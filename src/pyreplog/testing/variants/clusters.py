@@ -99,23 +99,24 @@ _ALONE: Final = WorldOptions(
     config=QUICK,
 )
 _ALL: Final = (
-    ClusterVariant("ReadsToTheEnd", ("C5",), _replica(leaders.ReadsToTheEnd), "S10", scenes.followers_cut_off),
+    ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", scenes.followers_cut_off),
     ClusterVariant(
-        "RefusesWhoWaits", ("C6",), _replica(leaders.RefusesWhoWaits), "S12", scenes.stops_while_somebody_waits, before="history"
+        "RefusesWhoWaits", ("C7",), _replica(leaders.RefusesWhoWaits), "S12", scenes.stops_while_somebody_waits, before="history"
     ),
-    ClusterVariant("RefusesTheAppended", ("C7",), _replica(leaders.RefusesTheAppended), "S13", scenes.below_the_minimum, before="history"),
+    ClusterVariant("RefusesTheAppended", ("C8",), _replica(leaders.RefusesTheAppended), "S13", scenes.below_the_minimum, before="history"),
+    ClusterVariant("RotIsFetched", ("37",), {"log_class": logs.ChecksumUnchecked}, "S13", scenes.rot_is_fetched, before="S12"),
     ClusterVariant(
-        "MarkTooEarly", ("C8",), {"log_class": logs.MarkTooEarly}, "S24", scenes.power_fails_again_and_again, options=_ALONE, seed=2
+        "MarkTooEarly", ("C9",), {"log_class": logs.MarkTooEarly}, "S24", scenes.power_fails_again_and_again, options=_ALONE, seed=2
     ),
-    ClusterVariant("ElectsOnce", ("C9",), {"controller_class": controllers.ElectsOnce}, "L1", scenes.all_die),
-    ClusterVariant("AsksOnce", ("C10",), {"metadata_class": nodes.AsksOnce}, "L2", scenes.answer_from_the_controller_lost),
-    ClusterVariant("StopsAtUnknownEpoch", ("C11",), _replica(followers.StopsAtUnknownEpoch), "L3", scenes.new_leader_hears_late),
-    ClusterVariant("PushesNothing", ("C12",), _replica(leaders.PushesNothing), "L4", scenes.fair_weather),
+    ClusterVariant("ElectsOnce", ("C10",), {"controller_class": controllers.ElectsOnce}, "L1", scenes.all_die),
+    ClusterVariant("AsksOnce", ("C11",), {"metadata_class": nodes.AsksOnce}, "L2", scenes.answer_from_the_controller_lost),
+    ClusterVariant("StopsAtUnknownEpoch", ("C12",), _replica(followers.StopsAtUnknownEpoch), "L3", scenes.new_leader_hears_late),
+    ClusterVariant("PushesNothing", ("C13",), _replica(leaders.PushesNothing), "L4", scenes.fair_weather),
     ClusterVariant("SilentEpochNotTrimmed", ("V23",), {"log_class": logs.EpochNotTrimmed}, "L5", scenes.silent_leader_cut_off),
-    ClusterVariant("ProposesOnce", ("C13",), _replica(leaders.ProposesOnce), "L6", scenes.proposal_lost),
-    ClusterVariant("ShrinksBySilence", ("C14",), _replica(leaders.ShrinksBySilence), "L7", scenes.fair_weather),
-    ClusterVariant("AsksTheSameNode", ("C15",), {"consumer_class": clients.AsksTheSameNode}, "L11", scenes.leader_dies),
-    ClusterVariant("EndOutOfRange", ("C16",), _replica(leaders.EndOutOfRange), "L12", scenes.silent_leaders_follower),
+    ClusterVariant("ProposesOnce", ("C14",), _replica(leaders.ProposesOnce), "L6", scenes.proposal_lost),
+    ClusterVariant("ShrinksBySilence", ("C15",), _replica(leaders.ShrinksBySilence), "L7", scenes.fair_weather),
+    ClusterVariant("AsksTheSameNode", ("C16",), {"consumer_class": clients.AsksTheSameNode}, "L11", scenes.leader_dies),
+    ClusterVariant("EndOutOfRange", ("C17",), _replica(leaders.EndOutOfRange), "L12", scenes.silent_leaders_follower),
 )
 
 CLUSTERS: Final[Mapping[str, ClusterVariant]] = MappingProxyType({one.name: one for one in _ALL})

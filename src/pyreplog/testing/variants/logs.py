@@ -8,10 +8,11 @@ from typing_extensions import Buffer
 
 from pyreplog.errors import CorruptError
 from pyreplog.log import Log
-from pyreplog.record import RecordBatch
+from pyreplog.record import RecordBatch, split
 
 __all__ = [
     "ChecksumUnchecked",
+    "DeletesWholeBatches",
     "EpochNotTrimmed",
     "EpochsKept",
     "MarkBeforeCut",
@@ -52,6 +53,17 @@ class ChecksumUnchecked(Log):
                 raise CorruptError(f"got a batch at {batches[0][0]}, not at {self.end_offset}")
             self._append_checked(views, batches, numbered, sum(view.nbytes for view in views), gaps=False)
         return self.end_offset
+
+
+class DeletesWholeBatches(Log):
+    """What is deleted ends where a batch ends: records behind the offset that was named go with those before it."""
+
+    def increment_start_offset(self, offset: int) -> bool:
+        """To the end of the batch that the offset lies in."""
+        if self.start_offset < offset < self.high_watermark:
+            batch = next(one for part in self.read(offset, 1, self.high_watermark).parts() for one in split(part))
+            offset = offset if batch.base_offset == offset else batch.next_offset
+        return super().increment_start_offset(offset)
 
 
 class EpochNotTrimmed(Log):

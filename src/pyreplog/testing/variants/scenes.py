@@ -21,6 +21,7 @@ __all__ = [
     "new_leader_hears_late",
     "power_fails_again_and_again",
     "proposal_lost",
+    "rot_is_fetched",
     "silent_leader_cut_off",
     "silent_leaders_follower",
     "stops_while_somebody_waits",
@@ -208,6 +209,32 @@ def silent_leaders_follower(world: World) -> None:
     kill(world, first)
     next_leader(world, first)
     world.run_for(50_000)
+
+
+def rot_is_fetched(world: World) -> None:
+    """The only copy that is up has a flipped bit in its first batch, unseen by its node, when an empty one fetches from it; then its disk
+    is lost, and another complete copy comes back."""
+    first, second, third = begin(world)
+    until(world, lambda: len(world.producers[0].attempts) > 60, "there is more than what a start looks at")
+    fall_silent(world)
+    world.say(f"node {third} loses its disk, the others stop")
+    world.wipe(third)
+    world.stop(second)
+    world.stop(first)
+    machine = world.machines[first]
+    path = f"{machine.address}/{world.partitions()[0][0]}/{0:020d}.log"
+    size = int.from_bytes(bytes(machine.disk.open(path).read_at(8, 4)), "big") + 12
+    world.say(f"a bit flips on the disk of node {first}; it comes back, and so does node {third}")
+    machine.disk.flip(path, size - 2)
+    machine.rotten = True
+    world.start(first)
+    next_leader(world)
+    world.start(third)
+    world.run_for(2000)
+    world.say(f"node {first} loses its disk, node {second} comes back")
+    world.wipe(first)
+    world.start(second)
+    next_leader(world, first)
 
 
 def power_fails_again_and_again(world: World) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "behind_the_high_watermark",
     "cut_then_power_loss",
     "deleted_elsewhere",
+    "deleted_inside_a_batch",
     "deleted_meanwhile",
     "divergence",
     "diverging_fetch",
@@ -670,6 +671,15 @@ def deleted_meanwhile(stage: Stage) -> None:
     stage.start(3)
     stage.tell()
     stage.exchange(3)
+    stage.finish()
+
+
+def deleted_inside_a_batch(stage: Stage) -> None:
+    """The first of three records that came in one batch is to be deleted."""
+    stage.append(1, b"a", b"b", b"c")
+    for _ in range(2):
+        stage.exchange(2, 3)
+    stage.delete_records(1, 1)
     stage.finish()
 
 
