@@ -8,7 +8,7 @@ import pytest
 
 from pyreplog.cli.main import main
 from pyreplog.testing.lessons import LESSONS
-from pyreplog.testing.variants import MUSEUM
+from pyreplog.testing.variants import CLUSTERS, MUSEUM
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -20,7 +20,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a name there is the list; with --all the museum, too."""
     assert [line.split()[0] for line in told(capsys).splitlines()] == list(LESSONS)
-    assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *MUSEUM]
+    assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *MUSEUM, *CLUSTERS]
 
 
 def test_a_committed_record_is_lost_and_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,9 +47,16 @@ def test_exhibits(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No invariant breaks" in told(capsys, "WaitsForFollowersToKnow")
 
 
+def test_exhibits_of_whole_clusters(capsys: pytest.CaptureFixture[str]) -> None:
+    """One that takes a whole cluster says what was done to that, and what breaks."""
+    text = told(capsys, "ElectsOnce")
+    assert "kill node 1" in text
+    assert "L1 (every partition gets a leader) does not hold" in text
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     """With --json the list is one object per lesson, and a lesson one object with the lines that are told."""
-    assert [json.loads(line)["lesson"] for line in told(capsys, "--all", "--json").splitlines()] == [*LESSONS, *MUSEUM]
+    assert [json.loads(line)["lesson"] for line in told(capsys, "--all", "--json").splitlines()] == [*LESSONS, *MUSEUM, *CLUSTERS]
     for name in ("divergence", "ShrinksEarly"):
         shown = json.loads(told(capsys, name, "--json"))
         assert shown["lesson"] == name

@@ -27,19 +27,22 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or one lesson."""
     from pyreplog.testing.lessons import LESSONS, exhibit  # noqa: PLC0415  (the simulation is loaded only to be shown)
-    from pyreplog.testing.variants import MUSEUM  # noqa: PLC0415  (the same)
+    from pyreplog.testing.variants import CLUSTERS, MUSEUM  # noqa: PLC0415  (the same)
 
     name = arguments.lesson
     if name is None:
-        listed = {lesson.name: lesson.title for lesson in LESSONS.values()}
+        listed = {told.name: told.title for told in LESSONS.values()}
         for variant in MUSEUM.values() if arguments.all else ():
             listed[variant.name] = f"{', '.join(variant.numbers)}: breaks {', '.join(variant.caught_by) or 'nothing'}"
-        width = max(len(one) for one in listed)
-        for one, title in listed.items():
-            print(json_line({"lesson": one, "title": title}) if arguments.json else f"{one:{width}}  {title}")
+        for one in CLUSTERS.values() if arguments.all else ():
+            listed[one.name] = f"{', '.join(one.numbers)}: breaks {one.caught_by}"
+        width = max(len(lesson) for lesson in listed)
+        for lesson, title in listed.items():
+            print(json_line({"lesson": lesson, "title": title}) if arguments.json else f"{lesson:{width}}  {title}")
         return EXIT_OK
-    if name not in LESSONS and name not in MUSEUM:
-        say(f"replog lesson: unknown lesson {name!r}{suggestion(name, (*LESSONS, *MUSEUM))}")
+    names = (*LESSONS, *MUSEUM, *CLUSTERS)
+    if name not in names:
+        say(f"replog lesson: unknown lesson {name!r}{suggestion(name, names)}")
         return EXIT_USAGE
     lines = LESSONS[name].lines() if name in LESSONS else exhibit(name)
     if arguments.json:

@@ -16,7 +16,7 @@ from pyreplog.testing.checkers import InvariantBroken
 from pyreplog.testing.options import WorldOptions
 from pyreplog.testing.shrink import shrink
 from pyreplog.testing.totals import Totals
-from pyreplog.testing.variants import MUSEUM
+from pyreplog.testing.variants import CLUSTERS, MUSEUM
 from pyreplog.testing.walk import Walk
 from pyreplog.testing.world import World
 
@@ -46,7 +46,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
     parser.add_argument("--count", type=int, default=1, help="how many seeds from there (default 1)")
     parser.add_argument("--trace", action="store_true", help="print what was done to the cluster, and when")
-    parser.add_argument("--variant", metavar="NAME", choices=sorted(MUSEUM), help="put this known-bad rule in the place of the right one")
+    names = sorted((*MUSEUM, *CLUSTERS))
+    parser.add_argument("--variant", metavar="NAME", choices=names, help="put this known-bad rule in the place of the right one")
     parser.add_argument(
         "--walk", type=int, metavar="SEED", help="a random walk over one partition instead of a cluster (also with --count)"
     )
@@ -54,8 +55,10 @@ def main() -> int:
     options = parser.parse_args()
     parts: dict[str, Any] = {}
     if options.variant is not None:
-        parts = MUSEUM[options.variant].parts()
+        parts = (CLUSTERS[options.variant] if options.variant in CLUSTERS else MUSEUM[options.variant]).parts()
     if options.walk is not None:
+        if options.variant in CLUSTERS:
+            parser.error(f"{options.variant} takes a whole cluster, which a walk has not; repeat it with: replog lesson {options.variant}")
         return _walk(options.walk, options.count, options.variant, trace=options.trace)
     totals = Totals()
     begun = time.process_time()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pyreplog.record import records_of
 from pyreplog.testing.checkers import InvariantBroken, batches_of
 from pyreplog.testing.stage import Stage
-from pyreplog.testing.variants import MUSEUM, FirstDesign
+from pyreplog.testing.variants import CLUSTERS, MUSEUM, FirstDesign
 
 __all__ = ["LESSONS", "Lesson", "draw", "exhibit"]
 
@@ -164,18 +164,37 @@ LESSONS: Final[Mapping[str, Lesson]] = MappingProxyType({one.name: one for one i
 
 def exhibit(name: str) -> Iterator[str]:
     """What an exhibit of the museum does, and what breaks. REQUIRES that there is one of that name."""
-    variant = MUSEUM[name]
+    variant = CLUSTERS[name] if name in CLUSTERS else MUSEUM[name]
     yield f"{name} ({', '.join(variant.numbers)})"
     yield ""
     yield variant.about or "Unclean elections, with the true rules."
     yield ""
+    events, logs, broken = _in_a_cluster(name) if name in CLUSTERS else _on_a_stage(name)
+    yield from (f"  {event}" for event in events)
+    yield from (f"     {line}" for line in logs)
+    yield ""
+    yield "No invariant breaks." if broken is None else str(broken).partition("\n")[0]
+
+
+def _on_a_stage(name: str) -> tuple[list[str], list[str], InvariantBroken | None]:
+    """What was done, how the logs stood at the end, and what broke."""
+    variant = MUSEUM[name]
     stage = variant.stage()
     broken: InvariantBroken | None = None
     try:
         variant.schedule(stage)
     except InvariantBroken as error:
         broken = error
-    yield from (f"  {event}" for event in stage.events)
-    yield from (f"     {line}" for line in draw(stage))
-    yield ""
-    yield "No invariant breaks." if broken is None else str(broken).partition("\n")[0]
+    return stage.events, draw(stage), broken
+
+
+def _in_a_cluster(name: str) -> tuple[list[str], list[str], InvariantBroken | None]:
+    """The same; its logs are too long to be drawn."""
+    variant = CLUSTERS[name]
+    world = variant.world()
+    broken: InvariantBroken | None = None
+    try:
+        variant.play(world)
+    except InvariantBroken as error:
+        broken = error
+    return world.events, [], broken

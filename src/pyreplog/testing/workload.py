@@ -164,10 +164,17 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Reads every partition from its beginning and keeps what it read."""
+    """Reads every partition from its beginning and keeps what it read. ``machine_class``: of the machine that reads."""
 
     def __init__(
-        self, number: int, transport: Transport, clock: Clock, random: Random, nodes: Sequence[Address], topics: Sequence[TopicOptions]
+        self,
+        number: int,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        nodes: Sequence[Address],
+        topics: Sequence[TopicOptions],
+        machine_class: type[Consumer] = Consumer,
     ) -> None:
         self.address = f"consumer-{number}"
         self.read: dict[TopicPartition, list[tuple[int, bytes]]] = {}
@@ -175,7 +182,7 @@ class SimConsumer:
         """What the last turn brought."""
         self.lost_position: list[OffsetOutOfRangeError] = []
         config = ConsumerConfig(auto_offset_reset="none", fetch_max_wait_ms=100, request_timeout_ms=1000)
-        self._machine = Consumer(transport, clock, random, nodes, address=self.address, config=config)
+        self._machine = machine_class(transport, clock, random, nodes, address=self.address, config=config)
         self._wanted = [TopicPartition(topic.name, partition) for topic in topics for partition in range(topic.partitions)]
         for topic_partition in self._wanted:
             self.read[topic_partition] = []

@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import Final, Protocol
 
+from pyreplog.client import Consumer
 from pyreplog.errors import PyreplogError
 from pyreplog.log import Log, LogRoot
 from pyreplog.node import Hosted, MetadataFollower, Node
@@ -170,7 +171,8 @@ class World:
     """See the module's text.
 
     ``options``: what the cluster is and what breaks; None draws them from the seed. ``checkers``: None means :func:`standard_checkers`.
-    ``replica_class``, ``log_class``, ``controller_class`` and ``metadata_class`` put known-bad variants in the place of the real ones.
+    ``replica_class``, ``log_class``, ``controller_class``, ``metadata_class`` and ``consumer_class`` put known-bad variants in the place of
+    the real ones.
     One thread; everything in it shares one simulated clock.
     """
 
@@ -186,6 +188,7 @@ class World:
         log_class: type[Log] = Log,
         controller_class: type[Controller] = Controller,
         metadata_class: type[MetadataFollower] = MetadataFollower,
+        consumer_class: type[Consumer] = Consumer,
         checkers: Sequence[Checker] | None = None,
         replay: str = "",
     ) -> None:
@@ -221,6 +224,7 @@ class World:
         self.endpoint: AuthorityEndpoint | None = None
         self.cluster_id = ""
         self._controller_class = controller_class
+        self._consumer_class = consumer_class
         self._controller_transport: SimTransport | None = None
 
         # Once, and not with each start: what runs is fastest where it meets the same classes again.
@@ -310,7 +314,8 @@ class World:
             for _ in range(options.producers):
                 self._add_producer(nodes, topics)
         for number in range(options.consumers):
-            consumer = SimConsumer(number, self.network.endpoint(), self.clock, self._chance(), nodes, options.topics)
+            transport, chance = self.network.endpoint(), self._chance()
+            consumer = SimConsumer(number, transport, self.clock, chance, nodes, options.topics, self._consumer_class)
             self.consumers.append(consumer)
             self._members[consumer.address] = consumer
             self._after(consumer.address)

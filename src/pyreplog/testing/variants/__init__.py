@@ -1,7 +1,8 @@
 """Known-bad rules, each overriding one method: for the tests of the checkers, and to learn from. Nothing in shipped code switches on them.
 
 Give one to a world, a stage or a test in the place of the real class: every variant must be caught, the real thing never. :data:`MUSEUM`
-has them all, with the checker that catches each and the schedule in which it does; ``replog lesson`` shows some of them.
+has those that a schedule on a stage shows, with the checkers that catch each; :data:`CLUSTERS` those that take a whole cluster, each with
+the one checker that is to catch it. ``replog lesson`` shows them.
 """
 
 from __future__ import annotations
@@ -11,8 +12,24 @@ from types import MappingProxyType
 from typing import Final
 
 from pyreplog.replica import Replica
-from pyreplog.testing.variants.controllers import AnyBrokerEpoch, AnyPartitionEpoch, ElrKept, NoElr, SuspectsTrusted, UncleanStartsIgnored
-from pyreplog.testing.variants.followers import FirstDesign, NonDurableFollower, TruncateAfterFirstAnswer, TruncateToHighWatermark
+from pyreplog.testing.variants.clients import AsksTheSameNode
+from pyreplog.testing.variants.clusters import CLUSTERS, ClusterVariant
+from pyreplog.testing.variants.controllers import (
+    AnyBrokerEpoch,
+    AnyPartitionEpoch,
+    ElectsOnce,
+    ElrKept,
+    NoElr,
+    SuspectsTrusted,
+    UncleanStartsIgnored,
+)
+from pyreplog.testing.variants.followers import (
+    FirstDesign,
+    NonDurableFollower,
+    StopsAtUnknownEpoch,
+    TruncateAfterFirstAnswer,
+    TruncateToHighWatermark,
+)
 from pyreplog.testing.variants.leaders import (
     AckBeforeFsync,
     AnswersLeft,
@@ -21,6 +38,7 @@ from pyreplog.testing.variants.leaders import (
     DeletesAlone,
     DivergenceCounts,
     EmptyEpochForgotten,
+    EndOutOfRange,
     EpochEndOffByOne,
     FsyncFailureIgnored,
     JoinBelowStartOfEpoch,
@@ -30,24 +48,37 @@ from pyreplog.testing.variants.leaders import (
     OldEndTold,
     OneQuestion,
     OneQuestionAndEmptyEpoch,
+    ProposesOnce,
+    PushesNothing,
+    ReadsToTheEnd,
     ReadsTwice,
+    RefusesTheAppended,
+    RefusesWhoWaits,
     ReplyUnmatched,
+    ShrinksBySilence,
     ShrinksEarly,
+    StepsDownLater,
     UnknownEpochToHighWatermark,
     WaitersByOffset,
     WaitsForFollowersToKnow,
+    WatermarkRecomputed,
 )
 from pyreplog.testing.variants.logs import (
     ChecksumUnchecked,
+    DeletesWholeBatches,
     EpochNotTrimmed,
+    EpochsKept,
     MarkBeforeCut,
     MarkTooEarly,
     NumbersKept,
     NumbersNotCopied,
+    WatermarkKept,
 )
 from pyreplog.testing.variants.museum import MUSEUM, Variant
+from pyreplog.testing.variants.nodes import AsksOnce
 
 __all__ = [
+    "CLUSTERS",
     "MUSEUM",
     "VARIANTS",
     "AckBeforeFsync",
@@ -55,14 +86,21 @@ __all__ = [
     "AnyBrokerEpoch",
     "AnyEpochFetches",
     "AnyPartitionEpoch",
+    "AsksOnce",
+    "AsksTheSameNode",
     "ChecksumUnchecked",
+    "ClusterVariant",
     "CommittedIsrOnly",
     "DeletesAlone",
+    "DeletesWholeBatches",
     "DivergenceCounts",
+    "ElectsOnce",
     "ElrKept",
     "EmptyEpochForgotten",
+    "EndOutOfRange",
     "EpochEndOffByOne",
     "EpochNotTrimmed",
+    "EpochsKept",
     "FirstDesign",
     "FsyncFailureIgnored",
     "JoinBelowStartOfEpoch",
@@ -78,9 +116,17 @@ __all__ = [
     "OldEndTold",
     "OneQuestion",
     "OneQuestionAndEmptyEpoch",
+    "ProposesOnce",
+    "PushesNothing",
+    "ReadsToTheEnd",
     "ReadsTwice",
+    "RefusesTheAppended",
+    "RefusesWhoWaits",
     "ReplyUnmatched",
+    "ShrinksBySilence",
     "ShrinksEarly",
+    "StepsDownLater",
+    "StopsAtUnknownEpoch",
     "SuspectsTrusted",
     "TruncateAfterFirstAnswer",
     "TruncateToHighWatermark",
@@ -89,6 +135,8 @@ __all__ = [
     "Variant",
     "WaitersByOffset",
     "WaitsForFollowersToKnow",
+    "WatermarkKept",
+    "WatermarkRecomputed",
 ]
 
 VARIANTS: Final[Mapping[str, type[Replica]]] = MappingProxyType(

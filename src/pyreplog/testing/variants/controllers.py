@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pyreplog.quorum import Controller, PartitionImage, PartitionKey
-from pyreplog.wire import AlterPartitionData, BrokerRegistrationRequest, BrokerState, ErrorCode
+from pyreplog.quorum import BrokerImage, Controller, PartitionImage, PartitionKey
+from pyreplog.wire import AlterPartitionData, BrokerRegistrationChangeRecord, BrokerRegistrationRequest, BrokerState, ErrorCode
 
-__all__ = ["AnyBrokerEpoch", "AnyPartitionEpoch", "ElrKept", "NoElr", "SuspectsTrusted", "UncleanStartsIgnored"]
+__all__ = ["AnyBrokerEpoch", "AnyPartitionEpoch", "ElectsOnce", "ElrKept", "NoElr", "SuspectsTrusted", "UncleanStartsIgnored"]
 
 
 class AnyPartitionEpoch(Controller):
@@ -67,3 +67,11 @@ class ElrKept(Controller):
         found = super()._settlement(key, partition, isr, lost, patient=patient)
         kept = tuple(one for one in partition.elr if one not in found.isr and one not in lost)
         return found._replace(elr=found.elr or kept)
+
+
+class ElectsOnce(Controller):
+    """An election that found nobody is not tried again when somebody comes back."""
+
+    def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
+        """The broker is there again, and that is all."""
+        self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pyreplog.replica import FetchAnswered, Follower, Replica
+from pyreplog.wire import ErrorCode, PartitionData
 
-__all__ = ["FirstDesign", "NonDurableFollower", "TruncateAfterFirstAnswer", "TruncateToHighWatermark"]
+__all__ = ["FirstDesign", "NonDurableFollower", "StopsAtUnknownEpoch", "TruncateAfterFirstAnswer", "TruncateToHighWatermark"]
 
 
 class _EarlyFollower(Follower):
@@ -68,3 +69,18 @@ class TruncateAfterFirstAnswer(Replica):
     because two logs may still part below their high watermarks."""
 
     follower_class = _WaitingFollower
+
+
+class _ObedientFollower(Follower):
+    def _refused(self, data: PartitionData, now_ns: int) -> None:
+        """Both errors about epochs mean that this reign is over."""
+        if data.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH:
+            self.stopped = True
+        else:
+            super()._refused(data, now_ns)
+
+
+class StopsAtUnknownEpoch(Replica):
+    """A follower that hears of a leader before that one does is told so, and waits for newer metadata instead of asking again."""
+
+    follower_class = _ObedientFollower

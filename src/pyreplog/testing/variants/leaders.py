@@ -20,7 +20,7 @@ from pyreplog.replica import (
     SyncFailed,
 )
 from pyreplog.testing.copies import shallow_copy
-from pyreplog.wire import FetchPartition, PartitionData
+from pyreplog.wire import EpochEndOffset, ErrorCode, FetchPartition, PartitionData
 
 __all__ = [
     "AckBeforeFsync",
@@ -30,6 +30,7 @@ __all__ = [
     "DeletesAlone",
     "DivergenceCounts",
     "EmptyEpochForgotten",
+    "EndOutOfRange",
     "EpochEndOffByOne",
     "FsyncFailureIgnored",
     "JoinBelowStartOfEpoch",
@@ -39,12 +40,20 @@ __all__ = [
     "OldEndTold",
     "OneQuestion",
     "OneQuestionAndEmptyEpoch",
+    "ProposesOnce",
+    "PushesNothing",
+    "ReadsToTheEnd",
     "ReadsTwice",
+    "RefusesTheAppended",
+    "RefusesWhoWaits",
     "ReplyUnmatched",
+    "ShrinksBySilence",
     "ShrinksEarly",
+    "StepsDownLater",
     "UnknownEpochToHighWatermark",
     "WaitersByOffset",
     "WaitsForFollowersToKnow",
+    "WatermarkRecomputed",
 ]
 
 
@@ -364,3 +373,138 @@ class WaitsForFollowersToKnow(Replica):
     it, and rejected for the round trip it costs."""
 
     leader_class = _PatientLeader
+
+
+class StepsDownLater(Replica):
+    """A leader that is replaced goes on until its appends are answered; only it has noted the new leader epoch already."""
+
+    def _change(self, seat: Any, now_ns: int) -> None:
+        """Not while somebody waits."""
+        if isinstance(self.seat, Leader) and self.seat.waiters and not isinstance(seat, Leader):
+            return
+        super()._change(seat, now_ns)
+
+
+class _RecomputingLeader(Leader):
+    def advance(self, now_ns: int) -> None:
+        """The high watermark is the least end among those that count now, whatever it was before."""
+        candidate = self.high_watermark_candidate(now_ns)
+        if 0 <= candidate < self.log.high_watermark:
+            self.log.set_high_watermark(candidate)
+        super().advance(now_ns)
+
+
+class WatermarkRecomputed(Replica):
+    """The high watermark is computed anew each time, without regard to what it was: a follower that comes back pulls it down."""
+
+    leader_class = _RecomputingLeader
+
+
+class _HurriedLeader(Leader):
+    def _set_committed(self, isr: Any, *, keep_pending: bool = False) -> None:
+        """Whoever waits when the set falls below the minimum is told at once what new appends are told."""
+        super()._set_committed(isr, keep_pending=keep_pending)
+        if len(self.committed) < self.min_isr:
+            for waiter in self.waiters:
+                self._answer(waiter, ErrorCode.NOT_ENOUGH_REPLICAS)
+            self.waiters.clear()
+
+
+class RefusesTheAppended(Replica):
+    """Appends that wait when the in-sync set falls below the minimum are refused like new ones, as if they were not in the log."""
+
+    leader_class = _HurriedLeader
+
+
+class _CurtLeader(Leader):
+    def leave(self, code: int) -> None:
+        """Appends that wait are told the same as everybody else."""
+        for waiter in self.waiters:
+            self._answer(waiter, code)
+        self.waiters.clear()
+        super().leave(code)
+
+
+class RefusesWhoWaits(Replica):
+    """A leader that steps down answers the appends that wait with NOT_LEADER_OR_FOLLOWER, as Kafka's does, and they are sent again: here
+    that answer proves that nothing was appended."""
+
+    leader_class = _CurtLeader
+
+
+class _OpenHandedLeader(Leader):
+    def consumer_fetch(self, event: ConsumerFetch, now_ns: int) -> None:
+        """Up to the end of the log where nothing committed is left to read."""
+        log, request = self.log, event.request
+        if log.high_watermark <= request.fetch_offset < log.end_offset:
+            self.reply(event, self.data(log.read(request.fetch_offset, request.partition_max_bytes, log.end_offset)))
+        else:
+            super().consumer_fetch(event, now_ns)
+
+
+class ReadsToTheEnd(Replica):
+    """Readers are served up to the end of the log, as followers are."""
+
+    leader_class = _OpenHandedLeader
+
+
+class _TaciturnLeader(Leader):
+    def _push_high_watermark(self, now_ns: int) -> None:
+        """Nobody is told: the next records will carry it."""
+        self.push_at = now_ns + (1 << 62)
+
+
+class PushesNothing(Replica):
+    """Followers hear of the high watermark with records only: the last ones that are written never count as committed on them."""
+
+    leader_class = _TaciturnLeader
+
+
+class _ResignedLeader(Leader):
+    def alter_partition_answered(self, event: AlterPartitionAnswered, now_ns: int) -> None:
+        """Only decisions matter: where there is none there is nothing to do."""
+        if event.result is not None:
+            super().alter_partition_answered(event, now_ns)
+
+
+class ProposesOnce(Replica):
+    """A proposal that got no answer is not made again, and stays undecided for the rest of the reign."""
+
+    leader_class = _ResignedLeader
+
+
+class _WatchfulLeader(Leader):
+    def _propose_shrink(self, now_ns: int) -> None:
+        """Whoever has not fetched for so long is out, and that is looked at all the time."""
+        self.shrink_at = now_ns + self.lag_max_ns // 2
+        self.machine.wake_by(self.shrink_at)
+        late = [f.broker_id for f in self.remotes if f.committed and now_ns - f.last_fetch_ns > self.lag_max_ns]
+        if late and self.pending is None:
+            self._propose([one for one in self.committed if one not in late], None)
+        self.advance(now_ns)
+
+
+class ShrinksBySilence(Replica):
+    """Who leaves the in-sync set is judged by the time of its last fetch, who joins by its offset: of followers that wait for records both
+    are true, and they leave and join in turns for ever."""
+
+    leader_class = _WatchfulLeader
+
+
+class _StrictLeader(Leader):
+    def follower_fetch(self, event: FollowerFetch, now_ns: int) -> None:
+        """There is nothing at the end, and nothing of this reign that could come there."""
+        log, request = self.log, event.request
+        if request.current_leader_epoch == self.machine.leader_epoch and request.fetch_offset == log.end_offset == self.start_of_epoch:
+            answer = self.data(None)
+            answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            answer.diverging_epoch = EpochEndOffset(log.epochs.latest, log.end_offset)
+            self.reply(event, answer)
+        else:
+            super().follower_fetch(event, now_ns)
+
+
+class EndOutOfRange(Replica):
+    """To a leader that has written nothing yet a fetch at its end is out of range: until it writes something its followers ask in vain."""
+
+    leader_class = _StrictLeader

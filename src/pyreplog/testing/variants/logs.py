@@ -8,9 +8,19 @@ from typing_extensions import Buffer
 
 from pyreplog.errors import CorruptError
 from pyreplog.log import Log
-from pyreplog.record import RecordBatch
+from pyreplog.record import RecordBatch, split
 
-__all__ = ["ChecksumUnchecked", "EpochNotTrimmed", "MarkBeforeCut", "MarkTooEarly", "NumbersKept", "NumbersNotCopied"]
+__all__ = [
+    "ChecksumUnchecked",
+    "DeletesWholeBatches",
+    "EpochNotTrimmed",
+    "EpochsKept",
+    "MarkBeforeCut",
+    "MarkTooEarly",
+    "NumbersKept",
+    "NumbersNotCopied",
+    "WatermarkKept",
+]
 
 
 class MarkTooEarly(Log):
@@ -45,6 +55,17 @@ class ChecksumUnchecked(Log):
         return self.end_offset
 
 
+class DeletesWholeBatches(Log):
+    """What is deleted ends where a batch ends: records behind the offset that was named go with those before it."""
+
+    def increment_start_offset(self, offset: int) -> bool:
+        """To the end of the batch that the offset lies in."""
+        if self.start_offset < offset < self.high_watermark:
+            batch = next(one for part in self.read(offset, 1, self.high_watermark).parts() for one in split(part))
+            offset = offset if batch.base_offset == offset else batch.next_offset
+        return super().increment_start_offset(offset)
+
+
 class EpochNotTrimmed(Log):
     """A truncation at or behind the end of the log leaves the epochs that begin there (KAFKA-10706)."""
 
@@ -52,6 +73,16 @@ class EpochNotTrimmed(Log):
         """Nothing to cut, nothing to do."""
         if offset < self.end_offset:
             super().truncate_to(offset)
+
+
+class EpochsKept(Log):
+    """A truncation cuts records, and leaves the epochs that they were of."""
+
+    def truncate_to(self, offset: int) -> None:
+        """With the epochs as before."""
+        before = self.epochs.entries
+        super().truncate_to(offset)
+        self.epochs.restore(before)
 
 
 class MarkBeforeCut(Log):
@@ -84,3 +115,13 @@ class NumbersNotCopied(Log):
         end = super().append_as_follower(parts, at_end=at_end)
         self.producers.table = table
         return end
+
+
+class WatermarkKept(Log):
+    """A log that begins anew where its leader's does keeps its high watermark, which may then lie below its start."""
+
+    def truncate_fully(self, start_offset: int) -> None:
+        """With the high watermark as before."""
+        before = self.high_watermark
+        super().truncate_fully(start_offset)
+        self.high_watermark = before

@@ -1,7 +1,8 @@
 """The museum: every known way to get replication wrong, with the checker that catches it and the schedule in which it does.
 
 ``V`` numbers are those of the specification, plain numbers the planted bugs of the reliability plan, ``R`` the fixes that were proposed and
-rejected before leader epochs.
+rejected before leader epochs, ``C`` bugs that were planted for one checker each. What takes a whole cluster is in
+:mod:`pyreplog.testing.variants.clusters`.
 """
 
 from __future__ import annotations
@@ -247,6 +248,13 @@ _ALL: Final = (
         lambda: [LogsMatch()],  # as above
     ),
     Variant("FirstDesign", ("F1", "F2"), _replica(followers.FirstDesign), ("S1", "S2"), schedules.hw_truncation, {"count": 2}, 400),
+    Variant("StepsDownLater", ("C1",), _replica(leaders.StepsDownLater), ("S5",), schedules.replaced_while_somebody_waits, {}, 200),
+    Variant("EpochsKept", ("C2",), _log(logs.EpochsKept), ("S6",), schedules.two_epochs_cut, _TWO, 600),
+    Variant(
+        "WatermarkRecomputed", ("C3",), _replica(leaders.WatermarkRecomputed), ("S8",), schedules.back_below_the_high_watermark, {}, 400
+    ),
+    Variant("WatermarkKept", ("C4",), _log(logs.WatermarkKept), ("S9",), schedules.deleted_meanwhile, {}, 400),
+    Variant("DeletesWholeBatches", ("C5",), _log(logs.DeletesWholeBatches), ("S21",), schedules.deleted_inside_a_batch, {}, 2000),
     Variant(
         "WaitsForFollowersToKnow", ("R1",), _replica(leaders.WaitsForFollowersToKnow), (), schedules.zombie_answers, {}, 0, harmless=True
     ),

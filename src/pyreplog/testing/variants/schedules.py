@@ -12,9 +12,12 @@ from pyreplog.testing.stage import Stage
 __all__ = [
     "ack_then_power_loss",
     "another_node_holds_the_rest",
+    "back_below_the_high_watermark",
     "behind_the_high_watermark",
     "cut_then_power_loss",
     "deleted_elsewhere",
+    "deleted_inside_a_batch",
+    "deleted_meanwhile",
     "divergence",
     "diverging_fetch",
     "empty_again",
@@ -28,10 +31,11 @@ __all__ = [
     "late_reply",
     "metadata_replay",
     "old_end_told",
+    "old_proposal",
     "one_foreign_record",
     "parted_below",
-    "old_proposal",
     "proposed_and_not_awaited",
+    "replaced_while_somebody_waits",
     "replica_behind_the_epoch",
     "retry_after_election",
     "retry_after_truncation",
@@ -41,6 +45,7 @@ __all__ = [
     "stale_incarnation",
     "step_down",
     "still_eligible",
+    "two_epochs_cut",
     "two_looks",
     "unclean",
     "unclean_restart",
@@ -634,3 +639,61 @@ def rot_on_the_leader(stage: Stage) -> None:
     stage.tell()
     stage.settle(1, 3)
     stage.check_bytes(3)
+
+
+def replaced_while_somebody_waits(stage: Stage) -> None:
+    """A leader with an append that nobody has fetched yet hears that another one was elected, which leads already."""
+    stage.append(1, b"a")
+    stage.prefer(2)
+    stage.tell(2)
+    stage.tell(1)
+    stage.finish()
+
+
+def back_below_the_high_watermark(stage: Stage) -> None:
+    """A follower was out of sight for a moment; meanwhile the others committed something."""
+    commit(stage, b"a")
+    stage.fence(3)
+    stage.tell()
+    commit(stage, b"b")
+    stage.unfence(3)
+    stage.tell()
+    stage.finish()
+
+
+def deleted_meanwhile(stage: Stage) -> None:
+    """While a follower was down records were deleted that it has not got."""
+    commit(stage, b"a")
+    stage.kill(3)
+    stage.tell()
+    commit(stage, b"b", b"c")
+    stage.delete_records(1, 2)
+    stage.start(3)
+    stage.tell()
+    stage.exchange(3)
+    stage.finish()
+
+
+def deleted_inside_a_batch(stage: Stage) -> None:
+    """The first of three records that came in one batch is to be deleted."""
+    stage.append(1, b"a", b"b", b"c")
+    for _ in range(2):
+        stage.exchange(2, 3)
+    stage.delete_records(1, 1)
+    stage.finish()
+
+
+def two_epochs_cut(stage: Stage) -> None:
+    """A leader of two epochs, with a record in each that nobody else has, is replaced by one that has neither."""
+    stage.append(1, b"a", acks=1)
+    stage.exchange(2)
+    for value in (b"x", b"y"):
+        stage.prefer(2)
+        stage.tell(2)
+        stage.append(2, value, acks=1)
+    stage.prefer(1)
+    stage.skip(1)
+    stage.tell(2)
+    for _ in range(4):
+        stage.exchange(2)
+    stage.finish()

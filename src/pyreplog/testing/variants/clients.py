@@ -1,0 +1,21 @@
+"""Wrong rules of a client, each one overridden method."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyreplog.client import Consumer
+from pyreplog.values import TopicPartition
+
+__all__ = ["AsksTheSameNode"]
+
+PAUSE_NS: Final = 100_000_000
+
+
+class AsksTheSameNode(Consumer):
+    """A reader that was refused waits, and then asks the same node again instead of finding out who leads now."""
+
+    def _stumble(self, entry: TopicPartition, state: Any, leader: int) -> None:
+        """A pause; what is known of leaders stays as it is."""
+        state.failures += 1
+        state.paused_until_ns = self._now_ns() + PAUSE_NS

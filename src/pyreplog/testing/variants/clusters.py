@@ -1,0 +1,123 @@
+"""The part of the museum that takes a whole cluster: what only comes about with clients, timeouts and a controller beyond a network.
+
+Each exhibit is there for one checker that no schedule on a stage reaches: it alone must speak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from pyreplog.config import NodeConfig
+from pyreplog.testing.checkers import standard_checkers
+from pyreplog.testing.options import FaultRates, TopicOptions, WorldOptions
+from pyreplog.testing.variants import clients, controllers, followers, leaders, logs, nodes, scenes
+from pyreplog.testing.world import World
+
+__all__ = ["CLUSTERS", "ClusterVariant"]
+
+QUICK: Final = NodeConfig(
+    replica_lag_time_max_ms=300,
+    replica_fetch_wait_max_ms=100,
+    heartbeat_interval_ms=100,
+    session_timeout_ms=600,
+    recovery_point_checkpoint_interval_ms=60_000,
+    high_watermark_checkpoint_interval_ms=60_000,
+)
+CALM: Final = WorldOptions(
+    topics=(TopicOptions("t", durability="os"),),
+    burst_interval_ms=20,
+    burst_max=2,
+    sync_delay_max_us=1000,
+    safety_ms=0,
+    liveness_ms=5000,
+    faults=FaultRates.none(),
+    config=QUICK,
+)
+"""Three nodes, one partition, one producer, one reader; nothing breaks but what a scene breaks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterVariant:
+    """One exhibit. ``name`` is its class's; ``numbers`` where it is listed; ``caught_by`` the one invariant that breaks.
+
+    ``scene`` goes wrong in a world of ``seed`` and ``options`` with the variant's parts, and well without them. ``before``: another
+    invariant that breaks with it, and earlier, when all checkers look on; it is left out where the one meant is to speak.
+    """
+
+    name: str
+    numbers: tuple[str, ...]
+    kinds: Mapping[str, type]
+    caught_by: str
+    scene: Callable[[World], None]
+    before: str = ""
+    options: WorldOptions = field(default=CALM)
+    seed: int = 1
+
+    @property
+    def about(self) -> str:
+        """What is wrong with it, in the words of its class."""
+        return " ".join((next((kind.__doc__ for kind in self.kinds.values()), None) or "").split())
+
+    def parts(self) -> dict[str, Any]:
+        """Keyword arguments that put it into a :class:`World`."""
+        return dict(self.kinds)
+
+    def world(self, *, right: bool = False, every: bool = False) -> World:
+        """A world with it; where ``right``, the same one with the true rules. ``every``: the checker of ``before`` looks on, too."""
+        checkers = [one for one in standard_checkers() if every or self.before not in one.numbers]
+        parts: dict[str, Any] = {} if right else self.parts()
+        return World(self.seed, self.options, checkers=checkers, replay=f"replog lesson {self.name}", **parts)
+
+    def perform(self, *, right: bool = False, every: bool = False) -> World:
+        """Go through its scene, heal, and wait until all is quiet. Raises :class:`InvariantBroken` unless ``right``."""
+        world = self.world(right=right, every=every)
+        self.play(world)
+        return world
+
+    def play(self, world: World) -> None:
+        """The same in a world that is there already."""
+        self.scene(world)
+        world.run()
+
+
+def _replica(kind: type) -> dict[str, type]:
+    return {"replica_class": kind}
+
+
+_ALONE: Final = WorldOptions(
+    topics=(TopicOptions("t", replication_factor=1, min_insync_replicas=1),),
+    producers=3,
+    burst_interval_ms=20,
+    burst_max=2,
+    sync_delay_max_us=20_000,
+    safety_ms=0,
+    liveness_ms=5000,
+    faults=FaultRates.none(),
+    config=QUICK,
+)
+_ALL: Final = (
+    ClusterVariant("ReadsToTheEnd", ("C6",), _replica(leaders.ReadsToTheEnd), "S10", scenes.followers_cut_off),
+    ClusterVariant(
+        "RefusesWhoWaits", ("C7",), _replica(leaders.RefusesWhoWaits), "S12", scenes.stops_while_somebody_waits, before="history"
+    ),
+    ClusterVariant("RefusesTheAppended", ("C8",), _replica(leaders.RefusesTheAppended), "S13", scenes.below_the_minimum, before="history"),
+    ClusterVariant("RotIsFetched", ("37",), {"log_class": logs.ChecksumUnchecked}, "S13", scenes.rot_is_fetched, before="S12"),
+    ClusterVariant(
+        "MarkTooEarly", ("C9",), {"log_class": logs.MarkTooEarly}, "S24", scenes.power_fails_again_and_again, options=_ALONE, seed=2
+    ),
+    ClusterVariant("ElectsOnce", ("C10",), {"controller_class": controllers.ElectsOnce}, "L1", scenes.all_die),
+    ClusterVariant("AsksOnce", ("C11",), {"metadata_class": nodes.AsksOnce}, "L2", scenes.answer_from_the_controller_lost),
+    ClusterVariant("StopsAtUnknownEpoch", ("C12",), _replica(followers.StopsAtUnknownEpoch), "L3", scenes.new_leader_hears_late),
+    ClusterVariant("PushesNothing", ("C13",), _replica(leaders.PushesNothing), "L4", scenes.fair_weather),
+    ClusterVariant("SilentEpochNotTrimmed", ("V23",), {"log_class": logs.EpochNotTrimmed}, "L5", scenes.silent_leader_cut_off),
+    ClusterVariant("ProposesOnce", ("C14",), _replica(leaders.ProposesOnce), "L6", scenes.proposal_lost),
+    ClusterVariant("ShrinksBySilence", ("C15",), _replica(leaders.ShrinksBySilence), "L7", scenes.fair_weather),
+    ClusterVariant("AsksTheSameNode", ("C16",), {"consumer_class": clients.AsksTheSameNode}, "L11", scenes.leader_dies),
+    ClusterVariant("EndOutOfRange", ("C17",), _replica(leaders.EndOutOfRange), "L12", scenes.silent_leaders_follower),
+)
+
+CLUSTERS: Final[Mapping[str, ClusterVariant]] = MappingProxyType({one.name: one for one in _ALL})
+"""Every exhibit that takes a whole cluster, by its name."""
