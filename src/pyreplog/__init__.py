@@ -70,7 +70,7 @@ from pyreplog.errors import (
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
-from pyreplog.values import LogStats, RecordMetadata, TimestampType, TopicPartition
+from pyreplog.values import LogStats, RecordMetadata, RecoveryProgress, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog import aio as aio
@@ -134,6 +134,7 @@ __all__ = [
     "RecordBatch",
     "RecordMetadata",
     "RecordsDeletedError",
+    "RecoveryProgress",
     "RemoteProtocolError",
     "RequestTimedOutError",
     "Scan",

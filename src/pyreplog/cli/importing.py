@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
     failure: BaseException | None = None
     sizes = [os.path.getsize(name) for name in arguments.files if name != "-"]
-    progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
-    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
+    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
+        progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
         resume = _resume(arguments, target)
         skipped = 0
         try:

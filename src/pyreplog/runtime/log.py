@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -31,7 +31,7 @@ from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writi
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
-from pyreplog.values import LogStats
+from pyreplog.values import LogStats, RecoveryProgress
 
 __all__ = ["Log", "open_log"]
 
@@ -49,6 +49,7 @@ def open_log(
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    progress: Callable[[RecoveryProgress], None] | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
@@ -64,6 +65,8 @@ def open_log(
     BufferExhaustedError.
     ``isolation``: ``"read_committed"`` reads as Kafka's consumers of that setting do: up to the last stable offset, without the records of
     aborted transactions (which only a broker's folder has: nothing here writes any).
+    ``progress`` is called while a log is recovered that was not closed cleanly, for every piece of it that was looked through; by
+    several threads, one at a time, and what it raises ends the opening. A recovery of more than a second is logged besides (INFO).
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError for a setting that cannot be, another durability or a
@@ -85,7 +88,7 @@ def open_log(
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     opening = partial(
-        open_for_writing, disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms, _name(folder)
+        open_for_writing, disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms, _name(folder), progress
     )
     try:
         writer = opening()
