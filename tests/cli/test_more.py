@@ -138,6 +138,25 @@ def test_tail_follows_another_process(events: Path) -> None:
     assert [(row["offset"], row["value"]) for row in found] == [(10, "a"), (11, "b"), (12, "c")]
 
 
+@pytest.mark.parametrize("watched", [True, False])
+def test_tail_ends_when_nobody_reads_any_more(events: Path, watched: bool) -> None:
+    """`replog tail --follow LOG | head -1`: it ends with `head`, although no record comes any more."""
+    program = "import sys; from pyreplog.cli.main import main; sys.exit(main())"
+    if not watched:
+        program = f"from pyreplog.system import SystemDisk; SystemDisk.watch = lambda self, paths: None; {program}"
+    command = [sys.executable, "-c", program, "tail", str(events), "-n", "2", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        try:
+            assert json.loads(tail.stdout.readline())["offset"] == 8
+            tail.stdout.close()
+            assert tail.wait(20) == 0
+            assert tail.stderr.read() == b""
+        finally:
+            tail.kill()
+
+
 def test_tail_goes_on_where_records_are_removed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments that the writer removes between the look and the reading are passed over: what is left comes, each record once."""
     with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 1024, "file.delete.delay.ms": 0}) as log:
