@@ -41,16 +41,11 @@ def _check() -> None:
         if any(name.startswith("arrivals.") and name != "arrivals.py" for name in os.listdir(here)):
             raise ImportError(f"{_GROUP} cannot be loaded ({error}), and what is compiled needs it: {_ADVICE}", name=_GROUP) from None
         return  # nothing is compiled
-    found = group.__file__ or ""
-    suffix = os.path.basename(found).removeprefix(_GROUP)
+    suffix = os.path.basename(group.__file__ or "").removeprefix(_GROUP)
     names = [name.removeprefix(_INIT).replace("___", ".") for name in dir(group) if name.startswith(_INIT)]
     missing = [name for name in names if not os.path.exists(f"{beside}/{name.replace('.', '/')}{suffix}")]
-    if len(missing) == len(names):
-        return  # it is another copy's, or a leftover: here the interpreter runs the sources
-    if missing:
+    if 0 < len(missing) < len(names):  # without any of them the interpreter runs the sources here
         raise ImportError(f"{missing[0]} is not compiled, and what is compiled beside it needs that: {_ADVICE}", name=missing[0])
-    if os.path.dirname(found) != beside:
-        raise ImportError(f"{_GROUP} is that of another build, in {os.path.dirname(found)}: {_ADVICE}", name=_GROUP)
 
 
 _check()

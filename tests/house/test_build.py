@@ -30,13 +30,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-def imported(root: Path, *missing: Path) -> tuple[int, str]:
+def imported(root: Path, *missing: Path, before: str = "import sys") -> tuple[int, str]:
     """The exit code and the last words of a process that imports all there is, from a build of which some files are ``missing``."""
     folder = Path(mkdtemp(dir=root.parent)) / "src"
     shutil.copytree(root, folder, symlinks=True)
     for path in missing:
         (folder / path.relative_to(PACKAGE.parent)).unlink()
-    code = "import pyreplog, pyreplog.testing; pyreplog.Cluster; print(pyreplog.__file__)"
+    code = f"{before}; import pyreplog, pyreplog.testing; pyreplog.Cluster; print(pyreplog.__file__)"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     shutil.rmtree(folder)
@@ -73,10 +73,12 @@ def test_a_missing_part_of_what_mypyc_compiled_is_named(copy: Path) -> None:
         assert said.startswith("ImportError: "), (name, said)
         assert f"pyreplog.{name.replace('/', '.')} " in said
         assert ".ready-core" in said
-    code, said = imported(copy, *GROUP)
+    alone = "import sys; sys.modules['pyreplog__mypyc'] = None"  # nor is it found in another place
+    code, said = imported(copy, *GROUP, before=alone)
     assert code == 1
     assert said.startswith("ImportError: ")
     assert "pyreplog__mypyc" in said
     assert ".ready-core" in said
     everything = [*GROUP, *(path for paths in missing.values() for path in paths)]
-    assert imported(copy, *everything) == (0, "")  # then the interpreter runs the sources
+    for before in ("import sys", alone):
+        assert imported(copy, *everything, before=before) == (0, "")  # then the interpreter runs the sources

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import threading
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,10 +15,13 @@ import pytest
 import pyreplog
 from pyreplog import Cluster, RecoveryProgress, aio
 from pyreplog.errors import StorageError
+from pyreplog.log import LogRoot, loader
 from pyreplog.log.layout import SCAN_CHUNK_SIZE
+from pyreplog.log.segment import scan_segment
 from pyreplog.ports import Disk
-from pyreplog.system import SystemDisk
+from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.values import TopicPartition
 
 SEGMENTS = 3
 COUNT = 8
@@ -157,3 +163,55 @@ def test_a_cluster_and_coroutines_have_it(tmp_path: Path) -> None:
         Cluster(path, progress=refuse)
     with Cluster(path):
         pass
+
+
+class Watching:
+    """Knows when something went wrong."""
+
+    def __init__(self) -> None:
+        self.noted = threading.Event()
+        self.added = 0
+        self._failure: BaseException | None = None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What went wrong."""
+        return self._failure
+
+    @failure.setter
+    def failure(self, error: BaseException | None) -> None:
+        self._failure = error
+        self.noted.set()
+
+    def begin(self, topic_partition: TopicPartition, directory: str, size: int) -> None:
+        """A scan begins."""
+
+    def add(self, size: int) -> None:
+        """Part of it is done."""
+        if self._failure is not None:
+            raise self._failure
+        self.added += size
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one thread scans")
+def test_ctrl_c_ends_the_scan_of_other_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What strikes the thread that opens a log, wherever it is, ends it: nobody scans the rest before that is raised."""
+    disk, path = SystemDisk(), str(tmp_path / "events")
+    write(disk, path)
+    scan, watching, another = scan_segment, Watching(), threading.Event()
+
+    def scanning(*arguments: Any, **options: Any) -> Any:
+        if threading.current_thread() is threading.main_thread():
+            assert another.wait(20)
+            raise KeyboardInterrupt
+        another.set()
+        watching.noted.wait(5)
+        return scan(*arguments, **options)
+
+    monkeypatch.setattr(loader, "scan_segment", scanning)
+    with pytest.raises(KeyboardInterrupt):
+        LogRoot.open(disk, path, clock=SystemClock(), random=Random(1), onlooker=watching)
+    assert watching.added == 0
+    monkeypatch.undo()
+    with pyreplog.open_log(path, disk=disk) as log:
+        assert values(log) == [*range(SEGMENTS * COUNT)]

@@ -28,13 +28,13 @@ try:
         SentBatch,
         TailCache,
     )
-except ImportError as error:
+except ImportError as _error:
     raise ImportError(
-        f"{error}: the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
+        f"{_error}: the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
         "`pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`",
-        name=error.name,
-        path=error.path,
-    ) from error
+        name=_error.name,
+        path=_error.path,
+    ) from _error
 
 __all__ = [
     "COLUMNS",

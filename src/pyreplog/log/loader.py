@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from pyreplog._core import SegmentScanner
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, StorageError
+from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT32_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
@@ -330,6 +330,10 @@ class Loader:
                 if self.onlooker is not None and error is self.onlooker.failure:
                     raise
                 return None
+            except BaseException as error:
+                if self.onlooker is not None and self.onlooker.failure is None and not isinstance(error, PyreplogError):
+                    self.onlooker.failure = error
+                raise
 
         return self.disk.map(scan, segments)
 

@@ -16,8 +16,8 @@ class Onlooker(Protocol):
     """
 
     failure: BaseException | None
-    """What telling somebody of it raised, which ends the opening and is no fault of the log's; every later ``add`` raises it too, so that
-    no thread goes on."""
+    """What telling somebody of it raised, or what struck a thread that scans (Ctrl-C): it ends the opening and is no fault of the log's.
+    Every later ``add`` raises it too, so that no thread goes on."""
 
     def begin(self, topic_partition: TopicPartition, directory: str, size: int) -> None:
         """A scan of ``size`` bytes of the partition in ``directory`` begins: the first, or once more from the beginning."""
