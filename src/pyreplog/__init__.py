@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from pyreplog import compiled as compiled  # comes first: it refuses a build that is none
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, NodeConfig
@@ -70,7 +71,7 @@ from pyreplog.errors import (
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record, RecordBatch
 from pyreplog.runtime import Log, open_log
-from pyreplog.values import LogStats, RecordMetadata, TimestampType, TopicPartition
+from pyreplog.values import LogStats, RecordMetadata, RecoveryProgress, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
     from pyreplog import aio as aio
@@ -134,6 +135,7 @@ __all__ = [
     "RecordBatch",
     "RecordMetadata",
     "RecordsDeletedError",
+    "RecoveryProgress",
     "RemoteProtocolError",
     "RequestTimedOutError",
     "Scan",

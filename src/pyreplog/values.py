@@ -8,7 +8,17 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-__all__ = ["NO_EPOCH", "NO_OFFSET", "NO_TIMESTAMP", "EpochEntry", "LogStats", "RecordMetadata", "TimestampType", "TopicPartition"]
+__all__ = [
+    "NO_EPOCH",
+    "NO_OFFSET",
+    "NO_TIMESTAMP",
+    "EpochEntry",
+    "LogStats",
+    "RecordMetadata",
+    "RecoveryProgress",
+    "TimestampType",
+    "TopicPartition",
+]
 
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
@@ -48,6 +58,19 @@ class EpochEntry(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+class RecoveryProgress(NamedTuple):
+    """How far the recovery of one partition is, while its log is opened that was not closed cleanly. Sizes in bytes."""
+
+    topic: str
+    partition: int
+    directory: str
+    """The partition's folder."""
+    scanned_size: int
+    """So much of it was looked through."""
+    total_size: int
+    """So much has to be, unless damage ends it before."""
 
 
 class LogStats(NamedTuple):

@@ -192,7 +192,8 @@ def test_append_says_that_it_makes_a_topic_in_a_log_that_has_others(replog: Repl
     assert (first.code, first.err) == (0, "")
     other = replog("append", tmp_path / "log", rows, "--topic", "lgo")
     assert other.code == 0
-    assert "had no topic lgo (but log): it is made now" in other.err
+    assert "had no topic lgo (but log): it is made now; did you mean 'log'?" in other.err
+    assert replog("append", tmp_path / "log", rows, "--topic", "readings").err.endswith("it is made now\n")
     assert replog("append", tmp_path / "log", rows, "--topic", "lgo").err == ""
     assert replog("append", tmp_path / "new", tmp_path / "rwos.ndjson").code == 1
     assert not (tmp_path / "new").exists()

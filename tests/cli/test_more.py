@@ -16,10 +16,7 @@ from pyarrow import parquet
 
 import pyreplog
 from pyreplog.cli import bench
-from pyreplog.cli.resuming import Resume
-from pyreplog.cli.rows import Row
-from pyreplog.cli.writing import Target
-from pyreplog.log import LogReader, format_state, parse_state
+from pyreplog.log import LogReader
 from tests.cli.support import Replog
 from tests.golden.units import manifest, unit
 
@@ -136,6 +133,25 @@ def test_tail_follows_another_process(events: Path) -> None:
         finally:
             tail.terminate()
     assert [(row["offset"], row["value"]) for row in found] == [(10, "a"), (11, "b"), (12, "c")]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_tail_ends_when_nobody_reads_any_more(events: Path, watched: bool) -> None:
+    """`replog tail --follow LOG | head -1`: it ends with `head`, although no record comes any more."""
+    program = "import sys; from pyreplog.cli.main import main; sys.exit(main())"
+    if not watched:
+        program = f"from pyreplog.system import SystemDisk; SystemDisk.watch = lambda self, paths: None; {program}"
+    command = [sys.executable, "-c", program, "tail", str(events), "-n", "2", "--follow"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        try:
+            assert json.loads(tail.stdout.readline())["offset"] == 8
+            tail.stdout.close()
+            assert tail.wait(20) == 0
+            assert tail.stderr.read() == b""
+        finally:
+            tail.kill()
 
 
 def test_tail_goes_on_where_records_are_removed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,149 +288,6 @@ def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     done = replog("import", path, tmp_path / "bad.parquet")
     assert done.code == 1
     assert "bad.parquet: not Parquet" in done.err
-
-
-def rows_file(path: Path, count: int) -> Path:
-    """NDJSON with so many records."""
-    path.write_text("".join(json.dumps({"value": f"row {number}", "key": str(number % 7)}) + "\n" for number in range(count)))
-    return path
-
-
-@pytest.mark.parametrize("stop", [0, 1, 999, 1000, 1001, 2500, 4999, 5000, 5001, 8000])
-def test_import_resumes(replog: Replog, tmp_path: Path, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped after any number of rows, begun again: every row is there once, in order."""
-    from pyreplog.cli import importing  # noqa: PLC0415  (to stop it)
-
-    files = [rows_file(tmp_path / "a.ndjson", 5000), rows_file(tmp_path / "b.ndjson", 3000)]
-    path = tmp_path / "log"
-    done_rows = 0
-    write = importing._write
-
-    def stopping(batch: list[Row], target: Target, resume: Resume | None) -> None:
-        nonlocal done_rows
-        if done_rows + len(batch) > stop:
-            part = batch[: stop - done_rows]
-            if part:
-                target.append(part)  # and its place is never noted
-            raise KeyboardInterrupt
-        write(batch, target, resume)
-        done_rows += len(batch)
-
-    monkeypatch.setattr(importing, "_write", stopping)
-    code = replog("import", path, *files, "--resume", "--durability", "os").code
-    assert code == (130 if stop < 8000 else 0)
-    monkeypatch.setattr(importing, "_write", write)
-    if stop < 8000:
-        done = replog("import", path, *files, "--resume", "--durability", "os")
-        assert done.code == 0, done.err
-        assert stop == 0 or f"{stop:,} row" in done.err
-    values = [row["value"] for row in replog("cat", path).objects()]
-    assert values == [f"row {number}" for number in (*range(5000), *range(3000))]
-    assert not (path / "replog.import").exists()
-
-
-def test_import_does_not_resume_into_the_unknown(replog: Replog, tmp_path: Path) -> None:
-    """Other files, or somebody else's records since: refused with what to do."""
-    file = rows_file(tmp_path / "a.ndjson", 10)
-    bad = tmp_path / "bad.ndjson"
-    bad.write_text(file.read_text() + "nonsense\n")
-    path = tmp_path / "log"
-    assert replog("import", path, bad, "--resume").code == 1
-    assert (path / "replog.import").exists()
-    done = replog("import", path, file, "--resume")
-    assert done.code == 1
-    assert "of other files or sizes" in done.err
-    with pyreplog.open_log(path) as log:
-        log.append(b"somebody else's")
-    done = replog("import", path, bad, "--resume")
-    assert done.code == 1
-
-
-def stopped_import(replog: Replog, tmp_path: Path) -> tuple[Path, Path]:
-    """A log, and a file whose import into it ended at a row that cannot be read."""
-    bad = rows_file(tmp_path / "bad.ndjson", 10)
-    bad.write_text(bad.read_text() + "nonsense-----\n")
-    path = tmp_path / "log"
-    assert replog("import", path, bad, "--resume").code == 1
-    return path, bad
-
-
-def values_of(replog: Replog, path: Path) -> list[object]:
-    """The value of each record."""
-    return [row["value"] for row in replog("cat", path).objects()]
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"files":[]}', "rows: 2\n", "cut", "flipped", "higher", "sealed"])
-def test_a_damaged_place_of_an_import_is_refused(replog: Replog, tmp_path: Path, content: str) -> None:
-    """Whatever is in the file that says how far an import came: what it does not vouch for is not believed, and no row is left out."""
-    path, bad = stopped_import(replog, tmp_path)
-    place = path / "replog.import"
-    before = place.read_bytes()
-    if content == "cut":
-        place.write_bytes(before[:-1])
-    elif content == "flipped":
-        place.write_bytes(before.replace(b"rows: 0", b"rows: 2"))
-    elif content == "higher":  # as written by a log that lost its tail since
-        place.write_bytes(format_state({**parse_state(before, ""), "offset": "11"}))
-    elif content == "sealed":
-        place.write_bytes(format_state({**parse_state(before, ""), "rows": "11"}))
-    else:
-        place.write_text(content)
-    assert place.read_bytes() != before
-    kept = place.read_bytes()
-    bad.write_text(bad.read_text().replace("nonsense-----", '{"value":"z"}'))  # the same size: it goes on with the row that was bad
-    done = replog("import", path, bad, "--resume")
-    assert done.code != 0
-    assert "replog.import" in done.err
-    assert "remove" in done.err
-    assert "report" not in done.err
-    assert place.read_bytes() == kept
-    assert values_of(replog, path) == [f"row {number}" for number in range(10)]
-    place.write_bytes(before)
-    assert replog("import", path, bad, "--resume").code == 0
-    assert len(values_of(replog, path)) == 11
-    assert not place.exists()
-
-
-def test_verification_and_dump_know_the_place_of_an_import(replog: Replog, tmp_path: Path) -> None:
-    """Whole, it is noted, and its values shown; damaged, it is warned of with what to do."""
-    path, _ = stopped_import(replog, tmp_path)
-    place = path / "replog.import"
-    done = replog("verify", path)
-    assert "an import was stopped" in done.out + done.err
-    shown = [row for row in replog("dump", place, "--json").objects() if row.get("damage") is None]
-    assert any("rows" in json.dumps(row) for row in shown)
-    place.write_bytes(place.read_bytes().replace(b"rows: 0", b"rows: 2"))
-    done = replog("verify", path)
-    assert "replog.import" in done.out + done.err
-    assert "remove it" in done.out + done.err
-
-
-def test_the_place_of_an_import_is_kept_like_other_small_files(replog: Replog, tmp_path: Path) -> None:
-    """Checksummed, replaced as a whole, and a symbolic link in the way of it is not followed."""
-    path, bad = stopped_import(replog, tmp_path)
-    values = parse_state((path / "replog.import").read_bytes(), "replog.import")
-    assert values == {
-        "version": "0",
-        "file": "0",
-        "rows": values["rows"],
-        "offset": values["offset"],
-        "file.000000000": f"{bad.stat().st_size} {json.dumps(str(bad))}",
-    }
-    other = tmp_path / "other"
-    other.write_text("mine")
-    (path / "replog.import.tmp").symlink_to(other)
-    bad.write_text(bad.read_text().replace("nonsense-----", '{"value":"z"}'))
-    assert replog("import", path, bad, "--resume").code == 0
-    assert other.read_text() == "mine"
-    (tmp_path / "again").mkdir()
-    path, bad = stopped_import(replog, tmp_path / "again")
-    (path / "replog.import").unlink()
-    (path / "replog.import").symlink_to(other)
-    done = replog("import", path, bad, "--resume")
-    assert done.code != 0
-    assert "report" not in done.err
-    assert other.read_text() == "mine"
 
 
 # -- bench --

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
 import sys
 from pathlib import Path
 
@@ -104,3 +105,43 @@ def test_each_byte_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     book = verify(disk, str(tmp_path / "log"), progress=told.append)
     assert sum(told) == book.byte_count <= total_size(disk, str(tmp_path / "log"))
     disk.close()
+
+
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("words", [["append", "events", "rows.ndjson"], ["import", "events", "rows.ndjson"]])
+def test_a_recovery_shows_how_far_it_is(replog: Replog, monkeypatch: pytest.MonkeyPatch, events: Path, words: list[str]) -> None:
+    """A log that was not closed: on a terminal, or when asked; never among the results."""
+    marker = events / ".kafka_cleanshutdown"
+    left = marker.read_bytes()
+
+    def run(*more: str) -> str:
+        marker.unlink()
+        done = replog(*words, "--json", *more)
+        assert done.code == 0
+        assert json.loads(done.out)["count"] == 1
+        return done.err
+
+    assert left
+    assert run() == ""
+    assert "events-0: recovered " in run("--progress")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    run()
+    assert "\revents-0: recovered " in terminal.getvalue()
+    assert terminal.getvalue().endswith(" \r")
+    shown = terminal.getvalue().split("\r")
+    assert any(" (100 %), " in line for line in shown if "recovered" in line)
+
+
+def test_parts_of_one_work_share_its_second() -> None:
+    """Ten parts of half a second each are shown from the second second on, each with what it has, and the speed of all."""
+    stream = Terminal()
+    now = 0.0
+    progress = Progress("recovered", sized=True, stream=stream, clock=lambda: now)
+    for number in range(10):
+        progress.turn(f"t-{number}: recovered", 100)
+        now += 0.5
+        progress.add(100)
+    lines = stream.getvalue().split("\r")[1:]
+    assert [line.partition(":")[0] for line in lines] == [f"t-{number}" for number in range(1, 10)]
+    assert lines[0].rstrip() == "t-1: recovered 100 B of 100 B (100 %), 200 B/s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from io import BytesIO
@@ -21,7 +22,7 @@ from pyreplog._core import (
     find_timestamp,
     whole_batches,
 )
-from pyreplog.cli.resuming import Place
+from pyreplog.cli.resuming import Place, format_places, parse_places
 from pyreplog.cli.rows import Fields, Lines, RowError, read_rows
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, ProtocolError
@@ -39,7 +40,7 @@ from pyreplog.record import compress, recompress, records_of, set_append_time, s
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
-from pyreplog.verify import Broken, Window, resume, small_file, walk
+from pyreplog.verify import Broken, Window, resume, small_file, states, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_record, decode_value, encode_value
 from pyreplog.wire.layouts import CLASSES
@@ -234,11 +235,14 @@ def _run_settings(data: bytes) -> object:
 
 
 def _run_place(data: bytes) -> object:
-    place = Place.from_values(parse_state(data, "x"), "x")
-    assert Place.from_values(parse_state(format_state(place.to_values()), "x"), "x") == place
-    assert min(place.file, place.rows, place.offset) >= 0
-    assert place.file < len(place.files)
-    return (min(len(place.files), 4), place.rows > place.offset)
+    with contextlib.suppress(states.Unreadable):
+        states.imports(data)
+    places = parse_places(parse_state(data, "x"), "x")
+    again = format_state(format_places(places))
+    assert parse_places(parse_state(again, "x"), "x") == places
+    assert len(states.imports(again)) == len(places)
+    assert all(min(place.partition, place.size, place.rows, place.offset) >= 0 for place in places)
+    return (min(len(places), 4), sum(place.done for place in places))
 
 
 def _run_identity(data: bytes) -> object:
@@ -411,8 +415,14 @@ _JSON: Final = [
     b"[" * 20_000,
 ]
 _PLACES: Final = [
-    format_state(Place(files, file, 17, 5017).to_values())
-    for files, file in (((("/data/rows.ndjson", 170),), 0), ((("/a b\n.csv", 0), ("/\udcff.parquet", 2**40)), 1))
+    format_state(format_places(places))
+    for places in (
+        [Place("/data/rows.ndjson", "t", 0, ("ndjson",) + (None,) * 5, 170, 7, 1_700_000_000_000_000_000, 17, 5017, done=False)],
+        [
+            Place("/a b\n.csv", "t", 0, ("csv", "*", "k", None, None, None), 0, 0, -1, 0, 5017, done=True),
+            Place("/\udcff.parquet", "u", 3, ("parquet",) + (None,) * 5, 2**40, 2**32 - 1, 0, 9, 9, done=False),
+        ],
+    )
 ]
 _ROWS: Final = [
     b'\x00{"value":"a","key":"b","headers":[{"key":"h","value":null}],"timestamp":5,"partition":1}\n{"value_base64":"/wA="}\n',

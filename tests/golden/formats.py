@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from pyreplog.cli.resuming import Place
+from pyreplog.cli.resuming import Place, format_places
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot
 from pyreplog.log.snapshot import format_state
@@ -147,7 +147,10 @@ def summary() -> dict[str, bytes]:
     return {"db/entry.key": key, "db/entry.value": sealed(key, CLUSTER_ID, encode_body(about))}
 
 
-IMPORT: Final = Place((("/data/a.ndjson", 170), ("/data/b.ndjson", 90)), file=1, rows=17, offset=5017)
+IMPORTS: Final = [
+    Place("/data/a.csv", "orders", 1, ("csv", None, "id", None, None, None), 170, 0xA5DF016B, 1_700_000_000_000_000_000, 5, 104, done=True),
+    Place("/data/b.ndjson", "orders", 1, ("ndjson",) + (None,) * 5, 90, 0x1C291CA3, 1_700_000_000_000_000_001, 17, 121, done=False),
+]
 
 
 def golden() -> dict[str, bytes]:
@@ -160,7 +163,7 @@ def golden() -> dict[str, bytes]:
         **torn(disk),
         **spool(),
         **summary(),
-        "import/replog.import": format_state(IMPORT.to_values()),
+        "import/replog.import": format_state(format_places(IMPORTS)),
         "controller/replog.controller": encode(decode(controller, "golden")),
         "record_batch/nulls.batch": vectors.A2_NULLS,
         "record_batch/commit.batch": vectors.A4_COMMIT,

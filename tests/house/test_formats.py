@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from pyreplog.cli.resuming import Place
+from pyreplog.cli.resuming import parse_places
 from pyreplog.errors import LockedError
 from pyreplog.log import LogRoot
 from pyreplog.log.identity import read_properties, read_topic_id
@@ -25,7 +25,7 @@ from pyreplog.spool import BatchId, Spool, read_staged
 from pyreplog.system import SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
-from pyreplog.verify import Level, verify
+from pyreplog.verify import Level, states, verify
 from tests.golden import formats, vectors
 from tests.house.sources import ROOT
 
@@ -182,9 +182,10 @@ def test_the_spool_is_read(disk: SimDisk) -> None:
     assert (staged.topic_partition, staged.record_count) == (TopicPartition("t", 0), 2)
 
 
-def test_the_place_of_an_import_is_read() -> None:
+def test_the_places_of_imports_are_read() -> None:
     """As it was kept."""
-    assert Place.from_values(parse_state(golden("import/replog.import"), "golden"), "golden") == formats.IMPORT
+    assert parse_places(parse_state(golden("import/replog.import"), "golden"), "golden") == formats.IMPORTS
+    assert [one["rows"] for one in states.imports(golden("import/replog.import"))] == [5, 17]
 
 
 def test_the_controllers_state_is_read() -> None:

@@ -1,31 +1,40 @@
 """The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only this file."""
 
-from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
-from pyreplog._core.builder import Ack, BatchBuilder, Gathering
-from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
-from pyreplog._core.legacy import legacy_messages
-from pyreplog._core.rows import RowEncoder, murmur2
-from pyreplog._core.segment import (
-    OffsetIndex,
-    SegmentScanner,
-    TimeIndex,
-    TimeSearch,
-    find_offset,
-    find_producers,
-    find_timestamp,
-    whole_batches,
-)
-from pyreplog._core.table import ArrowRows
-from pyreplog._core.tail import (
-    ENTRIES_PENDING_MAX,
-    TAIL_COUNT,
-    UNKNOWN_POSITION,
-    LogSlice,
-    ProducerEntry,
-    SegmentEnd,
-    SentBatch,
-    TailCache,
-)
+try:
+    from pyreplog._core import _platform as _platform
+    from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
+    from pyreplog._core.builder import Ack, BatchBuilder, Gathering
+    from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
+    from pyreplog._core.legacy import legacy_messages
+    from pyreplog._core.rows import RowEncoder, murmur2
+    from pyreplog._core.segment import (
+        OffsetIndex,
+        SegmentScanner,
+        TimeIndex,
+        TimeSearch,
+        find_offset,
+        find_producers,
+        find_timestamp,
+        whole_batches,
+    )
+    from pyreplog._core.table import ArrowRows
+    from pyreplog._core.tail import (
+        ENTRIES_PENDING_MAX,
+        TAIL_COUNT,
+        UNKNOWN_POSITION,
+        LogSlice,
+        ProducerEntry,
+        SegmentEnd,
+        SentBatch,
+        TailCache,
+    )
+except ImportError as _error:
+    raise ImportError(
+        f"{_error}: the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
+        "`pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`",
+        name=_error.name,
+        path=_error.path,
+    ) from _error
 
 __all__ = [
     "COLUMNS",

@@ -18,6 +18,7 @@ from pyreplog.arrow import Scan
 from pyreplog.config import NodeConfig, check_seconds
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Clock, Disk
+from pyreplog.values import RecoveryProgress
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -35,11 +36,13 @@ class Cluster:
         config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
+        progress: Callable[[RecoveryProgress], None] | None = None,
     ) -> None:
-        """Nothing is opened yet."""
+        """Nothing is opened yet. ``progress`` is not called on the event loop."""
 
         def open_it() -> runtime.Cluster:
-            return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock)  # the first time, naming it loads it
+            # The first time, naming it loads it.
+            return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress)
 
         self._name = os.path.basename(os.fspath(path))
         self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -24,7 +24,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.values import LogStats
+from pyreplog.values import LogStats, RecoveryProgress
 
 __all__ = ["Log", "open_log"]
 
@@ -40,10 +40,12 @@ def open_log(
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    progress: Callable[[RecoveryProgress], None] | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Opening[Log]:
-    """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``."""
+    """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``. ``progress`` is not called on
+    the event loop: what is of the loop it hands over by ``loop.call_soon_threadsafe``."""
     return Opening(
         os.path.basename(os.fspath(path)),
         Log,
@@ -58,6 +60,7 @@ def open_log(
             buffer_memory=buffer_memory,
             max_block_ms=max_block_ms,
             isolation=isolation,
+            progress=progress,
             disk=disk,
             clock=clock,
         ),

@@ -46,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         if name != "-":
             os.stat(name)  # a name that was mistyped must not make a log
     failure: BaseException | None = None
-    progress = Progress("appended", forced=arguments.progress)
-    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
+    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
+        progress = Progress("appended", forced=arguments.progress)
         try:
             for name in arguments.files or ["-"]:
                 for batch in _batches(name, arguments):

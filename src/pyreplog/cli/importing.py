@@ -3,24 +3,24 @@
 Rows are mapped as by `replog append`: a row with a field "value" is a record as `replog cat` and `replog export` write it, any other row
 becomes the value as a whole, as JSON. --key-field, --timestamp-field, --headers-field, --partition-field name what else is taken from it.
 
---resume keeps a small file in the log's folder, with how many rows of which file are in it. What was appended after it was written is
-known by its content, so that no row is imported twice or left out, whatever ended the import, as long as nobody else appends meanwhile.
-When all rows are in, that file goes: the same command then imports them once more."""
+--resume keeps a small file in the log's folder, replog.import, with how many rows of which file are in it. What was appended after it was
+written is known by its content, so that no row is imported twice or left out, whatever ended the import, as long as nobody else appends
+meanwhile. A file that was imported whole is remembered there: the same command then finds nothing to do, and where lines were added to
+the file since, it imports these. Without --resume, or when replog.import was removed, every import is a new one."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from pyreplog.cli.append import report
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, say
-from pyreplog.cli.parquet import read_parquet
 from pyreplog.cli.resuming import Resume
-from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
+from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
+from pyreplog.cli.source import Source
 from pyreplog.cli.writing import Target, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError
@@ -43,7 +43,9 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")
     add_mapping(parser)
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier import of the same files was stopped")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on where an earlier import of the same files was stopped; import none twice"
+    )
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
     add_progress(parser)
 
@@ -51,28 +53,31 @@ def add_arguments(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
     failure: BaseException | None = None
-    sizes = [os.path.getsize(name) for name in arguments.files if name != "-"]
-    progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
-    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability) as target:
+    names: list[str] = arguments.files
+    sizes = [os.path.getsize(name) for name in names if name != "-"]
+    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
+        progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
         resume = _resume(arguments, target)
-        skipped = 0
+        if resume is not None:
+            names = resume.in_order(names)
+        skipped = whole = 0
         try:
-            for name in arguments.files:
-                rows = _rows(name, arguments, progress)
-                if resume is not None:
-                    skipped += resume.begin(name, rows)
-                _append(rows, target, resume)
-            if resume is not None:
-                resume.check_end()
+            for name in names:
+                with Source(name, arguments, progress.add) as source:
+                    rows = source.rows()
+                    if resume is not None:
+                        count, done = resume.begin(source, rows)
+                        skipped += count
+                        whole += done
+                        if done:
+                            progress.add(source.size)
+                            continue
+                    _append(rows, source, target, resume)
         except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
             failure = error
         finally:
             progress.close()
-        if skipped:
-            say(f"replog import: {counted(skipped, 'row')} were in the log already")
-        report(target, as_json=arguments.json)
-        if failure is None and resume is not None:
-            resume.finish()
+        _report(target, skipped, nothing=whole == len(names), as_json=arguments.json)
     if isinstance(failure, KeyboardInterrupt):
         raise failure
     if failure is not None:
@@ -89,10 +94,10 @@ def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
     log = getattr(target, "log", None)
     if log is None:
         raise ConfigError("--resume is for a log in one folder; rows of a cluster's topic are spread over partitions")
-    return Resume(log, [os.path.abspath(name) for name in arguments.files], SystemDisk())
+    return Resume(log, arguments.files, SystemDisk())
 
 
-def _append(rows: Iterator[Row], target: Target, resume: Resume | None) -> None:
+def _append(rows: Iterator[Row], source: Source, target: Target, resume: Resume | None) -> None:
     batch: list[Row] = []
     size = 0
     try:
@@ -101,37 +106,30 @@ def _append(rows: Iterator[Row], target: Target, resume: Resume | None) -> None:
             size += len(row.value or b"") + len(row.key or b"")
             if len(batch) >= _BATCH_COUNT or size >= _BATCH_SIZE:
                 full, batch, size = batch, [], 0
-                _write(full, target, resume)
+                _write(full, source, target, resume)
     except RowError:
         if batch:
-            _write(batch, target, resume)  # the rows before one that cannot be read
+            _write(batch, source, target, resume)  # the rows before one that cannot be read
         raise
     if batch:
-        _write(batch, target, resume)
+        _write(batch, source, target, resume)
+    if resume is not None:
+        resume.finish(source)
 
 
-def _write(batch: list[Row], target: Target, resume: Resume | None) -> None:
+def _write(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
     target.append(batch)
     if resume is not None:
-        resume.note(len(batch))
+        resume.note(source, len(batch))
 
 
-def _rows(name: str, arguments: argparse.Namespace, progress: Progress) -> Iterator[Row]:
-    """The rows of one file. Raises :class:`RowError` that names the file."""
-    form = arguments.format or form_of(name)
-    fields = fields_of(arguments)
-    shown = "standard input" if name == "-" else name
-    try:
-        if form == PARQUET:
-            if name == "-":
-                raise RowError("Parquet is read from a file, not from standard input")
-            yield from read_parquet(name, fields, progress.add)
-            return
-        stream: Any = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115  (closed below)
-        try:
-            yield from read_rows(Lines(stream, progress.add), form, fields)
-        finally:
-            if name != "-":
-                stream.close()
-    except RowError as error:
-        raise RowError(f"{shown}: {error}") from None
+def _report(target: Target, skipped: int, *, nothing: bool, as_json: bool) -> None:
+    """``nothing``: nothing was to do."""
+    if nothing and not as_json:
+        print(f"already imported: {counted(skipped, 'record')}, nothing to do")
+        return
+    if nothing:
+        say(f"replog import: already imported: {counted(skipped, 'record')}, nothing to do")
+    elif skipped:
+        say(f"replog import: {counted(skipped, 'row')} were in the log already")
+    report(target, as_json=as_json)

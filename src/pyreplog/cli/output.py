@@ -115,6 +115,7 @@ class Progress:
         self._started = clock()
         self._next = self._started + 1.0
         self._width = 0
+        self._before = 0
         self.count = 0
 
     def add(self, count: int) -> None:
@@ -124,16 +125,21 @@ class Progress:
             self._next = self._clock() + (0.1 if self._terminal else 1.0)
             self._print(self._line())
 
+    def turn(self, verb: str, total: int) -> None:
+        """What comes now is another part of the same work."""
+        self._before += self.count
+        self._verb, self._total, self.count = verb, total, 0
+
     def _line(self) -> str:
-        elapsed = self._clock() - self._started
+        speed = (self._before + self.count) / (self._clock() - self._started)
         # Beside a live writer there may be more than there was at first: how much in all is not known then.
         known = 0 < self._total >= self.count
         share = f" ({100 * self.count / self._total:.0f} %)" if known else ""
         if self._sized:
             part = f" of {amount(self._total)}{share}" if known else ""
-            return f"{self._verb} {amount(self.count)}{part}, {amount(int(self.count / elapsed))}/s"
+            return f"{self._verb} {amount(self.count)}{part}, {amount(int(speed))}/s"
         part = f" of {self._total:,}{share}" if known else ""
-        return f"{self._verb} {self.count:,}{part} {self._noun}, {self.count / elapsed:,.0f}/s"
+        return f"{self._verb} {self.count:,}{part} {self._noun}, {speed:,.0f}/s"
 
     def _print(self, line: str) -> None:
         if self._terminal:

@@ -1,6 +1,7 @@
-"""How far an import came: a small file in the log's folder, replaced after some batches, and the log itself for what came after that.
+"""How far imports came: a small file in the log's folder, replaced after some batches, and the log itself for what came after that.
 
-Format: docs/internals/format/state_files.md.
+What was imported whole stays in it, so that the same command does nothing when it is run once more. Format:
+docs/internals/format/state_files.md.
 """
 
 from __future__ import annotations
@@ -8,155 +9,209 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pyreplog.cli.rows import Row, RowError
+from pyreplog.cli.rows import PARQUET, Row, RowError
+from pyreplog.cli.source import Source
+from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, CorruptError
 from pyreplog.log import join, read_state, write_state
 from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime import Log
 
-__all__ = ["FILE_NAME", "Place", "Resume"]
+__all__ = ["FILE_NAME", "Place", "Resume", "format_places", "parse_places"]
 
 FILE_NAME: Final = "replog.import"
-_VERSION: Final = "0"  # on disk: never change
-_NUMBER_DIGITS_MAX: Final = 19
+_VERSION: Final = "1"  # on disk: never change
+_PREFIX: Final = "import."
+_CRC_MAX: Final = 2**32 - 1
 _KEEP_EVERY: Final = 20
 
 
 class Place(NamedTuple):
-    """With ``rows`` rows of file number ``file`` appended, and all of those before it, the log ended at ``offset``."""
+    """With the first ``rows`` rows of a file in the partition, which are its first ``size`` bytes, the log ended at ``offset``."""
 
-    files: tuple[tuple[str, int], ...]
-    """Absolute path and size of each file, in order."""
-    file: int
+    path: str
+    topic: str
+    partition: int
+    how: tuple[str | None, ...]
+    """What made rows of the bytes: the format, and the fields that were named."""
+    size: int
+    crc: int
+    """CRC-32C of these bytes."""
+    mtime_ns: int
+    """When the file was changed last before these bytes were read."""
     rows: int
     offset: int
+    done: bool
+    """Whether this was all of the file. At most one of a partition is not."""
 
-    def to_values(self) -> dict[str, str]:
-        """As a state file has it."""
-        # As JSON, for a name may have any character in it.
-        files = {f"file.{number:09d}": f"{size} {json.dumps(name)}" for number, (name, size) in enumerate(self.files)}
-        return {"version": _VERSION, "file": str(self.file), "rows": str(self.rows), "offset": str(self.offset), **files}
-
-    @classmethod
-    def from_values(cls, values: Mapping[str, str], path: str) -> Place:
-        """From the values of the state file at ``path``. :class:`CorruptError` where they are no such thing."""
-        if values.get("version") != _VERSION:
-            raise CorruptError("the place of an import in another version", file=path)
-        try:
-            files = tuple(_file(values[name]) for name in sorted(values) if name.startswith("file."))
-            place = cls(files, *(_number(values[name]) for name in ("file", "rows", "offset")))
-        except (KeyError, ValueError) as error:
-            raise CorruptError(f"no place of an import: {error}", file=path) from None
-        if place.file >= len(files):
-            raise CorruptError(f"no place of an import: file {place.file} of {len(files)}", file=path)
-        return place
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What there is one place of."""
+        return self.path, self.topic, self.partition
 
 
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > _NUMBER_DIGITS_MAX:
-        raise ValueError(f"{text[:40]!r} is no number")
-    return int(text)
+def format_places(places: Sequence[Place]) -> dict[str, str]:
+    """As a state file has them."""
+    # As JSON, for a name may have any character in it.
+    lines = (json.dumps(place._asdict(), separators=(",", ":"), sort_keys=True) for place in places)
+    return {"version": _VERSION, **{f"{_PREFIX}{number:09d}": line for number, line in enumerate(lines)}}
 
 
-def _file(text: str) -> tuple[str, int]:
-    size, _, quoted = text.partition(" ")
-    name = json.loads(quoted)
-    if not isinstance(name, str):
-        raise ValueError(f"{quoted[:40]!r} is no file name")
-    return name, _number(size)
+def parse_places(values: Mapping[str, str], path: str) -> list[Place]:
+    """From the values of the state file at ``path``. :class:`CorruptError` where they are no such thing."""
+    if values.get("version") != _VERSION:
+        raise CorruptError("the places of imports in another version", file=path)
+    try:
+        places = [_place(json.loads(values[name])) for name in sorted(values) if name.startswith(_PREFIX)]
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise CorruptError(f"no place of an import: {error}", file=path) from None
+    if len({place.key for place in places}) != len(places):
+        raise CorruptError("two places of the import of one file", file=path)
+    begun = [(place.topic, place.partition) for place in places if not place.done]
+    if len(set(begun)) != len(begun):
+        raise CorruptError("two imports into one partition at once", file=path)
+    return places
+
+
+def _place(fields: Any) -> Place:
+    place = Place(**{**fields, "how": tuple(fields["how"])})
+    if not all(type(one) is str for one in (place.path, place.topic)) or type(place.done) is not bool:
+        raise ValueError(f"{str(fields)[:80]} is none")
+    if not all(one is None or type(one) is str for one in place.how):
+        raise ValueError(f"{str(fields['how'])[:80]} are no options")
+    for value, most in ((place.crc, _CRC_MAX), *((one, INT64_MAX) for one in (place.partition, place.size, place.rows, place.offset))):
+        if type(value) is not int or not 0 <= value <= most:
+            raise ValueError(f"{str(value)[:40]} is no such number")
+    if type(place.mtime_ns) is not int or abs(place.mtime_ns) > INT64_MAX:
+        raise ValueError(f"{str(place.mtime_ns)[:40]} is no time")
+    return place
 
 
 class Resume:
-    """The state of one import of ``files`` into ``log``, whose folder is on ``disk``.
+    """The state of one import into ``log``, whose folder is on ``disk``.
 
-    Whatever lies behind the offset of the kept :class:`Place` was appended by this import before it was stopped: it is compared with the
-    rows that come next, one by one, and they are skipped.
+    Whatever lies behind the offset of a :class:`Place` that is not done was appended by that import before it was stopped: it is compared
+    with the rows that come next, one by one, and they are skipped.
     """
 
-    def __init__(self, log: Log, files: Sequence[str], disk: Disk) -> None:
+    def __init__(self, log: Log, names: Sequence[str], disk: Disk) -> None:
+        """``names``: of the files."""
+        paths = [os.path.abspath(name) for name in names]
         self._log = log
         self._disk = disk
         self._path = join(log.path, FILE_NAME)
-        self._files = tuple((name, os.path.getsize(name)) for name in files)
-        self._file = -1
-        self._rows = 0
+        self._places = {place.key: place for place in self._load()}
         self._since = 0
-        before = self._load()
-        self._resumed_file = before.file if before else -1
-        self._resumed_rows = before.rows if before else 0
-        # What this import appended after the file was written, which is not known to it.
-        self._behind = iter(log.read(start=before.offset if before else log.end_offset))
-        self._record = next(self._behind, None)
-        if before is None:
-            self._keep()
+        self._now: Place | None = None
+        twice = next((path for number, path in enumerate(paths) if path in paths[:number]), None)
+        if twice is not None:
+            raise ConfigError(f"{twice} is named twice: with --resume a file is imported once")
+        for place in self._places.values():
+            if self._is_ours(place):
+                self._check_log(place)
+                if not place.done and place.path not in paths:
+                    raise ConfigError(
+                        f"{self._path} tells of an import of {place.path} that was stopped: name it, too, or remove {self._path} to begin "
+                        "another import"
+                    )
 
-    def _load(self) -> Place | None:
+    def _load(self) -> list[Place]:
         try:
             values = read_state(self._disk, self._path)
-            place = None if values is None else Place.from_values(values, self._path)
+            return [] if values is None else parse_places(values, self._path)
         except CorruptError as error:
-            reason = f"{error.reason}; what it says of the import is not believed: remove it, and begin the import anew into a new log"
+            reason = f"{error.reason}; what it says of imports is not believed: remove it, and begin the import anew into a new log"
             raise CorruptError(reason, file=self._path, position=error.position) from None
-        if place is None:
-            return None
-        if place.files != self._files:
-            raise ConfigError(
-                f"{self._path} tells of an import of {', '.join(name for name, _ in place.files)}, of other files or sizes: "
-                "name the same files, or remove it to begin another import"
-            )
-        if not self._log.start_offset <= place.offset <= self._log.end_offset:
-            raise ConfigError(
-                f"{self._path} says that the import came to offset {place.offset}, and {self._log.path} has {self._log.start_offset} to "
-                f"{self._log.end_offset}: records went since; remove it, and begin the import anew into a new log"
-            )
-        return place
 
-    def begin(self, name: str, rows: Iterator[Row]) -> int:
-        """Take from ``rows``, those of the next file, what is in the log already; how many these are."""
-        self._file += 1
-        self._rows = 0
-        if self._file < self._resumed_file:
-            return sum(1 for _ in rows)
-        if self._file == self._resumed_file:
-            for number in range(self._resumed_rows):
-                if next(rows, None) is None:
-                    raise RowError(
-                        f"{self._path} says that {self._resumed_rows} rows of {name} are in the log, and it has {number}: "
-                        "remove it, and begin the import anew into a new log"
-                    )
-            self._rows = self._resumed_rows
-        while self._record is not None:
+    def _is_ours(self, place: Place) -> bool:
+        return (place.topic, place.partition) == (self._log.topic, self._log.partition)
+
+    def _check_log(self, place: Place) -> None:
+        first = 0 if place.done else self._log.start_offset  # what was imported whole may be deleted
+        if not first <= place.offset <= self._log.end_offset:
+            raise ConfigError(
+                f"{self._path} says that the import of {place.path} came to offset {place.offset}, and {self._log.path} has "
+                f"{self._log.start_offset} to {self._log.end_offset}: records went since; remove it, and begin the import anew into a new "
+                "log"
+            )
+
+    def in_order(self, names: Sequence[str]) -> list[str]:
+        """``names``, but first the one whose import was stopped: what is behind its place in the log is its own."""
+        begun = {place.path for place in self._places.values() if not place.done and self._is_ours(place)}
+        return sorted(names, key=lambda name: os.path.abspath(name) not in begun)
+
+    def begin(self, source: Source, rows: Iterator[Row]) -> tuple[int, bool]:
+        """Take from ``rows``, those of ``source``, what is in the log already: how many these are, and whether nothing else is to come,
+        which ``rows`` are then not asked for. Raises :class:`RowError` where the file is not what it was."""
+        source.check_plain()
+        log = self._log
+        new = Place(source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False)
+        before = self._places.get(new.key)
+        if before is None:
+            self._keep(new)
+            return 0, False
+        self._check_source(before, source)
+        if before.done and before.size == source.size:
+            return before.rows, True
+        for number in range(before.rows):
+            if next(rows, None) is None:
+                raise RowError(f"{self._path} says that {before.rows} rows of {source.name} are in the log, and it has {number}")
+        self._now = before._replace(done=False, mtime_ns=source.mtime_ns)
+        if before.done:  # what is behind it may be anybody's
+            self._now = self._now._replace(offset=log.end_offset)
+        else:
+            self._skip(source, rows)
+        self._keep(self._now)
+        return self._now.rows, False
+
+    def _check_source(self, before: Place, source: Source) -> None:
+        """The beginning of ``source`` has to be what was imported."""
+        advice = f"import it without --resume to have all of it once more, or remove {self._path} to forget what was imported"
+        if before.how != source.how:
+            raise ConfigError(f"{source.name} was imported in another format or with other fields: name the same, or {advice}")
+        grown = source.size != before.size
+        if source.form == PARQUET and grown and before.size:
+            raise RowError(f"{source.name} was imported, and is another file since: {advice}")
+        unchanged = source.mtime_ns == before.mtime_ns and not (grown and before.done)
+        if not unchanged and source.crc(0, before.size) != before.crc:
+            raise RowError(f"the first {before.size} bytes of {source.name} were imported, and are others since: {advice}")
+        if not source.divides(before.size):
+            raise RowError(f"the last row of {source.name} that was imported had no line end, and went on since: {advice}")
+
+    def _skip(self, source: Source, rows: Iterator[Row]) -> None:
+        """Compare what was appended after the place was kept, which does not know of it."""
+        assert self._now is not None, "begun"
+        count = self._now.rows
+        for record in self._log.read(start=self._now.offset):
             row = next(rows, None)
-            if row is None:
-                return self._rows  # what is left is of the next file
-            record = self._record
-            if not _same(row, record):
-                raise self._foreign(record, f"row {self._rows + 1} of {name}")
-            self._rows += 1
-            self._record = next(self._behind, None)
-        self._keep()
-        return self._rows
+            if row is None or not _same(row, record):
+                raise self._foreign(record, f"row {count + 1} of {source.name}" if row is not None else f"in {source.name}")
+            count += 1
+        self._now = self._reached(source, count)
 
-    def note(self, count: int) -> None:
-        """``count`` rows more of the file are in the log."""
-        self._rows += count
+    def note(self, source: Source, count: int) -> None:
+        """``count`` rows more of the file are in the log: all that were given."""
+        assert self._now is not None, "begun"
+        self._now = self._now._replace(rows=self._now.rows + count)
         self._since += 1
         if self._since >= _KEEP_EVERY:
-            self._keep()
+            self._keep(self._reached(source, self._now.rows))
 
-    def check_end(self) -> None:
-        """The files have no more rows. Raises :class:`RowError` where the log has records behind the place that are none of theirs."""
-        if self._record is not None:
-            raise self._foreign(self._record, "in the files")
+    def finish(self, source: Source) -> None:
+        """The file has no more rows, and all are in the log."""
+        assert self._now is not None, "begun"
+        source.check_unchanged()
+        self._keep(self._reached(source, self._now.rows)._replace(done=True))
 
-    def finish(self) -> None:
-        """Everything is in the log."""
-        if self._disk.stat(self._path) is not None:
-            self._disk.remove(self._path)
-            self._disk.sync_directory(self._log.path)
+    def _reached(self, source: Source, rows: int) -> Place:
+        assert self._now is not None, "begun"
+        crc = source.crc(self._now.size, source.end, self._now.crc)
+        if crc is None:
+            raise RowError(f"{source.name} became shorter while it was imported")
+        return self._now._replace(size=source.end, crc=crc, rows=rows, offset=self._log.end_offset)
 
     def _foreign(self, record: Record, row: str) -> RowError:
         return RowError(
@@ -164,9 +219,10 @@ class Resume:
             f"import was stopped; look at it, and remove {self._path} to begin another import"
         )
 
-    def _keep(self) -> None:
+    def _keep(self, place: Place) -> None:
         self._since = 0
-        write_state(self._disk, self._path, Place(self._files, max(self._file, 0), self._rows, self._log.end_offset).to_values())
+        self._now = self._places[place.key] = place
+        write_state(self._disk, self._path, format_places([*self._places.values()]))
 
 
 def _same(row: Row, record: Record) -> bool:

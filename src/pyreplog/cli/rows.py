@@ -85,6 +85,7 @@ class Lines:
         self._lines: list[bytes] = []
         self._next = 0
         self.number = 0
+        self.size = 0
 
     @property
     def waiting(self) -> bool:
@@ -92,7 +93,7 @@ class Lines:
         return self._next >= len(self._lines)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each line without its end; ``number`` counts them from 1."""
+        """Each line without its end; ``number`` counts them from 1, ``size`` their bytes with their ends."""
         rest: list[bytes] = []  # pieces of the line that has not ended yet, put together once it has
         rest_size = 0
         while True:
@@ -100,6 +101,7 @@ class Lines:
                 line = self._lines[self._next]
                 self._next += 1
                 self.number += 1
+                self.size += len(line) + 1
                 yield line
             chunk = self._stream.read1(_CHUNK_SIZE)
             if not chunk:
@@ -118,6 +120,7 @@ class Lines:
                 raise RowError(f"line {self.number + len(self._lines) + 1} is longer than {LINE_SIZE_MAX} bytes")
         if rest_size:
             self.number += 1
+            self.size += rest_size
             yield b"".join(rest)
 
 

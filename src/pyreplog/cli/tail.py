@@ -1,10 +1,12 @@
 """Print the last records of each partition, and with --follow each new one as soon as it may be read.
 
-One JSON object per record, as `replog cat` prints it. The writer is not disturbed; Ctrl-C ends it."""
+One JSON object per record, as `replog cat` prints it. The writer is not disturbed; Ctrl-C ends it, as does the end of who reads
+what it prints (`| head -1`)."""
 
 from __future__ import annotations
 
 import argparse
+import errno
 import select
 import sys
 import time
@@ -29,6 +31,7 @@ HELP: Final = "print the last records, and follow what comes"
 _LINES: Final = 10
 _WATCHED_PAUSE_S: Final = 0.25
 _PAUSE_S: Final = 0.05
+_GONE: Final = select.POLLERR | select.POLLHUP
 
 
 def add_arguments(parser: Parser) -> None:
@@ -123,7 +126,15 @@ def _write_new(reader: LogReader, start: int, *, values: bool) -> int:
 
 
 def _wait(watch: Watch | None) -> None:
-    if watch is None:
-        time.sleep(_PAUSE_S)
-    elif select.select([watch], [], [], _WATCHED_PAUSE_S)[0]:
-        watch.clear()
+    """Until there may be news. Raises BrokenPipeError when nobody reads our output any more: without news nothing is written that would."""
+    poll = select.poll()
+    output = sys.stdout.fileno()
+    poll.register(output, 0)  # what is gone is told unasked
+    if watch is not None:
+        poll.register(watch, select.POLLIN)
+    for fd, events in poll.poll(1000 * (_PAUSE_S if watch is None else _WATCHED_PAUSE_S)):
+        if fd != output:
+            assert watch is not None, "nothing else was registered"
+            watch.clear()
+        elif events & _GONE:
+            raise BrokenPipeError(errno.EPIPE, "nobody reads the output")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, Protocol
 
-from pyreplog.cli.output import printable, say
+from pyreplog.cli.output import Progress, printable, say
 from pyreplog.cli.rows import Row, RowError
-from pyreplog.config import suggestion
+from pyreplog.config import nearest, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
 from pyreplog.record import Ack
 from pyreplog.runtime import Cluster, Log, Producer, open_log
+from pyreplog.values import RecoveryProgress
 
 __all__ = ["Target", "open_target"]
 
@@ -130,19 +133,46 @@ def _topics_of(path: str) -> list[str]:
     return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
 
 
+class _Recovery:
+    """Shows how far the recovery is of what is opened at ``path``."""
+
+    def __init__(self, path: str, *, forced: bool) -> None:
+        self._path = os.path.abspath(path)
+        self._progress = Progress("recovered", forced=forced, sized=True)
+
+    def tell(self, now: RecoveryProgress) -> None:
+        """As ``open_log`` calls it: by one thread at a time."""
+        if not now.scanned_size:
+            self._progress.turn(f"{printable(os.path.relpath(now.directory, self._path))}: recovered", now.total_size)
+        self._progress.add(now.scanned_size - self._progress.count)
+
+    def __enter__(self) -> _Recovery:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._progress.close()
+
+
 @contextmanager
-def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os"] | None) -> Iterator[Target]:
-    """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none)."""
+def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os"] | None, progress: bool = False) -> Iterator[Target]:
+    """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none). ``progress``: tell how far a
+    recovery is also where nobody looks."""
     if not any(Path(path).glob("node-*/meta.properties")):
         before = _topics_of(path)
-        with open_log(path, topic=topic, durability=durability) as log:
+        with _Recovery(path, forced=progress) as recovery:
+            opened = open_log(path, topic=topic, durability=durability, progress=recovery.tell)
+        with opened as log:
             if before and log.topic not in before:
-                say(f"replog: {printable(path)} had no topic {log.topic} (but {', '.join(before)}): it is made now")
+                near = nearest(log.topic, before)
+                hint = "" if near is None else f"; did you mean {near!r}?"
+                say(f"replog: {path} had no topic {log.topic} (but {', '.join(before)}): it is made now{hint}")
             yield LogTarget(log)
         return
     if durability is not None:
         raise ConfigError("--durability is for a new log; a cluster's topics have theirs")
-    with Cluster(path) as cluster:
+    with _Recovery(path, forced=progress) as recovery:
+        started = Cluster(path, progress=recovery.tell)
+    with started as cluster:
         names = tuple(sorted(cluster.admin.topics()))
         if topic is None:
             if len(names) != 1:

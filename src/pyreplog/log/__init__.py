@@ -15,6 +15,7 @@ from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED,
 from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
+from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
@@ -41,6 +42,7 @@ __all__ = [
     "LogRoot",
     "LogSlice",
     "NewLog",
+    "Onlooker",
     "RecoveryReport",
     "Sleeping",
     "SyncPlan",

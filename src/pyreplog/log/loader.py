@@ -19,17 +19,18 @@ from typing import NamedTuple
 
 from pyreplog._core import SegmentScanner
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, StorageError
+from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT32_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState, sync_found_mark
+from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
 from pyreplog.log.segment import Segment, describe_damage, resume_offset, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
-from pyreplog.values import NO_EPOCH
+from pyreplog.values import NO_EPOCH, TopicPartition
 
 
 class RecoveryReport(NamedTuple):
@@ -95,6 +96,8 @@ class Loader:
         same_boot: bool,
         recovery_point: int,
         log_start_offset: int,
+        topic_partition: TopicPartition,
+        onlooker: Onlooker | None = None,
     ) -> None:
         self.disk = disk
         self.directory = directory
@@ -105,6 +108,8 @@ class Loader:
         self.same_boot = same_boot
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
+        self.topic_partition = topic_partition
+        self.onlooker = onlooker
         self._notes: list[str] = []
         # Those of them that tell of splits.
         self._split_notes: list[str] = []
@@ -211,6 +216,10 @@ class Loader:
         if epochs is None:
             self._notes.append("the leader epoch history was missing or not to be believed: made anew from the batches")
         first = max((index for index, segment in enumerate(segments) if segment.base_offset <= scan_from), default=0)
+        if self.onlooker is not None:
+            size = sum(segment.size for segment in (segments if epochs is None else segments[first:]))
+            if size:
+                self.onlooker.begin(self.topic_partition, self.directory, size)
         found: list[tuple[int, int]] = []
         if epochs is None:
             for segment in segments[:first]:
@@ -290,6 +299,7 @@ class Loader:
             next_offset=next_offset,
             index_interval=self.config.index_interval_bytes,
             dense=self.state is not None and not self.state.adopted,
+            tell=None if self.onlooker is None else self.onlooker.add,
         )
 
     def _check_overflow(self, segments: Sequence[Segment], index: int, scan: SegmentScanner) -> None:
@@ -316,8 +326,14 @@ class Loader:
         def scan(segment: Segment) -> SegmentScanner | None:
             try:
                 return self._scan_one(segment, segment.base_offset)
-            except StorageError:
+            except StorageError as error:
+                if self.onlooker is not None and error is self.onlooker.failure:
+                    raise
                 return None
+            except BaseException as error:
+                if self.onlooker is not None and self.onlooker.failure is None and not isinstance(error, PyreplogError):
+                    self.onlooker.failure = error
+                raise
 
         return self.disk.map(scan, segments)
 
@@ -472,7 +488,8 @@ class Loader:
         return kept
 
     def _walk_epochs(self, segment: Segment) -> list[tuple[int, int]]:
-        scan = scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False)
+        tell = None if self.onlooker is None else self.onlooker.add
+        scan = scan_segment(segment.file, segment.size, segment.base_offset, check_crc=False, tell=tell)
         self._scanned_size += scan.position
         return scan.epochs
 

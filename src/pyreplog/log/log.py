@@ -34,6 +34,7 @@ from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.intake import Appended, Intake, check_fetched, check_from_client, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
+from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, Segment
@@ -194,8 +195,23 @@ class Log:
         contradicts the kept durability; :class:`StorageError`.
         """
         origin = Origin(clean, same_boot, recovery_point, log_start_offset, high_watermark, trust_mark)
-        parts = open_parts(disk, directory, partition, config, clock, topic_id, origin)
-        log = cls(disk, directory, TopicPartition(topic, partition), parts, clock)
+        return cls.load(disk, directory, TopicPartition(topic, partition), config, clock, topic_id, origin)
+
+    @classmethod
+    def load(
+        cls,
+        disk: Disk,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig | None,
+        clock: Clock,
+        topic_id: str | None,
+        origin: Origin,
+        onlooker: Onlooker | None = None,
+    ) -> Log:
+        """As :meth:`open`. ``onlooker`` is told how far a recovery is."""
+        parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, onlooker)
+        log = cls(disk, directory, topic_partition, parts, clock)
         log._write_indexes()
         return log
 

@@ -12,6 +12,7 @@ from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, w
 from pyreplog.log.layout import CONFIG_NAME, PARTITION_METADATA_NAME, join, name_of, parse_base_offset, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
+from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment, scan_segment
@@ -115,9 +116,17 @@ def _create_unsynced(disk: Disk, new: NewLog, clock: Clock) -> Parts:
 
 
 def open_parts(
-    disk: Disk, directory: str, partition: int, config: LogConfig | None, clock: Clock, topic_id: str | None, origin: Origin
+    disk: Disk,
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig | None,
+    clock: Clock,
+    topic_id: str | None,
+    origin: Origin,
+    onlooker: Onlooker | None = None,
 ) -> Parts:
-    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
+    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.load`."""
+    partition = topic_partition.partition
     disk.check_directory(directory)
     kept_id = _topic_id(disk, directory, partition, topic_id, origin)
     if topic_id is not None and kept_id is not None and topic_id != kept_id:
@@ -144,6 +153,8 @@ def open_parts(
         same_boot=origin.same_boot,
         recovery_point=origin.recovery_point,
         log_start_offset=origin.log_start_offset,
+        topic_partition=topic_partition,
+        onlooker=onlooker,
     ).load()
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)

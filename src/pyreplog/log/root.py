@@ -50,6 +50,7 @@ from pyreplog.log.layout import (
 from pyreplog.log.lazy import Logs
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
+from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, open_parts
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
@@ -149,13 +150,14 @@ class LogRoot:
         node_id: int | None = None,
         cluster_id: str | None = None,
         lazy: bool = False,
+        onlooker: Onlooker | None = None,
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
         ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked for; ``damaged`` then
         only has those that were asked for in vain. ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
-        new. Raises :class:`LockedError` while another writer holds it, :class:`ConfigError` where it belongs to another node or cluster,
-        :class:`StorageError`.
+        new. ``onlooker`` is told how far the recovery of each partition is. Raises :class:`LockedError` while another writer holds it,
+        :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
         """
         known = disk.stat(path)
         if known is not None and not known.is_directory:
@@ -163,13 +165,13 @@ class LogRoot:
         disk.make_directory(path)
         root = cls(disk, path, clock=clock, random=random, lock=disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         try:
-            root._begin(node_id, cluster_id, lazy, new=known is None)
+            root._begin(node_id, cluster_id, lazy, onlooker, new=known is None)
         except BaseException:
             root.close(clean=False)
             raise
         return root
 
-    def _begin(self, node_id: int | None, cluster_id: str | None, lazy: bool, *, new: bool) -> None:
+    def _begin(self, node_id: int | None, cluster_id: str | None, lazy: bool, onlooker: Onlooker | None, *, new: bool) -> None:
         disk, path = self.disk, self.path
         properties = read_properties(disk, path)
         self._identify(properties or {}, node_id, cluster_id)
@@ -197,7 +199,7 @@ class LogRoot:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(summaries, trust_marks=not foreign, ours=before is not None and not foreign)
+        self._open_logs(summaries, onlooker, trust_marks=not foreign, ours=before is not None and not foreign)
         # A log that could not even be looked at is still as an earlier boot may have left it.
         if not survived and all(isinstance(error, CorruptError) for error in self.damaged.values()):
             write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id))
@@ -228,7 +230,7 @@ class LogRoot:
 
     # -- partitions --
 
-    def _open_logs(self, summaries: dict[TopicPartition, bytes], *, trust_marks: bool, ours: bool) -> None:
+    def _open_logs(self, summaries: dict[TopicPartition, bytes], onlooker: Onlooker | None, *, trust_marks: bool, ours: bool) -> None:
         """``ours``: only we have made partitions here."""
         disk = self.disk
         names = disk.list(self.path)
@@ -271,22 +273,21 @@ class LogRoot:
                 self._remove_folder(directory)
                 continue
             try:
-                self.logs[topic_partition] = self.log_class.open(
-                    disk,
-                    directory,
-                    topic=topic_partition.topic,
-                    partition=topic_partition.partition,
-                    config=None,
-                    clock=self.clock,
+                origin = Origin(
                     clean=self.clean,
                     same_boot=self.same_boot,
                     recovery_point=recovery_points.get(topic_partition, 0),
                     log_start_offset=starts.get(topic_partition, 0),
                     high_watermark=watermarks.get(topic_partition, 0),
-                    topic_id=self._missing_id(directory, topic_partition.topic, trust_marks=trust_marks),
                     trust_mark=trust_marks,
                 )
+                topic_id = self._missing_id(directory, topic_partition.topic, trust_marks=trust_marks)
+                self.logs[topic_partition] = self.log_class.load(
+                    disk, directory, topic_partition, None, self.clock, topic_id, origin, onlooker
+                )
             except (CorruptError, ConfigError, StorageError) as error:
+                if onlooker is not None and error is onlooker.failure:
+                    raise  # of who was told, not of the log
                 self.damaged[topic_partition] = error
         for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
@@ -306,7 +307,7 @@ class LogRoot:
         directory = join(self.path, directory_name(*key))
         parts = None
         try:
-            parts = open_parts(self.disk, directory, key.partition, None, self.clock, None, Origin(clean=True, same_boot=True))
+            parts = open_parts(self.disk, directory, key, None, self.clock, None, Origin(clean=True, same_boot=True))
             log.take_parts(directory, parts)
         except (CorruptError, ConfigError, StorageError) as error:
             if not isinstance(log, Sleeping):

@@ -695,10 +695,12 @@ def scan_segment(
     index_interval: int = 4096,
     check_crc: bool = True,
     dense: bool = False,
+    tell: Callable[[int], None] | None = None,
 ) -> SegmentScanner:
     """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good.
 
-    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``.
+    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``. ``tell`` is told after each chunk how
+    many bytes more are done.
     """
     scan = SegmentScanner(
         base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc, dense=dense
@@ -708,6 +710,8 @@ def scan_segment(
         start = scan.position
         data = file.read_at(start, min(want, size - start))
         taken = scan.feed(data)
+        if tell is not None:
+            tell(scan.position - start)
         if scan.status or scan.gap or not len(data):
             break
         if taken:

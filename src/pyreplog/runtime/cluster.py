@@ -43,9 +43,11 @@ from pyreplog.runtime.member import ClusterNode
 from pyreplog.runtime.opening import folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
+from pyreplog.values import RecoveryProgress
 
 __all__ = ["Cluster"]
 
@@ -64,8 +66,8 @@ class Cluster:
 
     ``nodes``: how many; None: as many as the folder has, 3 in a new one. More than before adds nodes. ``config``: every node's
     settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as
-    Ctrl-C does; call it from the main thread. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for
-    tests.
+    Ctrl-C does; call it from the main thread. ``progress`` is called while logs are recovered that were not closed cleanly, as by
+    ``open_log``. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
     """
@@ -82,6 +84,7 @@ class Cluster:
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
         own_process: bool = False,
+        progress: Callable[[RecoveryProgress], None] | None = None,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
         folder = folder_of(path)
@@ -112,7 +115,9 @@ class Cluster:
             if nodes is not None and nodes < known:
                 raise _too_few(self._path, known, nodes)
             count = max(count, known)
-            self._start_nodes(count)
+            with Recovery(f"the cluster {self._path!r}", self._clock, progress) as recovery:
+                self._start_nodes(count, recovery)
+            self._wait_for_nodes()
             self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, count)
             self._driver.start()
             self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
@@ -137,7 +142,7 @@ class Cluster:
         endpoint = AuthorityEndpoint(authority, transport, self._clock)
         return endpoint, self._driver.add(endpoint, transport, self._controller_interrupted, shared=False)
 
-    def _start_nodes(self, count: int) -> None:
+    def _start_nodes(self, count: int, recovery: Recovery) -> None:
         for number in range(1, count + 1):
             node = ClusterNode(
                 number,
@@ -152,13 +157,17 @@ class Cluster:
             )
             self._nodes.append(node)
             try:
-                node.start()
+                node.start(recovery)
             except (LockedError, ConfigError):
                 raise
             except PyreplogError as error:
+                if error is recovery.failure:
+                    raise
                 # One damaged copy must not keep the others from serving.
                 _log.error("node %d cannot start: %s", number, error)
                 node._failure = error  # the cluster makes its nodes
+
+    def _wait_for_nodes(self) -> None:
         if not any(node.alive for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
         try:

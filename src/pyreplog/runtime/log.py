@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -31,7 +31,7 @@ from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writi
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
-from pyreplog.values import LogStats
+from pyreplog.values import LogStats, RecoveryProgress
 
 __all__ = ["Log", "open_log"]
 
@@ -49,21 +49,24 @@ def open_log(
     buffer_memory: int | None = None,
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+    progress: Callable[[RecoveryProgress], None] | None = None,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
     """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read only.
 
-    ``topic``: default the folder's name, or the only topic that is there. ``durability``: ``"sync"`` (default for a new log: an append is
-    on stable storage when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with
-    the log, and another one later is refused. ``config``: a topic's settings by Kafka's keys, stored with the log; those that are given
-    later replace the ones that are stored. A LogConfig, such as another log's ``config``, is taken whole, with its defaults; its
-    ``durability`` only where none is given beside it.
+    ``topic``: default the folder's name, or the only topic that is there; another name makes one more topic beside those that are.
+    ``durability``: ``"sync"`` (default for a new log: an append is on stable storage when it returns) or ``"os"`` (in the page cache:
+    survives the process, not power loss); it is stored with the log, and another one later is refused. ``config``: a topic's settings by
+    Kafka's keys, stored with the log; those that are given later replace the ones that are stored. A LogConfig, such as another log's
+    ``config``, is taken whole, with its defaults; its ``durability`` only where none is given beside it.
     ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
     ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
     BufferExhaustedError.
     ``isolation``: ``"read_committed"`` reads as Kafka's consumers of that setting do: up to the last stable offset, without the records of
     aborted transactions (which only a broker's folder has: nothing here writes any).
+    ``progress`` is called while a log is recovered that was not closed cleanly, for every piece of it that was looked through; by
+    several threads, one at a time, and what it raises ends the opening. A recovery of more than a second is logged besides (INFO).
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError for a setting that cannot be, another durability or a
@@ -85,7 +88,7 @@ def open_log(
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     opening = partial(
-        open_for_writing, disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms, _name(folder)
+        open_for_writing, disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms, _name(folder), progress
     )
     try:
         writer = opening()

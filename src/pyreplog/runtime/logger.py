@@ -24,6 +24,11 @@ class Logger:
 
     __slots__ = ()
 
+    def info(self, message: str, *values: object) -> None:
+        """As in ``logging``."""
+        if (logger := _logger()) is not None:
+            logger.info(message, *values, stacklevel=_OF_CALLER)
+
     def warning(self, message: str, *values: object) -> None:
         """As in ``logging``."""
         if (logger := _logger()) is not None:

@@ -9,11 +9,12 @@ from typing import NoReturn, SupportsIndex
 
 from pyreplog.config import NodeConfig, check_seconds
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
-from pyreplog.log import LogRoot
+from pyreplog.log import LogRoot, Onlooker
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.quorum import CONTROLLER_ADDRESS
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.recovery import Recovery
 from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterNode"]
@@ -127,9 +128,14 @@ class ClusterNode:
 
     # ----------------------------------------------------------------------------------------------------------------------- life
 
-    def start(self) -> None:
-        """Open the folder and take part. REQUIRES that no machine moves. Raises what the disk, the lock or damaged files say."""
+    def start(self, onlooker: Onlooker | None = None) -> None:
+        """Open the folder and take part; ``onlooker`` is told how far a recovery is. REQUIRES that no machine moves. Raises what the disk,
+        the lock or damaged files say."""
         assert self._node is None, "started once at a time"
+        if onlooker is None:
+            with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
+                self.start(recovery)
+            return
         disk = self._make_disk(f"node-{self._node_id}")
         try:
             root = LogRoot.open(
@@ -140,6 +146,7 @@ class ClusterNode:
                 node_id=self._node_id,
                 cluster_id=self._cluster_id,
                 lazy=True,
+                onlooker=onlooker,
             )
         except BaseException:
             _close_disk(disk)

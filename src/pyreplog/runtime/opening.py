@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from pyreplog.config import LogConfig, suggestion, whole
@@ -13,9 +13,10 @@ from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, is_pa
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance
-from pyreplog.values import TopicPartition
+from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = ["folder_of", "open_for_reading", "open_for_writing"]
 
@@ -89,8 +90,10 @@ def open_for_writing(
     buffer_memory: int | None,
     max_block_ms: float | None,
     name: str,
+    progress: Callable[[RecoveryProgress], None] | None = None,
 ) -> LogWriter:
-    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it."""
+    """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress`` is told of a
+    recovery."""
     asked = _asked_config(durability, config)
     partition = whole("partition", partition, 0, PARTITION_MAX)
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
@@ -108,7 +111,8 @@ def open_for_writing(
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
             raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
-    root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True)
+    with Recovery(name, clock, progress) as recovery:
+        root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, onlooker=recovery)
     try:
         key = _partition_to_write(root, folder, topic, partition)
         if key in root.damaged:

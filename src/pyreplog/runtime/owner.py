@@ -18,6 +18,7 @@ from pyreplog.ports import Clock, Disk, SyncDone
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.spool import Appender, Resumer, Spool, Waiting, apply, producer_of
 from pyreplog.system import SystemChance
@@ -202,7 +203,8 @@ def apply_unowned(disk: Disk, folder: str, clock: Clock, make: TopicPartition | 
 
     ``make``: a partition to be made where it is not there.
     """
-    root = LogRoot.open(disk, folder, clock=clock, random=SystemChance())
+    with Recovery(f"the log root {folder!r}", clock) as recovery:
+        root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), onlooker=recovery)
     clean = False
     try:
         if make is not None and make not in root.logs and make not in root.damaged:

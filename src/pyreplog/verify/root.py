@@ -136,11 +136,14 @@ class _Root:
             return
         path = f"{self._path}/{states.IMPORT}"
         try:
-            states.state(data)
+            places = states.imports(data)
         except Unreadable as error:
             self._book.warn(path, f"not to be believed: {error}", "remove it, and begin the import anew into a new log")
-        else:
-            self._book.note(path, "an import was stopped before its end", "go on with `replog import --resume` and the same files")
+            return
+        for place in places:
+            if not place["done"]:
+                text = f"an import of {place['path']} was stopped before its end"
+                self._book.note(path, text, "go on with `replog import --resume` and the same files")
 
     def _lives(self, names: list[str]) -> None:
         incarnation = ""

@@ -49,8 +49,10 @@ def _rows(name: str, data: bytes) -> Iterator[Row]:
         yield {"topic_id": states.identity(data)}
     elif name == states.META:
         yield dict(states.properties(data))
-    elif name in (states.CONFIG, states.INCARNATION, states.IMPORT):
+    elif name in (states.CONFIG, states.INCARNATION):
         yield dict(states.state(data))
+    elif name == states.IMPORT:
+        yield from states.imports(data)
     elif name == states.CLEAN:
         farewell = states.farewell(data)
         row: Row = {"clean_shutdown": True}

@@ -221,6 +221,21 @@ def state(data: bytes) -> dict[str, str]:
     return found
 
 
+def imports(data: bytes) -> list[dict[str, Any]]:
+    """How far imports came: what is said of each file."""
+    found = state(data)
+    if found.get("version") != "1":
+        raise Unreadable(f"its version is {found.get('version', '')[:64]!r}, and only 1 is known")
+    try:
+        places = [json.loads(found[name]) for name in sorted(found) if name.startswith("import.")]
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"it is no JSON: {error}") from None
+    for place in places:
+        if not (isinstance(place, dict) and isinstance(place.get("path"), str) and isinstance(place.get("done"), bool)):
+            raise Unreadable(f"it does not say what was imported: {str(place)[:64]}")
+    return places
+
+
 def identity(data: bytes) -> str:
     """The topic id in ``partition.metadata``."""
     lines = _lines(data)

@@ -1,0 +1,113 @@
+"""Source: a file that is imported, row by row, and how much of it these rows were."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Final
+
+from pyreplog.cli.parquet import read_parquet
+from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
+from pyreplog.errors import ConfigError
+from pyreplog.record import crc32c
+
+__all__ = ["Source"]
+
+_PIECE_SIZE: Final = 1 << 20
+
+
+class Source:
+    """The file ``name`` (``-``: standard input), read as the options say. Enter it. ``tell`` is told how many bytes were used."""
+
+    def __init__(self, name: str, arguments: argparse.Namespace, tell: Callable[[int], None]) -> None:
+        self.name = name
+        self.path = os.path.abspath(name)
+        self.form: str = arguments.format or form_of(name)
+        self._fields = fields_of(arguments)
+        self._tell = tell
+        #: What makes rows of the same bytes other ones.
+        self.how: tuple[str | None, ...] = (self.form, *self._fields)
+        #: So many bytes from the beginning are the rows that were given so far. Of Parquet, whose end is needed first, always all.
+        self.end = 0
+        self._stream: IO[bytes] | None = None
+        self._status: os.stat_result | None = None
+
+    def __enter__(self) -> Source:
+        if self.name != "-":
+            self._stream = open(self.name, "rb")
+            self._status = os.fstat(self._stream.fileno())
+            if self.form == PARQUET:
+                self.end = self._status.st_size
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+
+    def rows(self) -> Iterator[Row]:
+        """Its rows, once. Raises :class:`RowError` that names the file."""
+        try:
+            if self.form == PARQUET:
+                if self._stream is None:
+                    raise RowError("Parquet is read from a file, not from standard input")
+                yield from read_parquet(self.name, self._fields, self._tell)
+                return
+            stream: Any = sys.stdin.buffer if self._stream is None else self._stream
+            lines = Lines(stream, self._tell)
+            for row in read_rows(lines, self.form, self._fields):
+                self.end = lines.size
+                yield row
+            self.end = lines.size
+        except RowError as error:
+            raise RowError(f"{'standard input' if self.name == '-' else self.name}: {error}") from None
+
+    # -- what is known again --
+
+    @property
+    def mtime_ns(self) -> int:
+        """When it was changed last before its reading began."""
+        return self._file()[1].st_mtime_ns
+
+    @property
+    def size(self) -> int:
+        """How large it is now."""
+        return os.fstat(self._file()[0]).st_size
+
+    def check_plain(self) -> None:
+        """Raises :class:`ConfigError` for what cannot be read twice."""
+        if not stat.S_ISREG(self._file()[1].st_mode):
+            raise ConfigError(f"--resume needs plain files, and {self.name} is none: what came through it cannot be read again")
+
+    def check_unchanged(self) -> None:
+        """Raises :class:`RowError` where a Parquet file is another one than it was when its reading began: it is read from both ends. What
+        is read line by line may grow meanwhile."""
+        before, now = self._file()[1], os.stat(self.name)
+        if self.form == PARQUET and any(
+            getattr(before, name) != getattr(now, name) for name in ("st_dev", "st_ino", "st_size", "st_mtime_ns")
+        ):
+            raise RowError(f"{self.name} was changed while it was imported")
+
+    def crc(self, start: int, end: int, value: int = 0) -> int | None:
+        """CRC-32C of its bytes from ``start`` to ``end``, going on from ``value``; None where it ends before."""
+        descriptor = self._file()[0]
+        while start < end:
+            piece = os.pread(descriptor, min(_PIECE_SIZE, end - start), start)
+            if not piece:
+                return None
+            value = crc32c(piece, value)
+            start += len(piece)
+        return value
+
+    def divides(self, end: int) -> bool:
+        """Whether no row lies on both sides of ``end``, or could: whether there is nothing on one side, or a line's end between them."""
+        descriptor = self._file()[0]
+        beside = os.pread(descriptor, 2, end - 1) if end else b""
+        return len(beside) < 2 or b"\n" in beside
+
+    def _file(self) -> tuple[int, os.stat_result]:
+        assert self._stream is not None, "a file, and entered"
+        assert self._status is not None, "a file, and entered"
+        return self._stream.fileno(), self._status
