@@ -64,6 +64,7 @@ from pyreplog.errors import (
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
     UnknownProducerIdError,
+    UnknownServerError,
     UnknownTopicError,
     UnsyncedError,
 )
@@ -153,6 +154,7 @@ __all__ = [
     "UnexpectedAppendOffsetError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
+    "UnknownServerError",
     "UnknownTopicError",
     "UnsyncedError",
     "__version__",

@@ -31,7 +31,7 @@ from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.intake import Appended, Intake, check_fetched, check_from_client, cut_fetched
+from pyreplog.log.intake import Appended, Intake, check_fetched, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
@@ -313,9 +313,10 @@ class Log:
         """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and not to be changed after).
 
         Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
-        Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`: nothing was
-        appended then; :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening
-        may find it; :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
+        Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`, and
+        :class:`UnknownServerError` where looking at the batch met what nobody had foreseen: nothing was appended then;
+        :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening may find it;
+        :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
         :class:`OutOfOrderSequenceError`, :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent
         before is not appended again, see :class:`Appended`.
         """
@@ -340,12 +341,7 @@ class Log:
                 self._bytes += size
                 # Not by its own constructor, which is a function in Python.
                 return _new_tuple(Appended, (base, next_offset - 1, -1, next_offset - base, size, False))
-        view = memoryview(batch)
-        header = RecordBatch(view)
-        if not trusted:
-            check_from_client(view, header)
-        if self._intake.rewrites or view.readonly:
-            view, header = self._intake.rewrite(view, header)
+        view, header = self._intake.take(batch, trusted=trusted)
         size = header.size
         if size > self._size_limit:
             raise MessageTooLargeError(self._intake.too_large(size))
