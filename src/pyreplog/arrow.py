@@ -7,12 +7,13 @@ Which rows: offsets and timestamps select exactly; the time index only skips wha
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
+from pyreplog.moments import datetime_ms
 from pyreplog.ports import Buffer
 from pyreplog.record import RecordBatch, payload_of
 
@@ -44,9 +45,6 @@ BATCH_SIZE: Final = 2 << 20
 """Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it larger."""
 READ_SIZE: Final = 1 << 20
 """Bytes asked of a source at a time."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class _Selection(TypedDict):
@@ -89,9 +87,7 @@ def timestamp_ms(value: object, name: str) -> int:
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     if isinstance(value, datetime):
-        if value.tzinfo is None or value.utcoffset() is None:
-            raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
-        return -((_EPOCH - value) // _MILLISECOND)
+        return datetime_ms(value, name, up=True)
     try:
         return whole(name, value, -INT64_MAX, INT64_MAX)
     except ConfigError:

@@ -91,12 +91,18 @@ class Log:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         wait: Literal[True] = True,
     ) -> int: ...
     @overload
     async def append(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None, wait: Literal[False]
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
+        wait: Literal[False],
     ) -> Ack: ...
     async def append(
         self,
@@ -104,7 +110,7 @@ class Log:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         wait: bool = True,
     ) -> int | Ack:
         """Append one record and return its offset, once it is as safe as the log's durability says. Coroutines that wait share syncs.
@@ -115,7 +121,7 @@ class Log:
         return (await ack).offset if wait else ack
 
     async def append_nowait(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
     ) -> Ack:
         """Append one record soon and return its :class:`Ack`: ``await ack``. Waits only where very much is waiting for the disk."""
         writer = self._writing()
@@ -132,7 +138,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: Literal[True] = True,
     ) -> range: ...
     @overload
@@ -142,7 +148,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: Literal[False],
     ) -> Acks: ...
     async def append_many(
@@ -151,7 +157,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
         """Append many records and return the range of their offsets, or with ``wait=False`` their :class:`Acks`.

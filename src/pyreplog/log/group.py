@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyreplog._core import RecordBatch, stamp
-from pyreplog.errors import StorageError
+from pyreplog.errors import InternalError, StorageError
 from pyreplog.log.intake import Appended, Fetched, check_from_client
 from pyreplog.log.layout import INT32_MAX
 from pyreplog.ports import Buffer
@@ -54,7 +54,9 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
                 elif header.producer_epoch != before.producer_epoch or header.base_sequence != before.last_sequence + 1:
                     break
                 latest[header.producer_id] = header
-        except Exception:  # or what nobody had foreseen
+        except Exception as error:  # what nobody had foreseen is found again, too
+            if isinstance(error, (InternalError, StorageError)):
+                raise
             break
         staged.append((view, header))
         base = next_offset

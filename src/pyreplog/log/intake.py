@@ -73,9 +73,9 @@ class Intake:
                 check_from_client(view, header)
             if self.rewrites or view.readonly:
                 view, header = self.rewrite(view, header)
-        except PyreplogError:
-            raise
         except Exception as error:
+            if isinstance(error, PyreplogError):
+                raise
             about = f"{type(error).__name__}: {excerpt(str(error))}"
             raise UnknownServerError(
                 f"a batch for {self._topic_partition} could not be looked at ({about}); nothing was appended"

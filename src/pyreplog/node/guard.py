@@ -53,7 +53,7 @@ class Guard:
         self._effects.forget(message.source, message.correlation_id)
         try:
             body = refusal(message.body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
-        except Exception:  # so odd that it cannot even be refused: whoever asked will time out
+        except (AttributeError, TypeError, ValueError):  # so odd that it cannot even be refused: whoever asked will time out
             return
         if body is not None:
             self._effects.respond(message.source, message.correlation_id, body)

@@ -237,9 +237,10 @@ class Authority:
             return controller.delete_topics(body)
         try:
             return self._describe(body)
-        except InternalError:
-            raise
-        except Exception as error:  # one client's misfortune: nothing was decided
+        except Exception as error:
+            if isinstance(error, InternalError):
+                raise
+            # One client's misfortune: nothing was decided.
             _log.error("the controller could not answer %s of %s; it goes on", type(body).__name__, request.source, exc_info=error)
             text = f"the controller met {type(error).__name__}: {excerpt(str(error))}; its log has the traceback"
             found: ResponseBody | None = refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
