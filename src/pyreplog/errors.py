@@ -357,7 +357,7 @@ class UnknownServerError(ClusterError):
     instead, unless it is known that nothing was appended."""
 
     code = -1
-    about = "a node met what it did not expect"
+    about = "an unexpected error (please report it; the log has the traceback)"
 
 
 class InvalidTopicError(ClusterError, ValueError):

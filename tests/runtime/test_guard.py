@@ -43,7 +43,7 @@ def test_others_are_served_while_one_client_breaks_a_node(
         for thread in threads:
             thread.start()
         for _ in range(5):
-            with pytest.raises(pyreplog.UnknownServerError, match="did not expect: events-0") as caught:
+            with pytest.raises(pyreplog.UnknownServerError, match="unexpected error .*: events-0") as caught:
                 reader.seek(topic, 0, timestamp=ODD_MS, timeout=PATIENCE_S)
             assert caught.value.code == -1
         for thread in threads:

@@ -74,7 +74,7 @@ class Intake:
             if self.rewrites or view.readonly:
                 view, header = self.rewrite(view, header)
         except Exception as error:
-            if isinstance(error, PyreplogError):
+            if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)):
                 raise
             about = f"{type(error).__name__}: {excerpt(str(error))}"
             raise UnknownServerError(

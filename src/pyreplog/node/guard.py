@@ -72,7 +72,7 @@ class Guard:
         text = f"{type(error).__name__}: {excerpt(str(error))}" if str(error) else type(error).__name__
         _log.error("node %d: %s failed; the node goes on", self._node_id, what, exc_info=error)
         self.failed.append(f"{what}: {text}")
-        return f"node {self._node_id} met {text}; its log has the traceback"
+        return f"node {self._node_id} met {text}"
 
 
 def _refused(hosted: Hosted, result: Result, message: str) -> ResponseBody | None:

@@ -242,7 +242,7 @@ class Authority:
                 raise
             # One client's misfortune: nothing was decided.
             _log.error("the controller could not answer %s of %s; it goes on", type(body).__name__, request.source, exc_info=error)
-            text = f"the controller met {type(error).__name__}: {excerpt(str(error))}; its log has the traceback"
+            text = f"the controller met {type(error).__name__}: {excerpt(str(error))}"
             found: ResponseBody | None = refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
             return found
 
