@@ -162,14 +162,18 @@ class Scan:
         end: int | None = None,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
+        spread: bool = False,
     ) -> None:
         """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition, ``end`` not included;
         ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the end not included. A record without a
         timestamp is in no timestamp range. ``name`` is what errors call it.
-        ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does."""
+        ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does.
+        ``spread``: the sources share what there is, so one that ends before ``start`` has no rows; where nobody says so, that is an error.
+        """
         self._sources = tuple(sources)
         self._name = name
         self._checked = checked
+        self._spread = spread
         self._columns = _checked_columns(columns, default_columns)
         self._start = _checked_offset(start, "start")
         self._end = _checked_offset(end, "end")
@@ -216,7 +220,7 @@ class Scan:
         """The half-open range of offsets to read now."""
         first, last = source.start_offset, source.end_offset
         start = first if self._start is None else self._start
-        if not first <= start <= last:
+        if start < first or (start > last and not self._spread):
             raise OffsetOutOfRangeError(start, first, last, log=self._where(partition))
         if self._end is not None and self._end < 0:
             raise OffsetOutOfRangeError(self._end, first, last, log=self._where(partition))
@@ -226,6 +230,8 @@ class Scan:
         """The Arrow batches that one partition completes; what is left stays in ``builder``."""
         source.refresh()
         start, end = self._range(partition, source)
+        if start >= end:
+            return
         offset = start
         if self._start_timestamp is not None:
             found = source.find_timestamp(self._start_timestamp)
