@@ -92,7 +92,7 @@ class Loader:
         state: MarkState | None,
         *,
         clean: bool,
-        same_boot: bool,
+        same_boot: bool | None,
         recovery_point: int,
         log_start_offset: int,
     ) -> None:

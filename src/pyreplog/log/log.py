@@ -177,7 +177,7 @@ class Log:
         config: LogConfig | None,
         clock: Clock,
         clean: bool,
-        same_boot: bool,
+        same_boot: bool | None,
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
@@ -187,8 +187,9 @@ class Log:
         """The log in an existing folder, recovered where it was not stopped cleanly.
 
         ``clean``: a clean shutdown of this root was found. ``same_boot``: the machine did not restart since the folder was last written,
-        so that what was in the page cache is still there. The offsets are those of the root's checkpoints and serve where there is no mark.
-        ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the mark is void.
+        so that what was in the page cache is still there (None: nobody can tell). The offsets are those of the root's checkpoints and serve
+        where there is no mark. ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the
+        mark is void.
 
         Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
         contradicts the kept durability; :class:`StorageError`.
