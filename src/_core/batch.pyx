@@ -1,6 +1,8 @@
 # distutils: sources = src/_core/kernels/batch.c src/_core/kernels/crc32c.c
 """Record and RecordBatch: views over bytes. The format itself is in the kernels; policy is in Python."""
 
+from datetime import datetime
+
 cimport cython
 from cpython.buffer cimport (
     PyBUF_SIMPLE,
@@ -52,6 +54,7 @@ from kernels cimport (
 )
 
 from pyreplog.errors import CorruptError, excerpt
+from pyreplog.moments import record_ms
 from pyreplog.values import TimestampType
 
 HEADER_SIZE = BATCH_HEADER_SIZE
@@ -305,6 +308,8 @@ cdef bytes _new_batch(value, key, headers, int64_t offset, timestamp, timestamp_
     cdef batch_header header
     cdef bytes data
     builder = BatchBuilder(INT32_MAX)
+    if isinstance(timestamp, datetime):
+        timestamp = record_ms(timestamp)
     if not builder.append(value, key, headers, timestamp):
         raise ValueError("a record is smaller than 2 GiB")
     if timestamp_type is NO_TIME and (leader_epoch != -1 or timestamp != -1):

@@ -7,7 +7,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLong, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject
-from cpython.number cimport PyNumber_Index
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
@@ -31,6 +30,9 @@ from kernels cimport (
     record_write_value,
     subtract_wrapping,
 )
+
+from pyreplog.moments import record_ms
+
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -209,16 +211,15 @@ cdef uint8_t *_write_headers(uint8_t *p, const uint8_t *end, tuple headers) exce
 
 cdef object _whole(object given):
     try:
-        return PyNumber_Index(given)
+        return record_ms(given)
     except TypeError:
         raise TypeError(
-            f"a timestamp is an int, in ms since 1970, not {type(given).__name__}: "
-            "int(1000 * time.time()), or int(1000 * when.timestamp()) of a datetime"
+            f"a timestamp is a datetime with a time zone, or an int, in ms since 1970, not {type(given).__name__}: int(1000 * time.time())"
         ) from None
 
 
 cdef inline int64_t _timestamp(object given) except? -2:
-    """``given`` in ms. A float is a TypeError: it would be seconds, and lose its fraction in silence."""
+    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence."""
     cdef int64_t timestamp
     try:
         timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else _whole(given))
@@ -376,6 +377,8 @@ cdef class BatchBuilder:
             if timestamp is None:
                 timestamp = now_ms()
             given = _timestamp(timestamp)
+            if not PyLong_Check(timestamp):
+                timestamp = given
         # What might run Python code, and with it other threads, is behind us. From here on nothing does, and nothing lets go of
         # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed.
         outcome = self.outcome

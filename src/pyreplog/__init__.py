@@ -65,6 +65,7 @@ from pyreplog.errors import (
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
     UnknownProducerIdError,
+    UnknownServerError,
     UnknownTopicError,
     UnsyncedError,
 )
@@ -155,6 +156,7 @@ __all__ = [
     "UnexpectedAppendOffsetError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
+    "UnknownServerError",
     "UnknownTopicError",
     "UnsyncedError",
     "__version__",

@@ -7,12 +7,13 @@ Which rows: offsets and timestamps select exactly; the time index only skips wha
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
+from pyreplog.moments import datetime_ms
 from pyreplog.ports import Buffer
 from pyreplog.record import RecordBatch, payload_of
 
@@ -44,9 +45,6 @@ BATCH_SIZE: Final = 2 << 20
 """Bytes of keys, values and headers at which an Arrow batch ends; only a single larger record batch makes it larger."""
 READ_SIZE: Final = 1 << 20
 """Bytes asked of a source at a time."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 class _Selection(TypedDict):
@@ -89,9 +87,7 @@ def timestamp_ms(value: object, name: str) -> int:
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     if isinstance(value, datetime):
-        if value.tzinfo is None or value.utcoffset() is None:
-            raise ConfigError(f"{name} is the naive datetime {value.isoformat()}; give it a time zone, such as tzinfo=datetime.UTC")
-        return -((_EPOCH - value) // _MILLISECOND)
+        return datetime_ms(value, name, up=True)
     try:
         return whole(name, value, -INT64_MAX, INT64_MAX)
     except ConfigError:
@@ -166,14 +162,18 @@ class Scan:
         end: int | None = None,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
+        spread: bool = False,
     ) -> None:
         """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition, ``end`` not included;
         ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the end not included. A record without a
         timestamp is in no timestamp range. ``name`` is what errors call it.
-        ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does."""
+        ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does.
+        ``spread``: the sources share what there is, so one that ends before ``start`` has no rows; where nobody says so, that is an error.
+        """
         self._sources = tuple(sources)
         self._name = name
         self._checked = checked
+        self._spread = spread
         self._columns = _checked_columns(columns, default_columns)
         self._start = _checked_offset(start, "start")
         self._end = _checked_offset(end, "end")
@@ -220,7 +220,7 @@ class Scan:
         """The half-open range of offsets to read now."""
         first, last = source.start_offset, source.end_offset
         start = first if self._start is None else self._start
-        if not first <= start <= last:
+        if start < first or (start > last and not self._spread):
             raise OffsetOutOfRangeError(start, first, last, log=self._where(partition))
         if self._end is not None and self._end < 0:
             raise OffsetOutOfRangeError(self._end, first, last, log=self._where(partition))
@@ -230,6 +230,8 @@ class Scan:
         """The Arrow batches that one partition completes; what is left stays in ``builder``."""
         source.refresh()
         start, end = self._range(partition, source)
+        if start >= end:
+            return
         offset = start
         if self._start_timestamp is not None:
             found = source.find_timestamp(self._start_timestamp)

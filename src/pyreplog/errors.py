@@ -65,6 +65,7 @@ __all__ = [
     "UnexpectedAppendOffsetError",
     "UnknownLeaderEpochError",
     "UnknownProducerIdError",
+    "UnknownServerError",
     "UnknownTopicError",
     "UnsyncedError",
     "cluster_error",
@@ -350,6 +351,15 @@ class ClusterError(PyreplogError):
         super().__init__(f"{self.about}{': ' + details if details else ''}")
 
 
+class UnknownServerError(ClusterError):
+    """While the request was handled something happened that nobody had foreseen: a bug of pyreplog, please report it. The node goes on, and
+    its log (the logger ``pyreplog.node``, at ERROR) has the traceback. For an append this is reported as :class:`OutcomeUnknownError`
+    instead, unless it is known that nothing was appended."""
+
+    code = -1
+    about = "an unexpected error (please report it; the log has the traceback)"
+
+
 class InvalidTopicError(ClusterError, ValueError):
     """A topic name outside ``[A-Za-z0-9._-]{1,249}``, or ``.`` or ``..``."""
 
@@ -518,10 +528,7 @@ class IneligibleReplicaError(ClusterError):
 
 
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
-    kind.code: kind
-    for parent in (ClusterError, OutOfOrderSequenceError)
-    for kind in parent.__subclasses__()
-    if kind.code != ClusterError.code
+    kind.code: kind for parent in (ClusterError, OutOfOrderSequenceError) for kind in parent.__subclasses__() if "code" in vars(kind)
 }
 
 

@@ -255,8 +255,9 @@ class Disk(Protocol):
         """The store in the file ``path``; made where missing, if ``write``. :class:`CorruptError` where the file is none."""
         ...
 
-    def boot_id(self) -> str:
-        """Changes whenever unsynced data may have been lost (a reboot). Empty where the system cannot tell: then never trust equality."""
+    def boot_id(self, directory: str) -> str:
+        """Changes whenever unsynced data in ``directory`` may have been lost (a reboot). Empty where the system cannot tell, as of a
+        network file system: then never trust equality, nor that anything was lost."""
         ...
 
 

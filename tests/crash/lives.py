@@ -28,7 +28,7 @@ KEY: Final = TopicPartition("t", 0)
 FOLDER: Final = f"{ROOT}/t-0"
 TOPIC_ID: Final = "AbCdEfGhIjKlMnOpQrStUw"
 OTHER_ID: Final = "ZbCdEfGhIjKlMnOpQrStUw"
-FIRST_BOOT: Final = SimDisk(Random(0)).boot_id()
+FIRST_BOOT: Final = SimDisk(Random(0)).boot_id("")
 
 Content = tuple[tuple[int, bytes], ...]
 """(next offset, bytes) of each batch, oldest first."""
@@ -511,7 +511,7 @@ def _live_on(disk: SimDisk, content: Content, epoch: int, durability: str) -> No
 
 def _survived(disk: SimDisk, facts: Sequence[Fact]) -> bool:
     """Whether only processes ended, so that the page cache has all that was written."""
-    return disk.boot_id() == FIRST_BOOT and not any(fact.kind == "failed" for fact in facts)
+    return disk.boot_id("") == FIRST_BOOT and not any(fact.kind == "failed" for fact in facts)
 
 
 def _look_beside(disk: SimDisk, facts: Sequence[Fact], durability: str) -> int:

@@ -91,7 +91,7 @@ def life(disk: SimDisk, promises: list[Promise], *, durability: Durability) -> N
 def check(disk: SimDisk, promises: Sequence[Promise], *, durability: Durability, power_too: bool = True) -> None:
     """Every promised record is where it was promised; whatever else is there was handed over; the log takes more."""
     handed = {value for promise in promises for value in promise.values}
-    survived = disk.boot_id() == SimDisk().boot_id()
+    survived = disk.boot_id("") == SimDisk().boot_id("")
     try:
         with open_log(PATH, "r", disk=disk) as reader:
             seen = [record.value for record in reader]

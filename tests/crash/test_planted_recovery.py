@@ -305,7 +305,7 @@ def a_boot_noted_too_early(patch: pytest.MonkeyPatch) -> None:
     """The incarnation names this boot while logs are still as the last one left them: a second recovery takes them for a kill's."""
 
     def write(disk: Disk, path: str, incarnation: Incarnation) -> None:
-        write_incarnation(disk, path, incarnation._replace(boot_id=disk.boot_id()))
+        write_incarnation(disk, path, incarnation._replace(boot_id=disk.boot_id("")))
 
     patch.setattr(root, "write_incarnation", write)
 

@@ -172,7 +172,7 @@ def _check_promises(root: LogRoot, log: Log, facts: Sequence[Fact]) -> None:
         assert one.base_offset == expected or one.base_offset <= log.start_offset, "a gap"
         expected = one.next_offset
     # Whether the page cache of the workload is still there: only its own process, and perhaps a recovery's, ended.
-    survived = root.disk.boot_id() == SimDisk(Random(0)).boot_id()
+    survived = root.disk.boot_id("") == SimDisk(Random(0)).boot_id("")
     for fact in reversed(facts):
         if fact.kind == "gone":
             floor = fact.end if floor is None else min(floor, fact.end)

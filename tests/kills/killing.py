@@ -175,9 +175,9 @@ class KillingDisk:
         """As the disk."""
         return self._disk.watch(paths)
 
-    def boot_id(self) -> str:
+    def boot_id(self, directory: str) -> str:
         """As the disk."""
-        return self._disk.boot_id()
+        return self._disk.boot_id(directory)
 
 
 Tell = Callable[[str], None]

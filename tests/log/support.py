@@ -74,7 +74,13 @@ def create(disk: Disk, directory: str, config: LogConfig | None = None, *, start
 
 
 def reopen(
-    disk: Disk, directory: str, *, clean: bool = False, same_boot: bool = True, config: LogConfig | None = None, recovery_point: int = 0
+    disk: Disk,
+    directory: str,
+    *,
+    clean: bool = False,
+    same_boot: bool | None = True,
+    config: LogConfig | None = None,
+    recovery_point: int = 0,
 ) -> Log:
     """The log opened again."""
     return Log.open(

@@ -35,7 +35,7 @@ LOG: Final = f"{T}/{0:020d}.log"
 FAR: Final = 2**31 + 50
 FARTHER: Final = 2**33 + 7
 OFFSETS: Final = (0, 2, FAR, FAR + 2, FAR + 2**31 - 2, FARTHER)
-FIRST_BOOT: Final = SimDisk().boot_id()
+FIRST_BOOT: Final = SimDisk().boot_id("")
 SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED", "5"))
 REPLAY: Final = ".venv/bin/python -m pytest tests/log/test_overflow.py"
 
@@ -57,7 +57,7 @@ def put(place: Place, batches: list[bytes]) -> None:
 
 def opened(disk: Disk, directory: str, durability: str = "sync", recovery_point: int = 0, high_watermark: int = 0) -> Log:
     """The folder opened for writing, as its only replica."""
-    same_boot = not isinstance(disk, SimDisk) or disk.boot_id() == FIRST_BOOT
+    same_boot = not isinstance(disk, SimDisk) or disk.boot_id("") == FIRST_BOOT
     return Log.open(
         disk, directory, topic="old", partition=0, config=LogConfig(durability=durability), clock=CLOCK,  # type: ignore[arg-type]
         clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark,

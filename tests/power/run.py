@@ -31,7 +31,7 @@ class BootedDisk(SystemDisk):
         super().__init__()
         self._boot = boot
 
-    def boot_id(self) -> str:
+    def boot_id(self, directory: str) -> str:
         """Another one after each cut."""
         return f"00000000-0000-4000-8000-{self._boot:012d}"
 

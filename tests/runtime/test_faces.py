@@ -6,6 +6,7 @@ import asyncio
 import copy
 import pickle
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,62 @@ def test_a_reader_is_not_closed(tmp_path: Path) -> None:
     with pytest.raises(pyreplog.ClosedError) as closed:
         log.read()
     assert type(closed.value) is pyreplog.ClosedError
+
+
+def test_a_record_takes_a_datetime(cluster: pyreplog.Cluster, create: Callable[..., str], tmp_path: Path) -> None:
+    """Whatever appends or sends it, alone or among many, waits or does not: whole ms since 1970; a naive one is refused, as where one
+    seeks."""
+    at, ms = datetime(2024, 6, 1, 12, 0, 0, 123_987, tzinfo=UTC), 1717243200123
+    naive = datetime(2024, 6, 1, 12)
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        assert log.append(b"0", timestamp=at) == 0
+        assert log.append(b"1", timestamp=at, wait=False).result(20).timestamp == ms
+        assert log.append_nowait(b"2", timestamp=at).result(20).timestamp == ms
+        assert log.append_many([b"3", b"4"], timestamps=[at, 5]) == range(3, 5)
+        assert [one.timestamp for one in log.append_many([b"5", b"6"], timestamps=[at, 5], wait=False).result(20)] == [ms, 5]
+        for refused in (
+            lambda: log.append(b"x", timestamp=naive),
+            lambda: log.append_nowait(b"x", timestamp=naive),
+            lambda: log.append_many([b"x", b"y"], timestamps=[at, naive]),
+            lambda: log.append_many([b"x", b"y"], timestamps=[at, naive], wait=False),
+            lambda: log.seek(timestamp=naive),
+        ):
+            with pytest.raises(pyreplog.ConfigError, match="timestamp is the naive datetime 2024-06-01T12:00:00; give it a time zone"):
+                refused()
+        assert [record.timestamp for record in log] == [ms, ms, ms, ms, 5, ms, 5]
+        assert log.seek(timestamp=at.replace(microsecond=123_000)) == 0
+    topic = create(partitions=2)
+    with cluster.producer() as producer:
+        sent = [producer.send(topic, b"v", timestamp=at), producer.send(topic, b"v", key=b"k", timestamp=at)]
+        sent += producer.send_many(topic, [b"a", b"b"], timestamps=[at, at])
+        sent += producer.send_many(topic, [b"a", b"b"], keys=[b"a", b"b"], timestamps=[at, at])
+        assert [ack.result(20).timestamp for ack in sent] == [ms] * 6
+        large = producer.send(topic, bytes(300_000), timestamp=at), *producer.send_many(topic, [bytes(300_000)], timestamps=[at])
+        assert [ack.result(20).timestamp for ack in large] == [ms] * 2
+        with pytest.raises(pyreplog.ConfigError, match="naive datetime"):
+            producer.send(topic, b"v", timestamp=naive)
+        with pytest.raises(pyreplog.ConfigError, match="naive datetime"):
+            producer.send_many(topic, [b"v"], timestamps=[naive])
+    with cluster.consumer(topic) as consumer:
+        assert {record.timestamp for record in consumer.until_end()} == {ms}
+
+
+def test_a_record_of_a_coroutine_takes_a_datetime(tmp_path: Path) -> None:
+    """The same, awaited."""
+    at, ms = datetime(2024, 6, 1, 12, 0, 0, 123_987, tzinfo=UTC), 1717243200123
+
+    async def use() -> None:
+        async with pyreplog.aio.open_log(tmp_path / "log", durability="os") as log:
+            assert await log.append(b"0", timestamp=at) == 0
+            assert (await (await log.append_nowait(b"1", timestamp=at))).timestamp == ms
+            assert await log.append_many([b"2"], timestamps=[at]) == range(2, 3)
+            with pytest.raises(pyreplog.ConfigError, match="naive datetime"):
+                await log.append(b"x", timestamp=at.replace(tzinfo=None))
+            assert [record.timestamp async for record in log] == [ms] * 3
+        async with pyreplog.aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            await cluster.admin.create_topic("events", config={"durability": "os"})
+            async with cluster.producer() as producer:
+                assert (await (await producer.send("events", b"v", timestamp=at))).timestamp == ms
+                assert [one.timestamp for one in await (await producer.send_many("events", [b"v"], timestamps=[at]))] == [ms]
+
+    asyncio.run(use())

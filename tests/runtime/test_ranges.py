@@ -83,3 +83,38 @@ def test_ranges_that_are_some(log: pyreplog.Log, range_: dict[str, Any], offsets
     """Both give the same records."""
     assert [record.offset for record in log.read(**range_)] == offsets
     assert polars.DataFrame(log.scan(["offset"], **range_))["offset"].to_list() == offsets
+
+
+def test_a_start_counts_in_each_partition(tmp_path: Path) -> None:
+    """One that has not so many records has no rows; beyond all of them there are none. What was deleted from one is an error still."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
+        cluster.admin.create_topic("events", partitions=3, config={"durability": "os"})
+        with cluster.producer() as producer:
+            for partition, count in ((0, 2), (1, 5)):
+                producer.send_many("events", [b"v"] * count, partition=partition, timestamps=list(range(count))).wait(20)
+
+        def found(**range_: Any) -> list[tuple[int, int]]:
+            table = polars.DataFrame(cluster.scan("events", columns=["partition", "offset"], **range_))
+            return list(zip(table["partition"], table["offset"], strict=True))
+
+        assert found(start=3) == [(1, 3), (1, 4)]
+        assert found(start=2, end=4) == [(1, 2), (1, 3)]
+        assert found(start=1, start_timestamp=1) == [(0, 1), (1, 1), (1, 2), (1, 3), (1, 4)]
+        for start in (5, 6, 2**70):
+            assert found(start=start) == []
+            assert found(start=start, start_timestamp=0) == []
+        empty = polars.DataFrame(cluster.scan("events", start=100))
+        assert empty.columns == ["partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers"]
+        cluster.admin.delete_records("events", {1: 2})
+        assert found(start=2) == [(1, 2), (1, 3), (1, 4)]
+        with pytest.raises(pyreplog.OffsetOutOfRangeError, match="offset 1 is outside partition 1 of topic 'events'"):
+            cluster.scan("events", start=1)
+        for wrong in ({"start": -1}, {"end": -1}):
+            with pytest.raises(pyreplog.OffsetOutOfRangeError, match="offset -1 is outside partition 0"):
+                found(**wrong)
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as again:
+            assert polars.DataFrame(await again.scan("events", start=4)).height == 1
+
+    asyncio.run(main())

@@ -292,8 +292,8 @@ class TestLocks:
 
     def test_boot_id_stays(self, place: Place) -> None:
         """The boot id is the same all the time."""
-        assert place.disk.boot_id() == place.disk.boot_id()
-        assert place.disk.boot_id() != "" or isinstance(place.disk, SystemDisk)
+        assert place.disk.boot_id("") == place.disk.boot_id("")
+        assert place.disk.boot_id("") != "" or isinstance(place.disk, SystemDisk)
 
 
 OPERATIONS = st.lists(

@@ -210,14 +210,14 @@ class TestPowerLoss:
         """It changes with power loss, not with a process kill; locks survive neither."""
         disk = fresh()
         disk.lock("/a/.lock", "me")
-        boot = disk.boot_id()
-        assert disk.snapshot().boot_id() == boot
+        boot = disk.boot_id("")
+        assert disk.snapshot().boot_id("") == boot
         disk.snapshot().lock("/a/.lock", "")
         crashed = disk.crash(Random(1))
-        assert crashed.boot_id() != boot
+        assert crashed.boot_id("") != boot
         crashed.lock("/a/.lock", "") if crashed.stat("/a") else None
         disk.kill()
-        assert disk.boot_id() == boot
+        assert disk.boot_id("") == boot
         disk.lock("/a/.lock", "")
 
 

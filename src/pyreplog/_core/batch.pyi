@@ -1,5 +1,6 @@
 """Record batches, format v2, as views over bytes. No policy, no I/O."""
 
+from datetime import datetime
 from typing import Any, final
 
 from typing_extensions import Buffer
@@ -23,7 +24,7 @@ class Record:
     """One record: a lazy view over its batch. Immutable.
 
     ``key`` and ``value`` are made on request (bytes, or None where null); ``key_view`` and ``value_view`` are memoryviews that keep
-    the batch's bytes alive. ``timestamp`` is in ms since 1970 (-1: none).
+    the batch's bytes alive. ``timestamp`` is in ms since 1970 (-1: none); who makes one may give an aware datetime.
 
     It may be pickled, and takes no bytes but its own along. A copy is the record itself. ``_asdict()`` has all of it by name.
     """
@@ -37,7 +38,7 @@ class Record:
         topic: str = "",
         partition: int = 0,
         offset: int = 0,
-        timestamp: int = -1,
+        timestamp: int | datetime = -1,
         timestamp_type: TimestampType = ...,
         leader_epoch: int = -1,
     ) -> None:

@@ -1,6 +1,7 @@
 """Records into one batch, and what is made once per record. No policy, no I/O."""
 
 from collections.abc import Callable, Generator, Sequence
+from datetime import datetime
 from typing import Any, Protocol, SupportsIndex, final, type_check_only
 
 from typing_extensions import Buffer
@@ -52,9 +53,10 @@ class BatchBuilder:
     @property
     def size(self) -> int:
         """Bytes the batch would have uncompressed, header included."""
-    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex) -> bool:
+    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
-        ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError."""
+        ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError, as a
+        datetime before 1970 is; a naive one is a ConfigError."""
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
         """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. A
         record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first, which may be as large as
@@ -64,7 +66,7 @@ class BatchBuilder:
         value: Buffer | None,
         key: Buffer | None,
         headers: Headers,
-        timestamp: int | None,
+        timestamp: int | datetime | None,
         now_ms: Callable[[], int] | None = None,
     ) -> Ack | None:
         """Add one record and return its Ack. None: the batch was not begun for gathering, is finished, or full; nothing was changed.
@@ -77,7 +79,7 @@ class BatchBuilder:
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
         headers: Sequence[Headers] | None,
-        timestamps: Sequence[int] | None,
+        timestamps: Sequence[int | datetime] | None,
         timestamp: int,
         start: int,
     ) -> int:
@@ -114,7 +116,7 @@ class Gathering:
         cls,
         builder: BatchBuilder,
         now_ms: Callable[[], int] | None,
-        otherwise: Callable[[Buffer | None, Buffer | None, Headers, int | None], Any],
+        otherwise: Callable[[Buffer | None, Buffer | None, Headers, int | datetime | None], Any],
     ) -> Gathering: ...
     def append(
         self,
@@ -122,7 +124,7 @@ class Gathering:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Any:
         """What :meth:`BatchBuilder.gather` returns, asked with ``now_ms``; where that is None, what ``otherwise(value, key, headers,
         timestamp)`` returns."""

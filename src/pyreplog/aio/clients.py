@@ -45,7 +45,7 @@ class Producer:
         key: Buffer | None = None,
         partition: int | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Ack:
         """Send one record soon and return its :class:`Ack`: ``await ack``. Waits only for the first news of a topic, and for room."""
         ack = None if self._calls.waiting_count else self._producer.offer(topic, value, key, partition, headers, timestamp)
@@ -63,7 +63,7 @@ class Producer:
         keys: Sequence[Buffer | None] | None = None,
         partition: int | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``await acks``."""
         return await self._calls.write(

@@ -94,12 +94,18 @@ class Log:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         wait: Literal[True] = True,
     ) -> int: ...
     @overload
     async def append(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None, wait: Literal[False]
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
+        wait: Literal[False],
     ) -> Ack: ...
     async def append(
         self,
@@ -107,7 +113,7 @@ class Log:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         wait: bool = True,
     ) -> int | Ack:
         """Append one record and return its offset, once it is as safe as the log's durability says. Coroutines that wait share syncs.
@@ -118,7 +124,7 @@ class Log:
         return (await ack).offset if wait else ack
 
     async def append_nowait(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
     ) -> Ack:
         """Append one record soon and return its :class:`Ack`: ``await ack``. Waits only where very much is waiting for the disk."""
         writer = self._writing()
@@ -135,7 +141,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: Literal[True] = True,
     ) -> range: ...
     @overload
@@ -145,7 +151,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: Literal[False],
     ) -> Acks: ...
     async def append_many(
@@ -154,7 +160,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
         """Append many records and return the range of their offsets, or with ``wait=False`` their :class:`Acks`.

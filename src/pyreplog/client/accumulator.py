@@ -9,15 +9,16 @@ one before them was never sent. What was sent is sent again with the numbers it 
 
 from __future__ import annotations
 
-import operator
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Final, SupportsIndex
 
 from pyreplog.client.acks import Run
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
+from pyreplog.moments import record_ms
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import BatchBuilder, crc32c
 
@@ -199,7 +200,7 @@ class PartitionQueue:
         self._timeout_ns = timeout_ms * 1_000_000
         self.open: Outcome | None = None
         """The batch that takes records."""
-        self._stamps: list[int] = []
+        self._stamps: list[int | datetime] = []
         self._begun_ns = 0
         self._sequence = 0
         self.sealed_count = 0
@@ -222,7 +223,7 @@ class PartitionQueue:
         return None if self.open is None else self._begun_ns + self._timeout_ns
 
     def append(
-        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex, now_ns: Callable[[], int]
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: Callable[[], int]
     ) -> tuple[Outcome, int]:
         """Add one record; (its batch, its index there)."""
         outcome = self.open
@@ -242,7 +243,7 @@ class PartitionQueue:
         stamps = self._stamps
         if len(stamps) != index:
             self._align(outcome, index)
-        stamps.append(timestamp if isinstance(timestamp, int) else operator.index(timestamp))
+        stamps.append(timestamp if isinstance(timestamp, int) else record_ms(timestamp))
         return outcome, index
 
     def extend(
@@ -250,7 +251,7 @@ class PartitionQueue:
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
         headers: Sequence[Headers] | None,
-        timestamps: Sequence[int] | None,
+        timestamps: Sequence[int | datetime] | None,
         timestamp: int,
         start: int,
         now_ns: int,
@@ -303,7 +304,7 @@ class PartitionQueue:
         return outcome
 
     def _append_alone(
-        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex, now_ns: int
+        self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: int
     ) -> tuple[Outcome, int]:
         if self.open is not None:  # begun for this record, which it cannot hold
             self._ledger.close(self.open)
@@ -311,7 +312,7 @@ class PartitionQueue:
         builder = BatchBuilder(self._size_max)
         if not builder.append(value, key, headers, timestamp):
             raise MessageTooLargeError(f"a record for {self.topic}-{self.partition} does not fit {self._size_max} bytes; nothing was sent")
-        outcome = Outcome(self._owner, self.topic, self.partition, [operator.index(timestamp)])
+        outcome = Outcome(self._owner, self.topic, self.partition, [record_ms(timestamp)])
         self._ledger.open(outcome)
         self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)
         return outcome, 0

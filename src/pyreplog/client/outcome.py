@@ -6,9 +6,11 @@ It has no thread of its own: its owner (an open log, or the driver of a cluster)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any, Protocol
 
 from pyreplog.config import check_seconds
+from pyreplog.moments import record_ms
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
 __all__ = ["Outcome", "Owner", "Pending"]
@@ -103,7 +105,7 @@ class Outcome(Pending):
 
     __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "timestamps", "topic")
 
-    def __init__(self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int] | int = -1) -> None:
+    def __init__(self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int | datetime] | int = -1) -> None:
         self._owner = owner
         self._waiters = []
         self.error = None
@@ -114,17 +116,18 @@ class Outcome(Pending):
         self.leader_epoch = NO_EPOCH
         #: Whether somebody has heard of its error.
         self.asked = False
-        #: Of each record in ms, or one number where all share it. Replaced by the leader's where it sets them.
+        #: Of each record as they were given, or one number where all share it. Replaced by the leader's where it sets them.
         self.timestamps = timestamps
 
     def metadata(self, index: int) -> RecordMetadata:
         """Where the ``index``-th record of the batch is. REQUIRES settled without error."""
         stamps = self.timestamps
+        stamp = stamps if isinstance(stamps, int) else stamps[index]
         return RecordMetadata(
             self.topic,
             self.partition,
             self.base_offset + index if self.base_offset >= 0 else NO_OFFSET,
-            stamps if isinstance(stamps, int) else stamps[index],
+            stamp if type(stamp) is int else record_ms(stamp),
             self.leader_epoch,
         )
 

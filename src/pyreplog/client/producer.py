@@ -19,6 +19,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Final, SupportsIndex
 
@@ -206,12 +207,12 @@ class Producer:
         key: Buffer | None = None,
         partition: SupportsIndex | None = None,
         headers: Headers = (),
-        timestamp: SupportsIndex | None = None,
+        timestamp: SupportsIndex | datetime | None = None,
     ) -> Ack:
         """Queue one record. REQUIRES :meth:`knows`.
 
         A record goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else with others without key to a partition
-        that changes with every batch. ``timestamp`` in ms (default: now).
+        that changes with every batch. ``timestamp`` in ms, or an aware datetime (default: now).
         """
         state = self._state(topic)
         if partition is None:
@@ -229,7 +230,7 @@ class Producer:
         keys: Sequence[Buffer | None] | None = None,
         partition: SupportsIndex | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Queue many records, each as :meth:`send` would; ``keys``, ``headers``, ``timestamps``, where given, are as long as ``values``.
         REQUIRES :meth:`knows`. What was queued before a value that is refused stays queued."""
@@ -261,7 +262,7 @@ class Producer:
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None],
         headers: Sequence[Headers] | None,
-        timestamps: Sequence[int] | None,
+        timestamps: Sequence[int | datetime] | None,
         stamp_ms: int,
     ) -> Acks:
         """Group by partition, fill each one's batches, and remember where each record went."""

@@ -78,7 +78,7 @@ class RootView:
         """Whether the machine went down since the root was last written, and nobody has recovered it."""
         if self._lost_power is None:
             incarnation = read_incarnation(self._disk, self._path)
-            same = incarnation is None or incarnation.boot_id == self._disk.boot_id() != ""
+            same = incarnation is None or incarnation.boot_id == self._disk.boot_id(self._path) != ""
             self._lost_power = not same and read_farewell(self._disk, self._path) is None
         return self._lost_power
 

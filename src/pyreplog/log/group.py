@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyreplog._core import RecordBatch, stamp
-from pyreplog.errors import ClusterError, CorruptError, StorageError
+from pyreplog.errors import InternalError, StorageError
 from pyreplog.log.intake import Appended, Fetched, check_from_client
 from pyreplog.log.layout import INT32_MAX
 from pyreplog.ports import Buffer
@@ -31,8 +31,8 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
     base = log.end_offset
     total = 0
     for batch, trusted in batches:
-        view = memoryview(batch)
         try:
+            view = memoryview(batch)
             header = RecordBatch(view)
             size, next_offset = header.size, base + header.record_count
             if (
@@ -54,7 +54,9 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
                 elif header.producer_epoch != before.producer_epoch or header.base_sequence != before.last_sequence + 1:
                     break
                 latest[header.producer_id] = header
-        except (ClusterError, CorruptError):
+        except Exception as error:  # what nobody had foreseen is found again, too
+            if isinstance(error, (InternalError, StorageError)):
+                raise
             break
         staged.append((view, header))
         base = next_offset

@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import INT64_MAX, LogConfig
-from pyreplog.errors import CorruptError, InvalidTimestampError, OutcomeUnknownError, UnexpectedAppendOffsetError
+from pyreplog.errors import (
+    CorruptError,
+    InvalidTimestampError,
+    OutcomeUnknownError,
+    PyreplogError,
+    UnexpectedAppendOffsetError,
+    UnknownServerError,
+    excerpt,
+)
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import CODEC_NUMBERS, control_records, payload_of, recompress, set_append_time, validate_from_client
 from pyreplog.values import NO_TIMESTAMP, TopicPartition
@@ -52,6 +60,27 @@ class Intake:
         self.rewrites = self.append_time or self._codec is not None or self._bounded
         #: Bytes of the largest batch that is taken from a client.
         self.size_max = min(config.max_message_bytes, config.segment_bytes)
+
+    def take(self, batch: Buffer, *, trusted: bool) -> tuple[memoryview, RecordBatch]:
+        """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings say so.
+
+        Raises as :meth:`Log.append_as_leader`, for whatever keeps it from being looked at, too: nothing has changed then.
+        """
+        try:
+            view = memoryview(batch)
+            header = RecordBatch(view)
+            if not trusted:
+                check_from_client(view, header)
+            if self.rewrites or view.readonly:
+                view, header = self.rewrite(view, header)
+        except Exception as error:
+            if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)):
+                raise
+            about = f"{type(error).__name__}: {excerpt(str(error))}"
+            raise UnknownServerError(
+                f"a batch for {self._topic_partition} could not be looked at ({about}); nothing was appended"
+            ) from error
+        return view, header
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
         """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so.

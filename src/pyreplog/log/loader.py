@@ -93,7 +93,7 @@ class Loader:
         state: MarkState | None,
         *,
         clean: bool,
-        same_boot: bool,
+        same_boot: bool | None,
         recovery_point: int,
         log_start_offset: int,
         topic_partition: TopicPartition,

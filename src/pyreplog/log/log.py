@@ -31,7 +31,7 @@ from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.intake import Appended, Intake, check_fetched, check_from_client, cut_fetched
+from pyreplog.log.intake import Appended, Intake, check_fetched, cut_fetched
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.onlooker import Onlooker
@@ -178,7 +178,7 @@ class Log:
         config: LogConfig | None,
         clock: Clock,
         clean: bool,
-        same_boot: bool,
+        same_boot: bool | None,
         recovery_point: int = 0,
         log_start_offset: int = 0,
         high_watermark: int = 0,
@@ -188,8 +188,9 @@ class Log:
         """The log in an existing folder, recovered where it was not stopped cleanly.
 
         ``clean``: a clean shutdown of this root was found. ``same_boot``: the machine did not restart since the folder was last written,
-        so that what was in the page cache is still there. The offsets are those of the root's checkpoints and serve where there is no mark.
-        ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the mark is void.
+        so that what was in the page cache is still there (None: nobody can tell). The offsets are those of the root's checkpoints and serve
+        where there is no mark. ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the
+        mark is void.
 
         Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
         contradicts the kept durability; :class:`StorageError`.
@@ -329,9 +330,10 @@ class Log:
         """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and not to be changed after).
 
         Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
-        Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`: nothing was
-        appended then; :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening
-        may find it; :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
+        Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`, and
+        :class:`UnknownServerError` where looking at the batch met what nobody had foreseen: nothing was appended then;
+        :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening may find it;
+        :class:`ClosedError` once the log is closed or poisoned. A batch with a producer id may also raise
         :class:`OutOfOrderSequenceError`, :class:`InvalidProducerEpochError`, :class:`UnknownProducerIdError`; one that its producer sent
         before is not appended again, see :class:`Appended`.
         """
@@ -356,12 +358,7 @@ class Log:
                 self._bytes += size
                 # Not by its own constructor, which is a function in Python.
                 return _new_tuple(Appended, (base, next_offset - 1, -1, next_offset - base, size, False))
-        view = memoryview(batch)
-        header = RecordBatch(view)
-        if not trusted:
-            check_from_client(view, header)
-        if self._intake.rewrites or view.readonly:
-            view, header = self._intake.rewrite(view, header)
+        view, header = self._intake.take(batch, trusted=trusted)
         size = header.size
         if size > self._size_limit:
             raise MessageTooLargeError(self._intake.too_large(size))

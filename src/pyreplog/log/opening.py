@@ -54,8 +54,9 @@ class Origin(NamedTuple):
 
     clean: bool
     """A clean shutdown of this root was found."""
-    same_boot: bool
-    """The machine did not restart since the folder was last written."""
+    same_boot: bool | None
+    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may be lost, and it may be
+    there and not what the disk has."""
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
@@ -191,7 +192,7 @@ def open_parts(
         written = _write_again(loaded.segments, loaded.synced_end)
         _sync_all(loaded.segments, end)
         _verify_on_disk(written)
-    elif origin.same_boot and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
+    elif origin.same_boot is not False and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
         # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
         # waited in a `sync` log for its sync, or for the mark, nobody was told, and there is little.
         # Not in another's log, but for its last segment: one before it that is a byte longer for a moment would end it there.

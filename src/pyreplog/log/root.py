@@ -124,8 +124,8 @@ class LogRoot:
         self.incarnation_id = ""
         #: Whether the last writer ended in order.
         self.clean = False
-        #: Whether the machine has been up since the last writer ended, so that its page cache survived.
-        self.same_boot = False
+        #: Whether the machine has been up since the last writer ended, so that its page cache survived. None: nobody can tell.
+        self.same_boot: bool | None = False
         #: What the clean shutdown marker said; -1 where there was none.
         self.previous_broker_epoch = -1
         self._lock = lock
@@ -177,12 +177,12 @@ class LogRoot:
         self._identify(properties or {}, node_id, cluster_id)
         before = read_incarnation(disk, path)
         farewell = read_farewell(disk, path)
-        boot_id = disk.boot_id()
+        boot_id = disk.boot_id(path)
         # A marker that names no incarnation is that of a broker, which wrote here since: then our marks are void. One that names an
         # earlier incarnation is left from a start that ended before it was removed.
         foreign = farewell is not None and before is not None and farewell.incarnation_id == ""
         self.clean = farewell is not None and (before is None or farewell.incarnation_id == before.incarnation_id)
-        self.same_boot = before is not None and before.boot_id != "" and before.boot_id == boot_id
+        self.same_boot = (before is not None and before.boot_id == boot_id) if boot_id else None
         if farewell is not None:
             self.previous_broker_epoch = farewell.broker_epoch
         summaries: dict[TopicPartition, bytes] = {}

@@ -36,6 +36,9 @@ class _DeletionGather:
         assert isinstance(result, DeleteRecordsPartitionResult)
         self.put(hosted.key, result)
 
+    def abandon(self) -> None:
+        """What the replicas go on with is theirs; what they say of it goes nowhere."""
+
     def put(self, key: PartitionKey, result: DeleteRecordsPartitionResult) -> None:
         """The same, where nothing is hosted."""
         self.results[key] = result

@@ -3,23 +3,32 @@
 The order of effects is the order of durability (:mod:`pyreplog.replica.events`): a replica emits an answer only when what it says is true
 and its mark is written, so this is a plain loop with no rule of its own. Messages to one peer are gathered until the end of the
 node's turn; syncs are handed to the disk and come back by their token.
+
+What raises in here is either one client's, who is answered in another way then (an answer that cannot be given, a replica that was only
+asked), or :attr:`Effects.half_way`: nobody knows what the node's memory is worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
+from pyreplog.errors import ClosedError, InternalError, StorageError
+from pyreplog.log import Sleeping
 from pyreplog.node.hosting import Hosted, Timers
 from pyreplog.ports import Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
     AlterPartition,
     BrokenRule,
+    ConsumerFetch,
+    Effect,
     Event,
     Fetch,
+    ListOffsets,
     Lost,
     Offline,
+    OffsetForLeaderEpoch,
     Reply,
     Result,
     StopFetching,
@@ -27,6 +36,7 @@ from pyreplog.replica import (
     Synced,
     SyncFailed,
     Tick,
+    Unexpected,
     Wake,
 )
 from pyreplog.wire import (
@@ -42,7 +52,10 @@ from pyreplog.wire import (
     TopicProduceResponse,
 )
 
-__all__ = ["Effects", "Gather", "Seat"]
+__all__ = ["FATAL", "Effects", "Gather", "Seat"]
+
+FATAL: Final = (ClosedError, InternalError, StorageError)
+"""What ends a node wherever it is met: a disk's refusal that no replica took upon itself, an invariant that does not hold."""
 
 
 class Gather(Protocol):
@@ -50,6 +63,10 @@ class Gather(Protocol):
 
     def add(self, hosted: Hosted, result: Result) -> None:
         """One part."""
+        ...
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more; it was forgotten here."""
         ...
 
 
@@ -78,6 +95,10 @@ class Effects:
         self.on_offline: Callable[[Hosted, Exception], None]
         self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
         self.on_lost: Callable[[Hosted, Lost], None]
+        self.on_unexpected: Callable[[Hosted, Unexpected], None]
+        self.on_unanswered: Callable[[Hosted, Reply, Exception], None]
+        self.half_way = False
+        """Whether something was raised while a replica changed, or while what it asked for was carried out."""
         self._transport = transport
         self._send = transport.send
         self._disk = disk
@@ -88,7 +109,34 @@ class Effects:
 
     def run(self, hosted: Hosted, event: Event) -> None:
         """Step ``hosted`` and carry out what comes of it."""
-        for effect in hosted.replica.step(event, self.now_ns):
+        try:
+            effects = hosted.replica.step(event, self.now_ns)
+        except Exception:
+            self.half_way = True
+            raise
+        self._carry_out(hosted, effects)
+
+    def ask(self, hosted: Hosted, event: ConsumerFetch | ListOffsets | OffsetForLeaderEpoch) -> None:
+        """The same with what changes nothing of a replica: what it raises concerns nobody but who asks, unless a log had to be opened
+        for it."""
+        slept = isinstance(hosted.log, Sleeping)
+        try:
+            effects = hosted.replica.step(event, self.now_ns)
+        except Exception:
+            if slept:
+                self.half_way = True
+            raise
+        self._carry_out(hosted, effects)
+
+    def _carry_out(self, hosted: Hosted, effects: list[Effect]) -> None:
+        try:
+            self._carry_out_all(hosted, effects)
+        except Exception:
+            self.half_way = True
+            raise
+
+    def _carry_out_all(self, hosted: Hosted, effects: list[Effect]) -> None:
+        for effect in effects:
             kind = type(effect)
             if kind is Reply:
                 if effect.correlation_id < 0:  # type: ignore[union-attr]
@@ -113,8 +161,18 @@ class Effects:
                 self.on_broken_rule(hosted, effect)
             elif isinstance(effect, Lost):
                 self.on_lost(hosted, effect)
+            elif isinstance(effect, Unexpected):
+                self.on_unexpected(hosted, effect)
 
     def _reply(self, hosted: Hosted, effect: Reply) -> None:
+        try:
+            self._answer(hosted, effect)
+        except Exception as error:
+            if self.half_way or isinstance(error, FATAL):
+                raise
+            self.on_unanswered(hosted, effect, error)
+
+    def _answer(self, hosted: Hosted, effect: Reply) -> None:
         result = effect.result
         correlation_id = effect.correlation_id
         if self.gathers:
@@ -148,6 +206,12 @@ class Effects:
             self.run(hosted, Synced(effect.upto, effect.generation))
         else:
             self.run(hosted, SyncFailed(done.error))
+
+    def forget(self, source: Address, correlation_id: int) -> None:
+        """Gather nothing more for this request."""
+        gather = self.gathers.pop((source, correlation_id), None)
+        if gather is not None:
+            gather.abandon()
 
     def respond(self, peer: Address, correlation_id: int, body: ResponseBody) -> None:
         """Answer a request."""

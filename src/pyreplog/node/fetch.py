@@ -71,7 +71,7 @@ class _FetchGather:
         self._waiting[hosted.key] = hosted
         wait_ms = 0 if self.enough else max((self._until_ns - effects.now_ns) // 1_000_000, 1)
         message = self._message
-        effects.run(
+        effects.ask(
             hosted,
             ConsumerFetch(message.source, message.correlation_id, request, wait_ms, min_bytes, body.isolation_level, body.rack_id != ""),
         )
@@ -107,11 +107,8 @@ class _FetchGather:
     def finish(self) -> None:
         """Answer with what there is."""
         effects, message = self._effects, self._message
-        self.done = True
-        waiting, self._waiting = self._waiting, {}
         effects.gathers.pop((message.source, message.correlation_id), None)
-        for hosted in waiting.values():
-            effects.run(hosted, CancelFetch(message.source, message.correlation_id))
+        for hosted in self._stop_waiting():
             if hosted.key not in self._results:
                 self._results[hosted.key] = PartitionData(
                     hosted.partition, high_watermark=hosted.log.high_watermark, log_start_offset=hosted.log.start_offset
@@ -121,6 +118,18 @@ class _FetchGather:
             by_topic.setdefault(key[0], []).append(data)
         responses = [FetchableTopicResponse(topic_id, parts) for topic_id, parts in by_topic.items()]
         effects.respond(message.source, message.correlation_id, FetchResponse(responses))
+
+    def abandon(self) -> None:
+        """Nobody is to answer any more."""
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> list[Hosted]:
+        """Who was asked and has not answered: they need not."""
+        self.done = True
+        waiting, self._waiting = self._waiting, {}
+        for hosted in waiting.values():
+            self._effects.run(hosted, CancelFetch(self._message.source, self._message.correlation_id))
+        return list(waiting.values())
 
 
 def _size(data: PartitionData) -> int:
@@ -138,6 +147,9 @@ class _Collect:
     def add(self, hosted: Hosted, result: Result) -> None:
         """The answer."""
         self.result = result
+
+    def abandon(self) -> None:
+        """It comes at once or not at all."""
 
 
 class FetchService:
@@ -166,7 +178,7 @@ class FetchService:
                     body.isolation_level,
                     body.rack_id != "",
                 )
-                effects.run(hosted, event)
+                effects.ask(hosted, event)
                 return
         gather = _FetchGather(effects, message, body)
         effects.gathers[message.source, message.correlation_id] = gather
@@ -222,7 +234,7 @@ class FetchService:
             return None
         collect = _Collect()
         effects.gathers[message.source, message.correlation_id] = collect
-        effects.run(hosted, event)
+        effects.ask(hosted, event)
         del effects.gathers[message.source, message.correlation_id]
         return collect.result
 

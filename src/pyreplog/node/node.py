@@ -22,7 +22,7 @@ For whoever runs one::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import ClassVar
 
 from pyreplog.compiled import mypyc_attr
@@ -32,10 +32,11 @@ from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
 from pyreplog.node.deletion import DeletionService
-from pyreplog.node.effects import Effects
+from pyreplog.node.effects import FATAL, Effects
 from pyreplog.node.fetch import FetchService
 from pyreplog.node.follow import Following
 from pyreplog.node.forwarding import Forwarding
+from pyreplog.node.guard import Guard
 from pyreplog.node.hosting import Hosted, Standing, Timers
 from pyreplog.node.lifecycle import Lifecycle
 from pyreplog.node.metadata import MetadataFollower
@@ -44,7 +45,7 @@ from pyreplog.node.proposals import Proposals
 from pyreplog.node.sessions import FollowerSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
-from pyreplog.replica import BrokenRule, Lost, RootFailed, Stop, SyncFailed
+from pyreplog.replica import BrokenRule, Lost, RootFailed, Stop, SyncFailed, Unexpected
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     AlterPartitionResponse,
@@ -115,6 +116,7 @@ class Node:
         effects.now_ns = clock.monotonic_ns()
         wait_max_ms = config.replica_fetch_wait_max_ms
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
+        self._guard = Guard(effects, node_id)
         self._sessions = FollowerSessions(effects, self._hosted, random)
         self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
@@ -135,6 +137,8 @@ class Node:
         effects.on_offline = self._went_offline
         effects.on_broken_rule = self._broke_rule
         effects.on_lost = self._lost
+        effects.on_unexpected = self._unexpected
+        effects.on_unanswered = self._guard.answer_failed
         self._forwarding = Forwarding(effects, controller_address)
         self._requests: dict[type, Callable[[Request], None]] = {
             ListOffsetsRequest: self._list_offsets,
@@ -162,6 +166,11 @@ class Node:
         """The hosted partition of that name."""
         topic_id = self._standing.image.topic_ids.get(topic_partition.topic)
         return None if topic_id is None else self._hosted.get((topic_id, topic_partition.partition))
+
+    @property
+    def failed_requests(self) -> Sequence[str]:
+        """The latest requests of clients that met what nobody had foreseen: empty unless we have a bug."""
+        return self._guard.failed
 
     @property
     def broker_epoch(self) -> int:
@@ -230,18 +239,25 @@ class Node:
         if message.correlation_id < 0:
             return
         kind = type(body)
-        if kind is FetchRequest:
-            replica = body.replica_state  # type: ignore[union-attr]
-            if replica is not None and replica.replica_id >= 0:
-                self._sessions.fetch(message, body, replica)  # type: ignore[arg-type]
+        of_client = True
+        try:
+            if kind is FetchRequest:
+                replica = body.replica_state  # type: ignore[union-attr]
+                if replica is not None and replica.replica_id >= 0:
+                    of_client = False
+                    self._sessions.fetch(message, body, replica)  # type: ignore[arg-type]
+                else:
+                    self._fetch.fetch(message, body)  # type: ignore[arg-type]
+            elif kind is ProduceRequest:
+                self._produce.produce(message, body)  # type: ignore[arg-type]
             else:
-                self._fetch.fetch(message, body)  # type: ignore[arg-type]
-        elif kind is ProduceRequest:
-            self._produce.produce(message, body)  # type: ignore[arg-type]
-        else:
-            handler = self._requests.get(kind)
-            if handler is not None:
-                handler(message)
+                handler = self._requests.get(kind)
+                if handler is not None:
+                    handler(message)
+        except Exception as error:  # one client's misfortune, unless more than its request is in doubt
+            if not of_client or self._effects.half_way or isinstance(error, FATAL):
+                raise
+            self._guard.request_failed(message, error)
 
     def _answered(self, message: Response) -> None:
         body = message.body
@@ -301,6 +317,9 @@ class Node:
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
         self.broken_rules.append(effect)
+
+    def _unexpected(self, hosted: Hosted, effect: Unexpected) -> None:
+        self._guard.note(f"a batch for {hosted.topic_partition}", effect.error)
 
     def _lost(self, hosted: Hosted, effect: Lost) -> None:
         name = hosted.topic_partition

@@ -33,6 +33,9 @@ class _ProduceGather:
         assert type(result) is PartitionProduceResponse
         self.put(hosted.topic_id, result)
 
+    def abandon(self) -> None:
+        """Nothing of it was given to a replica yet, or all of it was: their answers are one each then."""
+
     def put(self, topic_id: str, result: PartitionProduceResponse) -> None:
         """The same, where nothing is hosted."""
         self._parts.setdefault(topic_id, []).append(result)
@@ -94,8 +97,16 @@ class ProduceService:
         if body.acks != _NO_ANSWER:
             gather = _ProduceGather(self, message.source, message.correlation_id, count)
             effects.gathers[message.source, message.correlation_id] = gather
+        before = len(self.gathered)
+        try:
+            self._gather(message, body, gather)
+        except Exception:
+            del self.gathered[before:]  # it is refused as a whole, so nothing of it is appended
+            raise
+
+    def _gather(self, message: Request, body: ProduceRequest, gather: _ProduceGather | None) -> None:
         trusted = message.source in self._trusted
-        leased = effects.now_ns <= self._standing.leased_until_ns
+        leased = self.effects.now_ns <= self._standing.leased_until_ns
         for topic in body.topic_data:
             for data in topic.partition_data:
                 hosted = self._hosted.get((topic.topic_id, data.index))

@@ -16,13 +16,14 @@ For whoever runs one::
 from __future__ import annotations
 
 import errno
+import logging
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClosedError, StorageError
+from pyreplog.errors import ClosedError, InternalError, StorageError, excerpt
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
@@ -38,17 +39,12 @@ from pyreplog.wire import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
-    CreatableTopicResult,
     CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletableTopicResult,
     DeleteTopicsRequest,
-    DeleteTopicsResponse,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeTopicPartitionsRequest,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ErrorCode,
     FetchableTopicResponse,
     FetchRequest,
@@ -63,6 +59,7 @@ from pyreplog.wire import (
     Response,
     ResponseBody,
     SnapshotId,
+    refusal,
 )
 
 __all__ = ["CONTROLLER_ADDRESS", "Authority", "AuthorityEndpoint", "AuthorityReply"]
@@ -73,6 +70,8 @@ RECORDS_KEPT_MAX: Final = 4096
 STALL_NS: Final = 250_000_000
 """Running this much later than planned means that the process stood still."""
 _MS: Final = 1_000_000
+
+_log = logging.getLogger("pyreplog")
 
 
 class AuthorityReply(NamedTuple):
@@ -236,7 +235,16 @@ class Authority:
             return controller.create_topics(body)
         if isinstance(body, DeleteTopicsRequest):
             return controller.delete_topics(body)
-        return self._describe(body)
+        try:
+            return self._describe(body)
+        except Exception as error:
+            if isinstance(error, InternalError):
+                raise
+            # One client's misfortune: nothing was decided.
+            _log.error("the controller could not answer %s of %s; it goes on", type(body).__name__, request.source, exc_info=error)
+            text = f"the controller met {type(error).__name__}: {excerpt(str(error))}"
+            found: ResponseBody | None = refusal(body, ErrorCode.UNKNOWN_SERVER_ERROR, text)
+            return found
 
     def _is_old(self, body: AlterPartitionRequest, correlation_id: int) -> bool:
         """Whether proposals of this broker that were sent later, or these very ones, were decided already.
@@ -342,16 +350,9 @@ def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:
         return AlterPartitionResponse(error_code=code)
     if isinstance(body, BrokerRegistrationRequest):
         return BrokerRegistrationResponse(code)
-    if isinstance(body, CreateTopicsRequest):
-        return CreateTopicsResponse([CreatableTopicResult(topic.name, error_code=code, error_message=str(error)) for topic in body.topics])
-    if isinstance(body, ElectLeadersRequest):
-        return ElectLeadersResponse(error_code=code)
-    if isinstance(body, InitProducerIdRequest):
-        return InitProducerIdResponse(code)
-    if isinstance(body, DeleteTopicsRequest):
-        return DeleteTopicsResponse(
-            [DeletableTopicResult(topic.name, topic.topic_id, error_code=code, error_message=str(error)) for topic in body.topics]
-        )
+    if isinstance(body, (CreateTopicsRequest, ElectLeadersRequest, InitProducerIdRequest, DeleteTopicsRequest)):
+        found: ResponseBody | None = refusal(body, code, str(error))
+        return found
     return None
 
 

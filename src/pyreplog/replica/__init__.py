@@ -35,6 +35,7 @@ from pyreplog.replica.events import (
     Synced,
     SyncFailed,
     Tick,
+    Unexpected,
     Wake,
 )
 from pyreplog.replica.follower import Follower
@@ -76,5 +77,6 @@ __all__ = [
     "SyncFailed",
     "Synced",
     "Tick",
+    "Unexpected",
     "Wake",
 ]

@@ -457,4 +457,12 @@ class Lost:
     leader_epoch: int
 
 
-Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost
+@dataclass(slots=True)
+class Unexpected:
+    """A client's request met ``error``, which nobody had foreseen, before anything was changed: it was refused. The node logs it and goes
+    on; simulations fail."""
+
+    error: builtins.Exception
+
+
+Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Unexpected

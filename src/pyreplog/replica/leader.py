@@ -25,6 +25,7 @@ from pyreplog.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     StorageError,
+    UnknownServerError,
 )
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.replica.events import (
@@ -43,6 +44,7 @@ from pyreplog.replica.events import (
     Reply,
     Synced,
     Tick,
+    Unexpected,
 )
 from pyreplog.replica.progress import Deletion, Progress, Proposal, Waiter
 from pyreplog.replica.readers import Readers, read_code
@@ -306,6 +308,9 @@ class Leader(Seat):
             if log.failure is not None:
                 machine.go_offline(log.failure)
         else:
+            if isinstance(error, UnknownServerError):
+                cause = error.__cause__
+                machine.out.append(Unexpected(cause if isinstance(cause, Exception) else error))
             # What ends the log, or keeps it from opening, is not the batch's fault.
             code = _append_code(error) if log.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
             self.refuse_produce(event, code, str(error))

@@ -124,6 +124,11 @@ class Admin:
         if topic.error_code != NO_ERROR:
             raise cluster_error(topic.error_code, repr(name))
         configs: DescribeConfigsResponse = self._answer(lambda: self._machine.describe_configs([name]))
+        for result in configs.results:
+            if result.error_code == UnknownTopicError.code:
+                raise self._advice.unknown_topic(name)
+            if result.error_code != NO_ERROR:
+                raise cluster_error(result.error_code, result.error_message or repr(name))
         return _description(topic, configs)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:

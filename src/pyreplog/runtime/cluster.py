@@ -393,10 +393,11 @@ class Cluster:
     ) -> Scan:
         """A topic as Arrow columns, partition after partition, below the high watermark: give it to pyarrow, Polars, DuckDB or pandas.
 
-        ``start`` and ``end`` are offsets of each partition; timestamps are ms since 1970 or aware datetimes, the end exclusive. It reads
-        the nodes' files beside the cluster, and disturbs nobody. Where a leader has just taken over, the call waits until it knows which
-        of the records it began with are committed (10 s at most; then it reads what was known before): what a sender finds missing in a
-        scan does not turn up later.
+        ``start`` and ``end`` are offsets of each partition: one that has not so many records has no rows; timestamps are ms since 1970 or
+        aware datetimes, the end exclusive. OffsetOutOfRangeError where a partition begins behind ``start``: records were deleted there.
+        It reads the nodes' files beside the cluster, and disturbs nobody. Where a leader has just taken over, the call waits until it knows
+        which of the records it began with are committed (10 s at most; then it reads what was known before): what a sender finds missing
+        in a scan does not turn up later.
         """
         self._check()
         self._settle_ends(topic)
@@ -414,6 +415,7 @@ class Cluster:
             end=end,
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
+            spread=True,
         )
 
     def _settle_ends(self, topic: str) -> None:

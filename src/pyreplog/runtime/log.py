@@ -163,12 +163,18 @@ class Log:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         wait: Literal[True] = True,
     ) -> int: ...
     @overload
     def append(
-        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None, wait: Literal[False]
+        self,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | datetime | None = None,
+        wait: Literal[False],
     ) -> Ack: ...
     def append(
         self,
@@ -176,16 +182,16 @@ class Log:
         *,
         key: Buffer | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
         wait: bool = True,
     ) -> int | Ack:
         """Append one record and return its offset, once it is as safe as the log's durability says.
 
-        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970 (default: now). Threads that wait share one sync.
-        ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, MessageTooLargeError above max.message.bytes, StorageError
-        where the disk refuses: nothing was appended then. OutcomeUnknownError where a refused write could not be undone; its kind
-        UnsyncedError (a StorageError and a ClosedError, too) where the sync failed, here or in another thread: what of it is there shows
-        when the log is opened again.
+        ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default: now). Threads
+        that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ConfigError for a naive datetime,
+        MessageTooLargeError above max.message.bytes, StorageError where the disk refuses: nothing was appended then. OutcomeUnknownError
+        where a refused write could not be undone; its kind UnsyncedError (a StorageError and a ClosedError, too) where the sync failed,
+        here or in another thread: what of it is there shows when the log is opened again.
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)
@@ -198,7 +204,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: Literal[True] = True,
     ) -> range: ...
     @overload
@@ -208,7 +214,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: Literal[False],
     ) -> Acks: ...
     def append_many(
@@ -217,7 +223,7 @@ class Log:
         *,
         keys: Sequence[Buffer | None] | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
         wait: bool = True,
     ) -> range | Acks:
         """Append many records as one batch (several in order above max.message.bytes) and return the range of their offsets.
@@ -251,7 +257,9 @@ class Log:
         rows = rows_of(table)
         return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)
 
-    def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
+    def append_nowait(
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
+    ) -> Ack:
         """Append one record soon and return its :class:`Ack` at once: ``ack.result()``, ``await ack``, ``ack.offset``.
 
         Records gather into batches, which are written when full, when anyone waits, or about a millisecond later. Waits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import NoReturn, SupportsIndex
 
@@ -55,14 +56,15 @@ class Producer:
         key: Buffer | None = None,
         partition: int | None = None,
         headers: Headers = (),
-        timestamp: int | None = None,
+        timestamp: int | datetime | None = None,
     ) -> Ack:
         """Send one record soon and return its :class:`Ack` at once.
 
         It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to a partition of the
-        producer's choice. ``timestamp`` in ms (default: now). Waits only for the first news of a topic, and while very much is on its way.
-        Raises TypeError for a ``str``, UnknownTopicError, MessageTooLargeError, RequestTimedOutError where there is no news of the topic
-        within ``max_block_ms``; what happens to the record later is the Ack's to tell.
+        producer's choice. ``timestamp`` in ms since 1970, or an aware datetime (default: now). Waits only for the first news of a topic,
+        and while very much is on its way. Raises TypeError for a ``str``, ConfigError for a naive datetime, UnknownTopicError,
+        MessageTooLargeError, RequestTimedOutError where there is no news of the topic within ``max_block_ms``; what happens to the record
+        later is the Ack's to tell.
         """
         if topic not in self._known:
             self._learn(topic)
@@ -75,7 +77,13 @@ class Producer:
         return ack
 
     def offer(
-        self, topic: str, value: Buffer | None, key: Buffer | None, partition: int | None, headers: Headers, timestamp: int | None
+        self,
+        topic: str,
+        value: Buffer | None,
+        key: Buffer | None,
+        partition: int | None,
+        headers: Headers,
+        timestamp: int | datetime | None,
     ) -> Ack | None:
         """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take the long way."""
         seat = self._seat
@@ -101,7 +109,7 @@ class Producer:
         keys: Sequence[Buffer | None] | None = None,
         partition: int | None = None,
         headers: Sequence[Headers] | None = None,
-        timestamps: Sequence[int] | None = None,
+        timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``,
         ``acks[0]``."""

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final, overload
 
 from pyreplog.arrow import ArrowRows
@@ -170,7 +171,7 @@ class LogWriter:
 
     # ------------------------------------------------------------------------------------------------------------------ appending
 
-    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> int:
+    def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> int:
         """The offset of one record, which counts when this returns."""
         with self.lock:
             self._enter()
@@ -193,7 +194,7 @@ class LogWriter:
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
         headers: Sequence[Headers] | None,
-        timestamps: Sequence[int] | None,
+        timestamps: Sequence[int | datetime] | None,
     ) -> range:
         """The offsets of many records, which count when this returns: one batch where they fit, several in order where not."""
         count = len(values)
@@ -218,7 +219,7 @@ class LogWriter:
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
         headers: Sequence[Headers] | None,
-        timestamps: Sequence[int] | None,
+        timestamps: Sequence[int | datetime] | None,
     ) -> Acks:
         """The same records, written when this returns, and handles on when they count."""
         self._await_room()
@@ -241,7 +242,7 @@ class LogWriter:
         values: Sequence[Buffer | None],
         keys: Sequence[Buffer | None] | None,
         headers: Sequence[Headers] | None,
-        timestamps: Sequence[int] | None,
+        timestamps: Sequence[int | datetime] | None,
         stamp: int,
         taken: int,
     ) -> list[tuple[memoryview, int]]:
@@ -314,7 +315,9 @@ class LogWriter:
         cause = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
         return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}", cause)
 
-    def _write_later(self, batch: memoryview, count: int, stamps: Sequence[int] | int, runs: list[tuple[Outcome, int, int]]) -> None:
+    def _write_later(
+        self, batch: memoryview, count: int, stamps: Sequence[int | datetime] | int, runs: list[tuple[Outcome, int, int]]
+    ) -> None:
         """Write a batch whose records nobody waits for; what the disk refuses, its handles tell."""
         outcome = Outcome(self, *self.log.topic_partition, stamps)
         runs.append((outcome, 0, count))
@@ -328,12 +331,14 @@ class LogWriter:
         else:
             outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
 
-    def append_nowait(self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | None = None) -> Ack:
+    def append_nowait(
+        self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
+    ) -> Ack:
         """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or the background thread."""
         ack: Ack = self.gathering.append(value, key=key, headers=headers, timestamp=timestamp)
         return ack
 
-    def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack:
+    def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack:
         while True:
             self._await_room()
             with self.lock:
@@ -347,7 +352,7 @@ class LogWriter:
                 if ack is not None:
                     return ack
 
-    def offer(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack | None:
+    def offer(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
         """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the long way."""
         ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
         if ack is not None:
@@ -377,7 +382,7 @@ class LogWriter:
         self._background.arm()
         return outcome
 
-    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> Ack | None:
+    def _gather_anew(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
         """The batch being gathered is full: write it and begin the next, again while others, who need no lock, fill that one too. None:
         they did, and there is no room for one more."""
         while True:

@@ -22,7 +22,7 @@ from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import take_lock
-from pyreplog.system.mounts import NETWORK_KINDS, kind_of
+from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.process import current
 from pyreplog.system.shelf import make_room
 from pyreplog.system.store import SystemStore
@@ -203,9 +203,11 @@ class SystemDisk:
         with self._doing("opening the store", path):
             return SystemStore(path, FILE_MODE, write=write)
 
-    def boot_id(self) -> str:
-        """The kernel's boot id; '' where it has none."""
+    def boot_id(self, directory: str) -> str:
+        """The kernel's boot id; '' where it has none, and on a network file system: what is written there waits in other machines, too."""
         try:
+            if is_shared(kind_of(directory)):
+                return ""
             with open(BOOT_ID_PATH, encoding="ascii") as file:
                 return file.read().strip()
         except OSError:
@@ -271,7 +273,7 @@ def _check_directory(folder: str, *, write: bool) -> None:
 
 
 def _check_mount(folder: str) -> None:
-    if (kind := kind_of(folder)) in NETWORK_KINDS:
+    if is_shared(kind := kind_of(folder)):
         raise StorageError(
             errno.EOPNOTSUPP,
             f"the folder is on a network file system ({kind}), where locks and syncs cannot be relied on: keep it on a disk of this "

@@ -139,9 +139,9 @@ class BreakableDisk:
 
     # -- the disk ---------------------------------------------------------------------------------------------------------------------
 
-    def boot_id(self) -> str:
+    def boot_id(self, directory: str) -> str:
         """Another one after :meth:`tear`."""
-        boot_id = self._disk.boot_id()
+        boot_id = self._disk.boot_id(directory)
         return f"{boot_id}-{self._boots}" if boot_id and self._boots else boot_id
 
     def create(self, path: str, size: int = 0) -> File:

@@ -521,7 +521,7 @@ class SimDisk:
         """None: who waits for a change looks again."""
         return
 
-    def boot_id(self) -> str:
+    def boot_id(self, directory: str) -> str:
         """Changes with every :meth:`crash`, not with a :meth:`kill`."""
         return f"00000000-0000-4000-8000-{self._boot:012d}"
 

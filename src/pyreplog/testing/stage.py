@@ -52,6 +52,7 @@ from pyreplog.replica import (
     Synced,
     SyncFailed,
     Tick,
+    Unexpected,
     Wake,
 )
 from pyreplog.testing.actors import TOPIC, Actor, DiskHome, Letter
@@ -297,6 +298,8 @@ class Stage:
                 actor.wake_ns = min(at_ns, actor.wake_ns) if actor.wake_ns else at_ns
             case BrokenRule():
                 actor.node.broken_rules.append(effect)
+            case Unexpected(error):
+                actor.node.failed_requests.append(repr(error))
             case Offline(error):
                 actor.node.offline = error
 
@@ -557,7 +560,7 @@ class Stage:
             log = actor.home.create(self.key[0], config, incomplete=actor.node_id not in partition.isr)
         replica = actor.replica = self.replica_class(log, actor.node_id, self.config)
         hosted = SimpleNamespace(key=self.key, log=log, replica=replica, topic_partition=TopicPartition(TOPIC, 0))
-        actor.node = SimpleNamespace(hosted={self.key: hosted}, broken_rules=[], offline=None, failure=None)
+        actor.node = SimpleNamespace(hosted={self.key: hosted}, broken_rules=[], failed_requests=[], offline=None, failure=None)
         return True
 
     def take_away(self, node_id: int) -> None:

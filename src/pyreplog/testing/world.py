@@ -519,7 +519,7 @@ class World:
 
     def _note(self, address: Address, machine: Machine, node: Node) -> bool:
         """Take the turn into the digest of the run. Whether anything changed that a checker looks at."""
-        shape: list[object] = [len(node.broken_rules), node.offline is None, node.failure is None]
+        shape: list[object] = [len(node.broken_rules) + len(node.failed_requests), node.offline is None, node.failure is None]
         for hosted in node.hosted.values():
             log, replica = hosted.log, hosted.replica
             shape += (

@@ -152,7 +152,7 @@ class _Root:
             try:
                 known = states.state(data)
                 incarnation = known.get("incarnation_id", "")
-                self._rebooted = known.get("boot_id", "") != self._disk.boot_id()
+                self._rebooted = not known.get("boot_id", "") == self._disk.boot_id(self._path) != ""
             except Unreadable as error:
                 advice = "nothing to do: the next opening counts as one after a crash, and makes it anew"
                 self._book.warn(f"{self._path}/{states.INCARNATION}", f"not to be believed: {error}", advice)

@@ -97,6 +97,7 @@ from pyreplog.wire.peer_schemas import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pyreplog.wire.refusal import refusal
 from pyreplog.wire.schemas import (
     CONSUMER_ID,
     EARLIEST_LOCAL_TIMESTAMP,
@@ -286,4 +287,5 @@ __all__ = [
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
     "materialised",
+    "refusal",
 ]

@@ -206,8 +206,8 @@ class WatermarkMonotonic(Checker):
 
 
 class NoBrokenRule(Checker):
-    """No replica reported that one of its own safety rules did not hold (T2: no truncation below the own high watermark); nobody goes
-    offline whose disk was not made to fail; everybody may join."""
+    """No replica reported that one of its own safety rules did not hold (T2: no truncation below the own high watermark); no client's
+    request met what nobody had foreseen; nobody goes offline whose disk was not made to fail; everybody may join."""
 
     numbers = ("S11",)
     says = "no replica truncates below its high watermark, or reports another broken rule"
@@ -218,6 +218,8 @@ class NoBrokenRule(Checker):
         assert node is not None
         for broken in node.broken_rules:
             world.broken("S11", f"rule {broken.rule}: {broken.about}")
+        for failed in node.failed_requests:
+            world.broken("S11", f"node {machine.node_id} did not expect this: {failed}")
         if node.offline is not None and not machine.disk_failed:
             world.broken("S11", f"node {machine.node_id} went offline: {node.offline}")
         if node.failure is not None:

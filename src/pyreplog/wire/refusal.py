@@ -1,0 +1,127 @@
+"""Refusal: the answer that says one error number of everything that a client's request asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyreplog.wire.admin_schemas import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsTopic,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from pyreplog.wire.schemas import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResult,
+    OffsetForLeaderTopicResult,
+    PartitionData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+__all__ = ["refusal"]
+
+
+def refusal(body: object, code: int, message: str) -> Any:
+    """The response to ``body`` with ``code`` for each of its parts, and ``message`` where Kafka's answer has room for one. None where there
+    is no such answer: for a request of no client's, one that wants none, and one for all topics whose answer can only be about each."""
+    return _of_records(body, code, message) or _about_topics(body, code, message)
+
+
+def _of_records(body: object, code: int, message: str) -> Any:
+    if isinstance(body, ProduceRequest):
+        if body.acks == 0:
+            return None
+        return ProduceResponse(
+            [
+                TopicProduceResponse(
+                    topic.topic_id, [PartitionProduceResponse(one.index, code, error_message=message) for one in topic.partition_data]
+                )
+                for topic in body.topic_data
+            ]
+        )
+    if isinstance(body, FetchRequest):
+        return FetchResponse(
+            [
+                FetchableTopicResponse(topic.topic_id, [PartitionData(one.partition, code) for one in topic.partitions])
+                for topic in body.topics
+            ]
+        )
+    if isinstance(body, ListOffsetsRequest):
+        return ListOffsetsResponse(
+            [
+                ListOffsetsTopicResponse(topic.name, [ListOffsetsPartitionResponse(one.partition_index, code) for one in topic.partitions])
+                for topic in body.topics
+            ]
+        )
+    if isinstance(body, OffsetForLeaderEpochRequest):
+        return OffsetForLeaderEpochResponse(
+            [
+                OffsetForLeaderTopicResult(topic.topic, [OffsetForLeaderEpochResult(one.partition, code) for one in topic.partitions])
+                for topic in body.topics
+            ]
+        )
+    if isinstance(body, DeleteRecordsRequest):
+        return DeleteRecordsResponse(
+            [
+                DeleteRecordsTopicResult(
+                    topic.name, [DeleteRecordsPartitionResult(one.partition_index, -1, code) for one in topic.partitions]
+                )
+                for topic in body.topics
+            ]
+        )
+    if isinstance(body, InitProducerIdRequest):
+        return InitProducerIdResponse(code)
+    return None
+
+
+def _about_topics(body: object, code: int, message: str) -> Any:
+    if isinstance(body, MetadataRequest):
+        topics = [MetadataResponseTopic(one.name, one.topic_id, error_code=code) for one in body.topics or ()]
+        return MetadataResponse([], topics, error_code=code)
+    if isinstance(body, DescribeTopicPartitionsRequest) and body.topics:
+        return DescribeTopicPartitionsResponse([DescribeTopicPartitionsTopic(name, error_code=code) for name in body.topics])
+    if isinstance(body, DescribeConfigsRequest):
+        return DescribeConfigsResponse(
+            [DescribeConfigsResult(one.resource_type, one.resource_name, error_code=code, error_message=message) for one in body.resources]
+        )
+    if isinstance(body, DescribeClusterRequest):
+        return DescribeClusterResponse("", error_code=code, error_message=message)
+    if isinstance(body, CreateTopicsRequest):
+        return CreateTopicsResponse([CreatableTopicResult(topic.name, error_code=code, error_message=message) for topic in body.topics])
+    if isinstance(body, DeleteTopicsRequest):
+        return DeleteTopicsResponse([DeletableTopicResult(topic.name, topic.topic_id, code, message) for topic in body.topics])
+    if isinstance(body, ElectLeadersRequest):
+        return ElectLeadersResponse(error_code=code)
+    return None
