@@ -607,7 +607,7 @@ def test_row_43_permission_bits(tmp_path: Path) -> None:
     assert {path: oct(mode) for path, mode in modes.items() if mode != (0o700 if path.suffix == "" and path.is_dir() else 0o600)} == {}
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "ceph", "virtiofs", "ext4", ""])
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "ceph", "ext4", ""])
 def test_row_49_network_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A folder on NFS or SMB is not written to, unless somebody insists; reading is fine. Where the kernel does not tell, it is taken."""
     with pyreplog.open_log(tmp_path / "log") as log:

@@ -22,11 +22,13 @@ from pyreplog.verify import Level, verify
 from tests.log.support import batch
 
 _NAMES = (
-    "nfs nfs4 cifs smb3 smbfs ncpfs afs ceph lustre 9p virtiofs beegfs gpfs ocfs2 gfs2 glusterfs orangefs pvfs2 coda davfs vboxsf",
-    "fuse.glusterfs fuse.sshfs fuse.ceph-fuse fuse.s3fs fuse.rclone fuse.juicefs fuse.vmhgfs-fuse",
+    "nfs nfs4 cifs smb3 smbfs ncpfs afs ceph lustre beegfs gpfs ocfs2 gfs2 glusterfs orangefs pvfs2 coda davfs",
+    "fuse.glusterfs fuse.sshfs fuse.ceph-fuse fuse.s3fs fuse.rclone fuse.juicefs",
 )
 SHARED = [kind for line in _NAMES for kind in line.split()]
-LOCAL = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "fuse", "fuseblk", "fuse.ntfs-3g", "fuse.mergerfs", "bcachefs", ""]
+LOCAL = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "f2fs", "fuse", "fuseblk", "fuse.ntfs-3g", "fuse.mergerfs", "bcachefs"]
+AROUND = ["9p", "virtiofs", "vboxsf", "fuse.vmhgfs-fuse"]
+"""Of the machine around this one: in many containers there is nothing else."""
 OTHERS = "22 1 0:20 / /proc rw,nosuid - proc proc rw\n23 1 259:999 / / rw - ext4 /dev/root rw\nnonsense\n\n"
 
 Mount = Callable[..., None]
@@ -46,7 +48,7 @@ def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mount:
     return mount
 
 
-@pytest.mark.parametrize("kind", [*SHARED, *LOCAL])
+@pytest.mark.parametrize("kind", [*SHARED, *LOCAL, *AROUND, ""])
 def test_what_is_shared_is_known(tmp_path: Path, mount: Mount, kind: str) -> None:
     """It is not written to unless somebody insists, and the boot of this machine says nothing about it."""
     mount(kind)

@@ -11,15 +11,15 @@ __all__ = ["is_shared", "kind_of"]
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
 _KINDS: Final = (
     # Of servers.
-    "9p afs auristorfs ceph cifs coda davfs glusterfs lustre ncp ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs",
+    "afs auristorfs ceph cifs coda davfs glusterfs lustre ncp ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs",
     # Of one disk that several machines write to.
     "acfs beegfs fhgfs gfs gfs2 gpfs ocfs2",
-    # Of the machine around this one, whose files others see, too.
-    "drvfs prl_fs vboxsf virtiofs vmhgfs",
     # By FUSE, which puts its own name in front.
     "blobfuse blobfuse2 ceph-fuse cephfs curlftpfs davfs2 gcsfuse goofys juicefs lizardfs mfs moosefs mountpoint-s3 quobyte rclone",
-    "s3fs seaweedfs smbnetfs sshfs vmhgfs-fuse",
+    "s3fs seaweedfs smbnetfs sshfs",
 )
+# 9p, virtiofs, vboxsf and their like are not among them: what they show is a disk of the one machine around this one, which goes down with
+# it; and in many containers there is nothing else.
 _SHARED: Final = frozenset(kind for line in _KINDS for kind in line.split())
 
 
