@@ -248,6 +248,17 @@ class Segment(SegmentEnd):
         if self._transactions is not None:
             self._transactions.close()
 
+    def look_again(self, size: int) -> None:
+        """Other bytes may be there by now, ``size`` of them: what was found in those before no longer counts. REQUIRES that nobody writes
+        through it."""
+        self.release()
+        self.size = size
+        self.next_offset = self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self._times_checked = False
+        self._transactions = None
+        self._legacy, self._legacy_known = None, False
+
     def forget(self) -> None:
         """Let go of files and indexes for good. A sync that is under way with one of them ends in peace."""
         self._file = None
