@@ -246,8 +246,8 @@ class PartitionCopy:
         return 0 if epochs is None else min(settled, self.epochs.agrees_up_to(epochs))
 
     def _load_segments(self, settled: int, *, foreign: bool) -> None:
-        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files whose offsets reach too far
-        for one segment."""
+        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files whose offsets reach too
+        far for one segment."""
         disk, directory = self.disk, self.directory
         known, self._files = self._files, {}
         plan = plan_folder(disk, directory, disk.list(directory))
