@@ -530,19 +530,17 @@ class Log:
         except StorageError as error:
             self._append_refused(error)
             raise
-        except HALF_WAY as error:
-            self.end(error)
-            raise
         try:
             self._sync_or_poison(partial(self.producers.roll, base, self.clock.wall_ms()))
             self._sync_directory()
             self._write_mark_synced()
-            self._segments.append(segment)
-            self._write_to(segment)
         except StorageError as error:
             # For lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
             self.give_up(error)
             raise
+        try:
+            self._segments.append(segment)
+            self._write_to(segment)
         except HALF_WAY as error:
             self.end(error)
             raise
