@@ -536,11 +536,19 @@ cdef class RecordBatch:
 
     def check_records(self, payload=None):
         """Raise CorruptError unless there are ``record_count`` well-formed records with rising offset deltas, and nothing behind."""
-        self._walk(payload)
+        cdef int64_t max_timestamp = -1
+        self._walk(payload, &max_timestamp)
 
     def is_dense(self, payload=None):
         """Whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1."""
-        return self._walk(payload) == 1
+        cdef int64_t max_timestamp = -1
+        return self._walk(payload, &max_timestamp) == 1
+
+    def examine(self, payload=None):
+        """As ``check_records``; whether they are dense, as ``is_dense`` says, and the greatest timestamp of a record: all at once."""
+        cdef int64_t max_timestamp = -1
+        dense = self._walk(payload, &max_timestamp) == 1
+        return dense, max_timestamp
 
     def records(
         self,
@@ -619,14 +627,14 @@ cdef class RecordBatch:
             source.end = source.p + source.buffer.len
         return source
 
-    cdef int _walk(self, payload) except -1:
+    cdef int _walk(self, payload, int64_t *max_timestamp) except -1:
         """1 when the records are dense, 0 when they have gaps; raises CorruptError when they are wrong."""
         cdef _Source source = self._source(payload)
         cdef int64_t position = 0
         cdef int status
         if source.end - source.p < NOGIL_SIZE:
-            status = batch_check_records(&source.header, source.p, source.end, &position)
+            status = batch_check_records(&source.header, source.p, source.end, &position, max_timestamp)
         else:
             with nogil:
-                status = batch_check_records(&source.header, source.p, source.end, &position)
+                status = batch_check_records(&source.header, source.p, source.end, &position, max_timestamp)
         return check(status, position)

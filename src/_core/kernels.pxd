@@ -101,7 +101,7 @@ cdef extern from "batch.h" nogil:
     int batch_check_crc(const uint8_t *p, size_t size)
     int record_read(cursor *c, batch_record *out)
     int header_read(cursor *c, record_header *out)
-    int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position)
+    int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp)
     int batch_find_timestamp(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t timestamp, int64_t start_offset,
                              int64_t *offset, int64_t *found, int64_t *position)
     int64_t record_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size, int32_t header_count,

@@ -344,6 +344,7 @@ cdef class SegmentEnd:
     cdef public int64_t _interval
     cdef public int64_t _reserved
     cdef public Py_ssize_t _pending
+    cdef public bint unheard
     cdef public bint _torn
     cdef public object _file
     cdef public object _indexes
@@ -370,6 +371,9 @@ cdef class SegmentEnd:
         except StorageError as error:
             self.take_back(error)
             raise
+        except BaseException:
+            self._torn = True  # some of it may be there: it is cut off before the next write
+            raise
         return 0
 
     def note(self, int64_t size, int64_t last_offset, int64_t max_timestamp):
@@ -382,10 +386,7 @@ cdef class SegmentEnd:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self.bytes_since_entry > self._interval:
-            self._indexes.offsets.append(last_offset, position)
-            if self.max_timestamp >= 0:
-                self._indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+        if self.bytes_since_entry > self._interval and self._make_entry(last_offset, position):
             self._pending += 1
             self.entries_left -= 1
             self.bytes_since_entry = size
@@ -396,6 +397,18 @@ cdef class SegmentEnd:
         self.size = position + size
         self.next_offset = last_offset + 1
         return 0
+
+    cdef bint _make_entry(self, int64_t last_offset, int64_t position) except -1:
+        # Whether there is one now. The batch counts without it: an entry is a hint, and the next batch may have one.
+        cdef bint made = False
+        try:
+            self._indexes.offsets.append(last_offset, position)
+            made = True
+            if self.max_timestamp >= 0:
+                self._indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+        except MemoryError:
+            pass
+        return made
 
     def append_next(self, batch, int64_t end_offset, int32_t leader_epoch, TailCache tail not None, producers):
         cdef object data = batch if type(batch) is memoryview else memoryview(batch)
@@ -474,6 +487,7 @@ cdef class SegmentEnd:
         cdef ProducerEntry entry
         self._write((data,), header.size)
         self._note(header.size, last, header.max_timestamp)
+        self.unheard = header.producer_id != -1
         if tail.size_max:
             tail.append(base, last + 1, data, header.size)
         if header.producer_id == -1:
@@ -484,6 +498,7 @@ cdef class SegmentEnd:
         if entry is not None and entry.epoch == header.producer_epoch and not header.attributes & ATTRIBUTE_TRANSACTIONAL:
             table.end_offset = last + 1
             entry._sent(last_sequence_of(header), last, last - base, header.max_timestamp)
-            return 0
-        producers.note_bytes(data, base, self)
+        else:
+            producers.note_bytes(data, base, self)
+        self.unheard = False
         return 0

@@ -347,3 +347,57 @@ def test_the_checksum_is_of_the_rows_that_are_in_the_log(replog: Replog, tmp_pat
     bad.write_bytes(good)
     assert replog("import", path, bad, "--resume").code == 0
     assert len(values_of(replog, path)) == 10
+
+
+def headers_file(path: Path, headers: list[list[tuple[object, bytes]]], kind: pa.DataType) -> Path:
+    """Parquet of one record for each of ``headers``, a map whose keys are of ``kind``."""
+    values = pa.array([f"row {number}" for number in range(len(headers))])
+    parquet.write_table(pa.table({"value": values, "headers": pa.array(headers, pa.map_(kind, pa.binary()))}), path)
+    return path
+
+
+def test_a_map_of_parquet_keeps_each_header(replog: Replog, tmp_path: Path) -> None:
+    """A map of Parquet may have one key twice, as a record may: both headers are in the log, in order."""
+    pairs: list[tuple[object, bytes]] = [("a", b"1"), ("b", b"2"), ("a", b"3")]
+    file = headers_file(tmp_path / "rows.parquet", [pairs], pa.string())
+    assert replog("import", tmp_path / "log", file).code == 0
+    with pyreplog.open_log(tmp_path / "log") as log:
+        assert [record.headers for record in log.read()] == [tuple(pairs)]
+
+
+def test_a_header_key_that_is_no_text_is_a_bad_row(replog: Replog, tmp_path: Path) -> None:
+    """The row is named, and what came before it is appended and counted."""
+    file = headers_file(tmp_path / "rows.parquet", [[], [(17, b"1")]], pa.int64())
+    path = tmp_path / "log"
+    done = replog("import", path, file)
+    assert (done.code, done.out) == (1, "appended 1 record: log-0 offsets 0 to 0\n")
+    assert "row 2: field 'headers' has the header key '17', which is no text" in done.err
+    assert values_of(replog, path) == ["row 0"]
+
+
+def test_two_columns_of_one_name_are_refused(replog: Replog, tmp_path: Path) -> None:
+    """As in CSV: one of them would be dropped."""
+    parquet.write_table(pa.table([pa.array(["x"]), pa.array(["y"])], names=["value", "value"]), tmp_path / "twice.parquet")
+    done = replog("import", tmp_path / "log", tmp_path / "twice.parquet")
+    assert done.code == 1
+    assert "twice.parquet: two columns have the name 'value'" in done.err
+
+
+def test_it_goes_on_in_a_log_that_gives_the_times(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With LogAppendTime the time of a row is nowhere in the log, and rows are known by the rest."""
+    file = tmp_path / "a.ndjson"
+    file.write_text("".join(json.dumps({"value": f"row {number}", "timestamp": 1000 + number}) + "\n" for number in range(10)))
+    path = tmp_path / "log"
+    pyreplog.open_log(path, config={"message.timestamp.type": "LogAppendTime"}).close()
+    write = importing._write
+
+    def stopping(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
+        target.append(batch[:4])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importing, "_write", stopping)
+    assert replog("import", path, file, "--resume").code == 130
+    monkeypatch.setattr(importing, "_write", write)
+    done = replog("import", path, file, "--resume")
+    assert (done.code, done.err) == (0, "replog import: 4 rows were in the log already\n")
+    assert values_of(replog, path) == [f"row {number}" for number in range(10)]

@@ -186,6 +186,10 @@ def test_what_a_follower_wrote_counts_although_memory_ended(place: Place, count:
         log.append_as_follower(parts, at_end=True)
     log.producers = producers
     assert log.end_offset == 2 + count
+    with pytest.raises(ClosedError):  # it does not know who sent what it has
+        log.append_as_follower(parts, at_end=True)
+    log.close(clean=False)
+    log = reopen(place.disk, place.of("t-0"))
     with pytest.raises(CorruptError):
         log.append_as_follower(parts, at_end=True)
     assert log.append_as_follower([batch(1, base_offset=2 + count, leader_epoch=0, sequence=2 + count)], at_end=True) == 3 + count
@@ -193,7 +197,7 @@ def test_what_a_follower_wrote_counts_although_memory_ended(place: Place, count:
 
 
 def test_what_a_leader_wrote_counts_although_memory_ended(place: Place) -> None:
-    """As of a follower: the next batch goes behind it."""
+    """As of a follower: the next batch goes behind it, and it is known when it is sent again."""
     log = create(place.disk, place.of("t-0"))
     for number in range(2):
         log.append_as_leader(batch(1, sequence=number), 0, trusted=True)
@@ -214,6 +218,12 @@ def test_what_a_leader_wrote_counts_although_memory_ended(place: Place) -> None:
     with pytest.raises(MemoryError):
         log.append_as_leader(batch(1, sequence=2), 0, trusted=True)
     log.producers = known
+    assert log.end_offset == 3
+    with pytest.raises(ClosedError):
+        log.append_as_leader(batch(1, sequence=2), 0, trusted=True)
+    log.close(clean=False)
+    log = reopen(place.disk, place.of("t-0"))
+    assert log.append_as_leader(batch(1, sequence=2), 0, trusted=True).duplicate
     assert log.append_as_leader(batch(1), 0, trusted=True).base_offset == 3
     assert [record.offset for record in contents(log)] == [0, 1, 2, 3]
 

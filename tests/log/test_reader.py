@@ -10,6 +10,9 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError
 from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers
+from pyreplog.log.index_files import IndexFiles
+from pyreplog.log.layout import MARK_NAME
+from pyreplog.ports import Disk
 from pyreplog.record import records_of, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -72,6 +75,75 @@ def test_a_reader_follows_a_live_writer(place: Place) -> None:
     with pytest.raises(ClosedError):
         reader.read(0, 100)
     root.close()
+
+
+@pytest.mark.parametrize("shown", [1, 9])
+def test_a_reader_sees_what_took_the_place_of_a_tail_that_was_cut(place: Place, shown: int) -> None:
+    """A follower's tail goes and others' records come, in files of the same size: searches by time and reads find these. So they do where
+    an unclean election took what the reader had been shown."""
+    root, log = begin(place, config=LogConfig(durability="os", segment_bytes=1024))
+    for number in range(9):  # two in a segment, which first have no timestamps
+        log.append_as_leader(batch(1, size=300, timestamp=-1 if number < 4 else 1000 + number, tag=b"old"), 0)
+    log.advance_high_watermark(shown)
+    log.write_mark()
+    reader = only(open_readers(place.disk, place.of("root")))
+    for _ in range(2):
+        reader.refresh()
+        assert reader.find_timestamp(1) == (None if shown == 1 else (4, 1004))
+        assert offsets(reader) == list(range(shown))
+    sizes = log.segments()
+    log.truncate_to(1)
+    epoch = log.epochs.latest + (shown > 1)
+    for number in range(8):
+        log.append_as_leader(batch(1, size=300, timestamp=5000 + number, tag=b"new"), epoch)
+    assert log.segments() == sizes
+    log.advance_high_watermark(9)
+    log.write_mark()
+    reader.refresh()
+    assert reader.find_timestamp(1) == (1, 5000)
+    assert reader.find_timestamp(5006) == (7, 5006)
+    found = [record.value for one in reader.batches(0, 9) for record in records_of(one)]
+    assert [bytes(value or b"")[:3] for value in found] == [b"old"] + [b"new"] * 8
+    reader.close()
+    root.close()
+
+
+def test_a_reader_loads_an_index_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot have changed is not looked at anew with each refresh: what is committed, and, without a mark, a file nobody touched."""
+    root, log = begin(place)
+    for number in range(40):
+        log.append_as_leader(batch(2, size=50, timestamp=1000 + number), 0)
+    log.advance_high_watermark(log.end_offset)
+    log.write_mark()
+    loads: list[int] = []
+    load = IndexFiles.load
+
+    def counting(disk: Disk, directory: str, base_offset: int, *names: str) -> IndexFiles:
+        loads.append(base_offset)
+        return load(disk, directory, base_offset, *names)
+
+    monkeypatch.setattr(IndexFiles, "load", counting)
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert reader.find_timestamp(5000) is None
+    before = sorted(loads)
+    assert before == [base for base, _ in log.segments()]
+    loads.clear()
+    log.append_as_leader(batch(1), 0)
+    log.advance_high_watermark(log.end_offset)
+    log.write_mark()
+    reader.refresh()
+    assert reader.find_timestamp(5000) is None
+    assert loads == before[-1:]
+    reader.close()
+    root.close()
+    place.disk.remove(f"{place.of('root')}/events-0/{MARK_NAME}")
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert reader.find_timestamp(5000) is None
+    loads.clear()
+    reader.refresh()
+    assert reader.find_timestamp(5000) is None
+    assert loads == []
+    reader.close()
 
 
 def test_a_reader_sees_the_start_move(place: Place) -> None:

@@ -225,6 +225,30 @@ def test_offset_deltas() -> None:
             wrong.records()
 
 
+@pytest.mark.parametrize(
+    ("base", "timestamps", "greatest"),
+    [
+        (1000, [1000, 3000, 2000], 3000),
+        (-1, [-1, -1], -1),
+        (-1, [-1, 0], 0),
+        (0, [0, 2**63 - 1], 2**63 - 1),
+        (2**63 - 1, [2**63 - 1, -1], 2**63 - 1),
+    ],
+)
+def test_the_greatest_timestamp_is_that_of_the_records(base: int, timestamps: list[int], greatest: int) -> None:
+    """Whatever the header says; with the log's append time it is the header's."""
+    records = b"".join(oracle.encode_record(oracle.OneRecord(i, time, None, b"v"), 0, base) for i, time in enumerate(timestamps))
+    fields = oracle.Batch(base_timestamp=base, max_timestamp=17, last_offset_delta=len(timestamps) - 1, record_count=len(timestamps))
+    assert RecordBatch(oracle.encode_header(fields, records)).examine() == (True, greatest)
+    fields.last_offset_delta += 1
+    assert RecordBatch(oracle.encode_header(fields, records)).examine() == (False, greatest)
+    fields.attributes = 8
+    assert RecordBatch(oracle.encode_header(fields, records)).examine() == (False, 17)
+    fields.record_count += 1
+    with pytest.raises(CorruptError):
+        RecordBatch(oracle.encode_header(fields, records)).examine()
+
+
 @pytest.mark.parametrize(("base", "delta", "last"), [(0, 0, 0), (INT_MAX, 0, INT_MAX), (INT_MAX, 1, 0), (INT_MAX - 1, 3, 1), (-1, 5, -1)])
 def test_sequences_wrap(base: int, delta: int, last: int) -> None:
     """INT_MAX is followed by 0; no sequence stays no sequence."""

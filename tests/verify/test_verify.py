@@ -493,3 +493,19 @@ def test_the_summary_of_a_root_is_held_against_its_marker(tmp_path: Path) -> Non
     store.unlink()
     assert "missing" in found(verify(disk, str(tmp_path / "root")), Level.WARNING)[0]
     disk.close()
+
+
+@pytest.mark.parametrize("timestamps", [[-1, 2**63 - 1], [2**63 - 1, -1], [5, 2**63 - 1, -1]])
+def test_timestamps_far_apart_are_no_finding(tmp_path: Path, timestamps: list[int]) -> None:
+    """What lies between two timestamps may not fit 64 bits; it wraps, in Java too, and each record has the timestamp it was given."""
+    path = tmp_path / "log"
+    with pyreplog.open_log(path) as log:
+        log.append_many([b"x"] * len(timestamps), timestamps=timestamps)
+        assert [record.timestamp for record in log.read()] == timestamps
+    disk = SystemDisk()
+    book = verify(disk, str(path))
+    disk.close()
+    assert [one for one in book.findings if one.level > Level.NOTE] == []
+    data = next(path.rglob("*0.log")).read_bytes()
+    base = int.from_bytes(data[27:35], "big", signed=True)
+    assert [one.timestamp for one in records_of(data[61:], len(timestamps), 0, base)] == timestamps

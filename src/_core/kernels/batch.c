@@ -176,9 +176,10 @@ static bool header_keys_are_utf8(const batch_record *record) {
     return true;
 }
 
-int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position) {
+int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp) {
     cursor c = {p, end};
     batch_record record;
+    int64_t greatest = -1;
     int32_t previous = -1;
     bool dense = true;
     for (int32_t i = 0; i < h->record_count; i++) {
@@ -196,6 +197,8 @@ int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *
         if (record.header_count > 0 && !header_keys_are_utf8(&record)) {
             return STATUS_UTF8;
         }
+        const int64_t timestamp = batch_record_timestamp(h, record.timestamp_delta);
+        greatest = timestamp > greatest ? timestamp : greatest;
         dense = dense && record.offset_delta == i;
         previous = record.offset_delta;
     }
@@ -203,6 +206,7 @@ int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *
     if (c.p != c.end) {
         return STATUS_TRAILING;
     }
+    *max_timestamp = greatest;
     return dense && previous == h->last_offset_delta;
 }
 

@@ -102,8 +102,9 @@ int header_read(cursor *c, record_header *out);
 
 /* Walk the uncompressed records [p, end) of a batch: exactly record_count, well formed, offset deltas rising within
  * [0, last_offset_delta], header keys UTF-8, nothing behind. `*position` is where the bad record starts, in bytes from p.
- * Returns 1 when the deltas are 0, 1, 2, ... and the last one is last_offset_delta, 0 when they have gaps, or a status. */
-int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position);
+ * Returns 1 when the deltas are 0, 1, 2, ... and the last one is last_offset_delta, 0 when they have gaps, or a status. Where it
+ * is none, `*max_timestamp` is the greatest of their timestamps as readers see them, -1 where none has one. */
+int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp);
 
 /* Find the first record at or after start_offset with a timestamp of at least `timestamp`.
  * Returns 1 with its offset and timestamp, 0 when there is none, or a status with the bad record's `*position`. Of the records that are

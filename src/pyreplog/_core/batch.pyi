@@ -140,6 +140,9 @@ class RecordBatch:
         last one, and nothing behind them."""
     def is_dense(self, payload: Buffer | None = None) -> bool:
         """Whether the offset deltas are 0, 1, 2, ... and the last one is ``record_count`` - 1 (what a leader demands of a client)."""
+    def examine(self, payload: Buffer | None = None) -> tuple[bool, int]:
+        """As :meth:`check_records`; whether they are dense, as :meth:`is_dense` says, and the greatest timestamp of a record (-1 where none
+        has one), which ``max_timestamp`` should be: all at once."""
     def records(
         self,
         payload: Buffer | None = None,

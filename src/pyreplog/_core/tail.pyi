@@ -152,6 +152,8 @@ class SegmentEnd:
     """An offset that a batch must not end behind."""
     roll_timestamp: int
     """For a batch that is newer the caller must look whether the segment is too old."""
+    unheard: bool
+    """Whether a batch was counted last that bears a producer id, and what knows the producers was not told of it in full."""
     _interval: int
     _reserved: int
     _pending: int
@@ -165,7 +167,7 @@ class SegmentEnd:
         """Write whole batches behind the last one; :meth:`note` then counts each. REQUIRES that the indexes were loaded."""
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
         """Count a batch that :meth:`write` wrote: index entries by Kafka's rule (one as soon as more than ``index.interval.bytes`` lie
-        behind the one before), timestamps, size and end."""
+        behind the one before; without memory for it the next batch may have it), timestamps, size and end."""
     def append_next(self, batch: Buffer, end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers) -> int:
         """What a follower is given nearly always: one whole batch, the very next, of the epoch that goes on, into this segment. Its bytes;
         0: it is something else, and nothing was done.

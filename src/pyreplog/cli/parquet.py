@@ -12,7 +12,7 @@ from pyreplog.arrow import BatchSource, Scan
 from pyreplog.cli.output import Progress
 from pyreplog.cli.rows import Fields, Place, Row, RowError, map_rows
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ConfigError, UnknownTopicError
+from pyreplog.errors import ConfigError, UnknownTopicError, excerpt
 from pyreplog.log import LogReader
 
 __all__ = ["read_parquet", "write_parquet"]
@@ -33,6 +33,10 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     place = Place()
     try:
         with parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+            if twice is not None:
+                raise RowError(f"two columns have the name {excerpt(twice)}")
             rows = file.metadata.num_rows
             size = os.path.getsize(path)
 

@@ -19,6 +19,7 @@ from pyreplog.log import join, read_state, write_state
 from pyreplog.ports import Disk
 from pyreplog.record import Record
 from pyreplog.runtime import Log
+from pyreplog.values import TimestampType
 
 __all__ = ["FILE_NAME", "Place", "Resume", "format_places", "parse_places"]
 
@@ -228,4 +229,6 @@ class Resume:
 def _same(row: Row, record: Record) -> bool:
     if (row.key, row.value, tuple(row.headers)) != (record.key, record.value, tuple(record.headers)):
         return False
-    return row.timestamp is None or row.timestamp == record.timestamp
+    # Where the log gives the times, the row's is nowhere in it.
+    by_log = record.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return by_log or row.timestamp is None or row.timestamp == record.timestamp

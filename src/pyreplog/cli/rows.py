@@ -305,16 +305,28 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
             field = json.loads(field)
         except RecursionError:
             raise ValueError(f"field {name!r} is nested too deeply") from None
-    if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
-        field = dict(field)
     if isinstance(field, dict):
-        return tuple((key, _bytes(field, key, needed=True)) for key in field)
-    if isinstance(field, list) and all(isinstance(pair, dict) and isinstance(pair.get("key"), str) for pair in field):
-        return tuple((pair["key"], _bytes(pair, "value", needed=True)) for pair in field)
+        return tuple((_header_key(key, name), _bytes(field, key, needed=True)) for key in field)
+    if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
+        # A map of Parquet, which may have one key more than once.
+        return tuple((_header_key(key, name), _bytes({"value": value}, "value", needed=True)) for key, value in field)
+    if isinstance(field, list) and all(isinstance(pair, dict) and "key" in pair for pair in field):
+        return tuple((_header_key(pair["key"], name), _bytes(pair, "value", needed=True)) for pair in field)
     if isinstance(field, list) and len(field) % 2 == 0 and all(isinstance(one, str) for one in field[::2]):
         values = (_bytes({"value": value}, "value", needed=True) for value in field[1::2])
-        return tuple(zip(field[::2], values, strict=True))
+        return tuple(zip((_header_key(key, name) for key in field[::2]), values, strict=True))
     raise ValueError(f'field {name!r} is neither an object nor a list of {{"key": ..., "value": ...}}')
+
+
+def _header_key(key: object, name: str) -> str:
+    if not isinstance(key, str):
+        raise ValueError(f"field {name!r} has the header key {excerpt(str(key))}, which is no text")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        # JSON can name half of a pair of UTF-16, which is no character.
+        raise ValueError(f"field {name!r} has the header key {excerpt(key)}, which is not UTF-8") from None
+    return key
 
 
 def _partition(field: object, name: str) -> int | None:

@@ -29,7 +29,7 @@ from pyreplog.log.producers import ProducerTable
 from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, status_text
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
-from pyreplog.ports import Disk
+from pyreplog.ports import Disk, Stat
 from pyreplog.values import TopicPartition
 
 INDEX_INTERVAL: Final = 4096
@@ -40,10 +40,12 @@ T = TypeVar("T")
 
 
 class _LogFile(NamedTuple):
-    """A log file of ``size`` bytes as the segments it holds: one, but for an old broker's whose offsets reach too far."""
+    """A log file of ``size`` bytes, changed last at ``mtime_ms``, as the segments it holds: one, but for an old broker's whose offsets
+    reach too far."""
 
     path: str
     size: int
+    mtime_ms: int
     segments: list[Segment]
 
 
@@ -180,7 +182,7 @@ class PartitionCopy:
         mark = read_mark(disk, directory)
         for _ in range(_LOAD_TRIES):
             # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
-            self._load_segments(foreign=mark is None)
+            self._load_segments(self._settled_end(mark), foreign=mark is None)
             segments = self._segments
             if segments is not None:
                 first = segments.first.base_offset
@@ -231,8 +233,21 @@ class PartitionCopy:
         # Not before: a look that a removed segment ended must not pass for one.
         self._mark = mark
 
-    def _load_segments(self, *, foreign: bool) -> None:
-        """``foreign``: without a mark, and so perhaps with files whose offsets reach too far for one segment."""
+    def _settled_end(self, mark: MarkState | None) -> int:
+        """Below this offset the log has what it had at the last look: what was committed then, unless the history says otherwise."""
+        before = self._mark
+        if mark is None or before is None:
+            return 0
+        settled = min(self.high_watermark, mark.high_watermark)
+        if mark.epochs_crc == before.epochs_crc:
+            return settled
+        # Without a clean election even that may go. As far as the histories agree it did not.
+        epochs = self._kept_epochs(mark)
+        return 0 if epochs is None else min(settled, self.epochs.agrees_up_to(epochs))
+
+    def _load_segments(self, settled: int, *, foreign: bool) -> None:
+        """``settled``: below it nothing can have changed. ``foreign``: without a mark, and so perhaps with files whose offsets reach too
+        far for one segment."""
         disk, directory = self.disk, self.directory
         known, self._files = self._files, {}
         plan = plan_folder(disk, directory, disk.list(directory))
@@ -245,8 +260,10 @@ class PartitionCopy:
                 self._files = {**known, **self._files}
                 raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
             before = known.pop(base, None)
-            if before is None or before.path != path or before.size != size.size:
-                before = self._look_into(base, following, names, size.size, before, foreign=foreign)
+            # What lay above may have been cut, and as many other bytes be in its place. Where there is no mark only the file can tell.
+            kept = foreign or (following is not None and following <= settled)
+            if not kept or before is None or before[:3] != (path, size.size, size.mtime_ms):
+                before = self._look_into(base, following, names, size, before, foreign=foreign)
             self._files[base] = before
         for gone in known.values():
             for segment in gone.segments:
@@ -255,28 +272,28 @@ class PartitionCopy:
         self._segments = Segments(found, self._index_cache) if found else None
 
     def _look_into(
-        self, base: int, following: int | None, names: SegmentNames, size: int, before: _LogFile | None, *, foreign: bool
+        self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
     ) -> _LogFile:
-        """The log file of ``base``, new or no longer as ``before``; ``following``: the base offset of the next."""
+        """The log file of ``base``, new or perhaps no longer as ``before``; ``following``: the base offset of the next."""
         disk, directory = self.disk, self.directory
-        path = join(directory, names.log)
+        path, size = join(directory, names.log), found.size
         for segment in () if before is None else before.segments:
             segment.release()
         if before is not None and before.path == path and len(before.segments) == 1:
             segment = before.segments[0]
-            segment.size = size
-            segment.next_offset = segment.max_timestamp = -1
+            segment.look_again(size)
         else:
             segment = Segment(disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names)
         if not foreign or not may_overflow(segment, following):
-            return _LogFile(path, size, [segment])
+            return _LogFile(path, size, found.mtime_ms, [segment])
         parts = find_parts(segment.file, size, base, following)
         if len(parts) == 1:
-            return _LogFile(path, size, [segment])
+            return _LogFile(path, size, found.mtime_ms, [segment])
         segment.release()
         return _LogFile(
             path,
             size,
+            found.mtime_ms,
             [
                 Segment(
                     disk,
@@ -294,11 +311,8 @@ class PartitionCopy:
 
     def _find_epochs(self, mark: MarkState | None) -> EpochCache:
         """The kept history; where it is missing or not what the mark says, that of the batches."""
-        try:
-            kept = read_epochs(self.disk, self.directory)
-        except CorruptError:
-            kept = None
-        if kept is not None and (mark is None or kept.checksum() == mark.epochs_crc):
+        kept = self._kept_epochs(mark)
+        if kept is not None:
             return kept
         epochs = EpochCache()
         for segment in self._segments or ():
@@ -306,6 +320,13 @@ class PartitionCopy:
                 if epoch > epochs.latest:
                     epochs.assign(epoch, offset)
         return epochs
+
+    def _kept_epochs(self, mark: MarkState | None) -> EpochCache | None:
+        try:
+            kept = read_epochs(self.disk, self.directory)
+        except CorruptError:
+            return None
+        return kept if kept is not None and (mark is None or kept.checksum() == mark.epochs_crc) else None
 
     def _valid_end(self, limit: int) -> int:
         """Where whole and undamaged batches end behind the last index entry of the last segment, or ``limit`` where they reach it."""

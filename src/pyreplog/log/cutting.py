@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyreplog.errors import InternalError, StorageError
 from pyreplog.log.chain import Chain
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment import HALF_WAY, Segment
 
 if TYPE_CHECKING:
     from pyreplog.log.log import Log
@@ -28,6 +28,9 @@ def truncate_to(log: Log, offset: int) -> None:
         _truncate(log, offset)
     except StorageError as error:
         log.poison(error)
+        raise
+    except HALF_WAY as error:
+        log.end(error)
         raise
     if log.epochs.truncate_from_end(log.end_offset):
         log._write_epochs()
@@ -62,12 +65,18 @@ def truncate_fully(log: Log, start_offset: int) -> None:
     except StorageError as error:
         log.poison(error)
         raise
+    except HALF_WAY as error:
+        log.end(error)
+        raise
     try:
         interval = log.config.index_interval_bytes
         segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
         log._sync_directory()
     except StorageError as error:
         log.give_up(error)
+        raise
+    except HALF_WAY as error:
+        log.end(error)
         raise
     log._segments.append(segment)
     log._write_to(segment)

@@ -62,16 +62,12 @@ class EpochCache:
         kept = len(self._epochs)
         while kept and (self._epochs[kept - 1] >= epoch or self._starts[kept - 1] >= offset):
             kept -= 1
-        self._epochs = (*self._epochs[:kept], epoch)
-        self._starts = (*self._starts[:kept], offset)
-        self._refresh()
+        self._set((*self._epochs[:kept], epoch), (*self._starts[:kept], offset))
         return True
 
     def restore(self, entries: Sequence[EpochEntry | tuple[int, int]]) -> None:
         """Take back a change: REQUIRES what :attr:`entries` gave before it."""
-        self._epochs = tuple([epoch for epoch, _ in entries])
-        self._starts = tuple([start for _, start in entries])
-        self._refresh()
+        self._set(tuple([epoch for epoch, _ in entries]), tuple([start for _, start in entries]))
 
     def end_offset_for(self, epoch: int, end_offset: int) -> EpochEntry:
         """The largest epoch not above ``epoch`` and where it ends, with ``end_offset`` the log's end; (-1, -1) where that is not known."""
@@ -109,9 +105,7 @@ class EpochCache:
         kept = bisect_left(self._starts, offset)
         if kept == len(self._starts):
             return False
-        self._epochs = self._epochs[:kept]
-        self._starts = self._starts[:kept]
-        self._refresh()
+        self._set(self._epochs[:kept], self._starts[:kept])
         return True
 
     def truncate_from_start(self, offset: int) -> bool:
@@ -119,16 +113,13 @@ class EpochCache:
         covering = bisect_right(self._starts, offset) - 1
         if covering < 0 or (covering == 0 and self._starts[0] == offset):
             return False
-        self._epochs = self._epochs[covering:]
-        self._starts = (offset, *self._starts[covering + 1 :])
-        self._refresh()
+        self._set(self._epochs[covering:], (offset, *self._starts[covering + 1 :]))
         return True
 
     def clear(self) -> bool:
         """Forget everything; whether anything changed."""
         changed = bool(self._epochs)
-        self._epochs = self._starts = ()
-        self._refresh()
+        self._set((), ())
         return changed
 
     def agrees_up_to(self, other: EpochCache) -> int:
@@ -169,8 +160,10 @@ class EpochCache:
         """CRC-32C of :meth:`format`, for the durable mark."""
         return crc32c(self.format())
 
-    def _refresh(self) -> None:
-        self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
+    def _set(self, epochs: tuple[int, ...], starts: tuple[int, ...]) -> None:
+        # All is made before any of it is kept: without memory for it the history stays as it was.
+        self._epochs, self._starts = epochs, starts
+        self.latest = epochs[-1] if epochs else NO_EPOCH
 
 
 def read_epochs(disk: Disk, directory: str) -> EpochCache | None:

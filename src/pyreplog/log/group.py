@@ -44,8 +44,8 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
                 or (header.max_timestamp > active.roll_timestamp and log._is_old(header.max_timestamp))
             ):
                 break
-            if not trusted:
-                check_from_client(view, header)
+            if not trusted and check_from_client(view, header) != header.max_timestamp:
+                break
             if header.producer_id != -1:
                 before = latest.get(header.producer_id)
                 if before is None:
@@ -67,37 +67,47 @@ def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged
 def append_staged(log: Log, staged: Sequence[Staged], total: int, leader_epoch: int) -> list[Appended]:
     """Append all of ``staged``, ``total`` bytes; where they went. Raises as :meth:`Log.append_many_as_leader`."""
     active = log._active
-    base = log.end_offset
+    first = base = log.end_offset
+    # All that needs memory is made before anything is written.
+    views: list[memoryview] = []
+    places: list[Appended] = []
+    notes: list[tuple[int, int, int, int]] = []
+    numbered = False
     for view, header in staged:
         stamp(view, base, leader_epoch)
-        base += header.record_count
-    try:
-        active.write([view for view, _ in staged], total)
-    except StorageError as error:
-        for view, _ in staged:
-            stamp(view, 0, -1)  # as they came: those behind the first are given again
-        log._append_refused(error)
-        if active.torn:
-            raise log._intake.not_cut(base - log.end_offset) from error
-        raise
-    base = log.end_offset
-    if base == log.flushed_offset:
-        log._unsynced_since_ns = -1
-    tail = log._tail
-    places: list[Appended] = []
-    for view, header in staged:
         size, count = header.size, header.record_count
-        active.note(size, base + count - 1, header.max_timestamp)
-        if header.producer_id != -1:
-            log.producers.note(header, base, active)
-        if tail.size_max:
-            tail.append(base, base + count, view, size)
-        places.append(Appended(base, base + count - 1, -1, count, size))
-        base += count
+        last, end = base + count - 1, base + count
+        views.append(view)
+        places.append(Appended(base, last, -1, count, size))
+        notes.append((size, last, header.max_timestamp, end))
+        numbered = numbered or header.producer_id != -1
+        base = end
+    before, tail = active.size, log._tail
+    try:
+        active.write(views, total)
+        active.unheard = numbered
+        for size, last, timestamp, end in notes:
+            active.note(size, last, timestamp)
+            log.end_offset = end  # with each: what is written must not be written again
+        for (view, header), place in zip(staged, places, strict=True):
+            if header.producer_id != -1:
+                log.producers.note(header, place.base_offset, active)
+            if tail.size_max:
+                tail.append(place.base_offset, place.last_offset + 1, view, place.size)
+        active.unheard = False
+    except BaseException as error:
+        log._append_failed(error, before, before + total)
+        if active.size == before:
+            for view in views:
+                stamp(view, 0, -1)  # as they came: those behind the first are given again
+            if active.torn and isinstance(error, StorageError):
+                raise log._intake.not_cut(base - first) from error
+        raise
+    if first == log.flushed_offset:
+        log._unsynced_since_ns = -1
     log._batches += len(staged)
-    log._records += base - log.end_offset
+    log._records += base - first
     log._bytes += total
-    log.end_offset = base
     return places
 
 
@@ -106,6 +116,7 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
     with a producer id."""
     first = batches[0]
     last_offset = batches[-1][1]
+    start = log.end_offset
     if gaps and not log._mark.adopted:
         # Before they are there: say that they are none of damage.
         try:
@@ -130,18 +141,33 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
         ):
             # The new segment begins where the log ends, unless the batches are too far away for its indexes.
             active = log._roll(log.end_offset if last_offset - log.end_offset <= INT32_MAX else first[0])
+        before, ends = active.size, [last + 1 for _, last, _, _, _ in batches]
         try:
             active.write(views, total)
-        except StorageError as error:
-            log._append_refused(error)
+            active.unheard = bool(numbered)
+            for (_, last, _, size, timestamp), end in zip(batches, ends, strict=True):
+                active.note(size, last, timestamp)
+                log.end_offset = end  # with each: what is written must not be written again
+            if numbered:
+                log.producers.note_all(numbered, active)
+                active.unheard = False
+            _keep(log, views, batches, start, total)
+        except BaseException as error:
+            log._append_failed(error, before, before + total)
+            if before < active.size < before + total:
+                log.end(error)  # with epochs that did not begin
             raise
-    except StorageError:
-        if history is not None:
+    except BaseException as error:
+        if history is not None and log.end_offset == start:
             log._restore_epochs(history)
+        if isinstance(error, StorageError) and log.end_offset > start:
+            log._write_failed(error)
         raise
-    for _, last, _, size, timestamp in batches:
-        active.note(size, last, timestamp)
-    start, log.end_offset = log.end_offset, last_offset + 1  # with the notes: what is written must not be written again
+
+
+def _keep(log: Log, views: list[memoryview], batches: list[Fetched], start: int, total: int) -> None:
+    """What was appended, from offset ``start`` on, in the memory for readers near the end, and in what is counted."""
+    last_offset = batches[-1][1]
     if len(batches) == 1 and log._tail.size_max:
         log._tail.append(start, last_offset + 1, views[0], total)
     elif log._tail.size_max:
@@ -156,12 +182,5 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
             log._tail.append(start, end, view, view.nbytes)
             start = end
     log._batches += len(batches)
-    log._records += log.end_offset - first[0]
+    log._records += log.end_offset - batches[0][0]
     log._bytes += total
-    if not numbered:
-        return
-    try:
-        log.producers.note_all(numbered, active)
-    except StorageError as error:
-        log._write_failed(error)
-        raise

@@ -20,7 +20,15 @@ from pyreplog.errors import (
     excerpt,
 )
 from pyreplog.ports import Buffer, Clock
-from pyreplog.record import CODEC_NUMBERS, control_records, payload_of, recompress, set_append_time, validate_from_client
+from pyreplog.record import (
+    CODEC_NUMBERS,
+    control_records,
+    payload_of,
+    recompress,
+    set_append_time,
+    set_max_timestamp,
+    validate_from_client,
+)
 from pyreplog.values import NO_TIMESTAMP, TopicPartition
 
 Fetched = tuple[int, int, int, int, int]
@@ -70,7 +78,7 @@ class Intake:
             view = memoryview(batch)
             header = RecordBatch(view)
             if not trusted:
-                check_from_client(view, header)
+                view, header = admit(view, header)
             if self.rewrites or view.readonly:
                 view, header = self.rewrite(view, header)
         except Exception as error:
@@ -124,11 +132,24 @@ class Intake:
         return OutcomeUnknownError(tried, "the disk refused, and what was written could not be cut off again")
 
 
-def check_from_client(view: memoryview, header: RecordBatch) -> None:
-    """``header`` is all that ``view`` holds, and a client may write it. Raises :class:`CorruptError`, :class:`InvalidRequestError`."""
+def check_from_client(view: memoryview, header: RecordBatch) -> int:
+    """``header`` is all that ``view`` holds, and a client may write it; the greatest timestamp of its records. Raises
+    :class:`CorruptError`, :class:`InvalidRequestError`."""
     if header.size != view.nbytes:
         raise CorruptError("bytes behind the batch", position=header.size)
-    validate_from_client(header)
+    return validate_from_client(header)
+
+
+def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
+    """A client's batch, checked as by :func:`check_from_client`, in whose header the greatest timestamp is that of its records: searches by
+    time, retention and segments go by the header. As Kafka's leader does, without a word to the client."""
+    max_timestamp = check_from_client(view, header)
+    if max_timestamp == header.max_timestamp:
+        return view, header
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    set_max_timestamp(view, max_timestamp)
+    return view, RecordBatch(view)
 
 
 def check_fetched(

@@ -37,7 +37,7 @@ from pyreplog.log.mark import MarkState
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, Segment
+from pyreplog.log.segment import HALF_WAY, OUT_OF_MEANS, OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
@@ -46,6 +46,8 @@ from pyreplog.values import EpochEntry, LogStats, TopicPartition
 TAIL_SIZE: Final = 4 << 20
 """Bytes of appended batches that a log keeps in memory, unless told otherwise."""
 _new_tuple = tuple.__new__
+# Made beforehand: there may be no memory for it when it is needed.
+_INTERRUPTED: Final = InternalError("a change of the log was interrupted half-way")
 
 
 class SyncPlan(NamedTuple):
@@ -376,22 +378,25 @@ class Log:
         active = self._active
         if not active.has_room(size, next_offset, max_timestamp) and self._is_full(active, size, next_offset, max_timestamp):
             active = self._roll()
+        before, last_offset, parts = active.size, next_offset - 1, (view,)
         try:
-            active.write((view,), size)
-        except StorageError as error:
-            self._append_refused(error)
+            active.write(parts, size)
+            active.unheard = idempotent
+            active.note(size, last_offset, max_timestamp)
+            self.end_offset = next_offset
+            if idempotent:
+                self.producers.note(header, base, active)
+                active.unheard = False
+            tail = self._tail
+            if tail.size_max:
+                tail.append(base, next_offset, view, size)
+        except BaseException as error:
+            self._append_failed(error, before, before + size)
             if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
                 raise self._intake.not_cut(header_count) from error
             raise
-        active.note(size, next_offset - 1, max_timestamp)
         if base == self.flushed_offset:
             self._unsynced_since_ns = -1
-        self.end_offset = next_offset
-        if idempotent:
-            self.producers.note(header, base, active)
-        tail = self._tail
-        if tail.size_max:
-            tail.append(base, next_offset, view, size)
         self._batches += 1
         self._records += header_count
         self._bytes += size
@@ -451,11 +456,16 @@ class Log:
 
     _append_checked = group.append_checked
 
-    def _append_failed(self, error: BaseException, before: int) -> None:
-        """Appending to the segment being written, which had ``before`` bytes, raised ``error``."""
+    def _append_failed(self, error: BaseException, before: int, after: int = 0) -> None:
+        """Appending to the segment being written, which had ``before`` bytes and may have got some up to ``after``, raised ``error``."""
+        if self._active.size < after and not isinstance(error, StorageError):
+            self._active.leave_rest()
         if self._active.size > before:
             # There was no memory for what is kept besides. What is written must not be written again, whatever comes now.
             self.end_offset = self._active.next_offset
+            if self._active.unheard and not isinstance(error, StorageError):
+                # Nor what its producer sends again, which nobody would know: the next opening finds who wrote it.
+                self.end(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)
 
@@ -525,8 +535,12 @@ class Log:
             # For lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
             self.give_up(error)
             raise
-        self._segments.append(segment)
-        self._write_to(segment)
+        try:
+            self._segments.append(segment)
+            self._write_to(segment)
+        except HALF_WAY as error:
+            self.end(error)
+            raise
         if active.size == 0 and active is not self._segments.first:
             # What comes is too far away for its indexes. The oldest stays: the log's start is in it. One that the disk keeps does no harm:
             # it is empty, and the next opening reads over it.
@@ -541,7 +555,7 @@ class Log:
         if self.epochs.assign(epoch, offset):
             try:
                 self._write_epochs()
-            except StorageError:
+            except BaseException:
                 # Tried again with the next batch: an epoch that is only in memory would be missing after a kill.
                 self.epochs.restore(before)
                 raise
@@ -756,6 +770,11 @@ class Log:
         elif self._failure is None:
             self._failure = error
 
+    def end(self, error: BaseException) -> None:
+        """As :meth:`give_up`, of a change that ended half-way for lack of memory, or because somebody interrupted it."""
+        if self._failure is None:
+            self._failure = error if isinstance(error, Exception) else _INTERRUPTED
+
     # -- cutting --
 
     def truncate_to(self, offset: int) -> None:
@@ -859,5 +878,5 @@ class Log:
         if self._failure is not None:
             raise ClosedError(
                 f"the log {self.directory!r} is {'poisoned' if self._poisoned else 'ended'} by an earlier failure "
-                f"({self._failure}): close it and open it again"
+                f"({str(self._failure) or 'no memory'}): close it and open it again"
             ) from self._failure

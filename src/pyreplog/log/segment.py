@@ -61,6 +61,8 @@ RESERVE_SIZE_MAX: Final = 8 << 20
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 # The process or the system had no descriptor or no memory to open a file with: says nothing about what is there.
 OUT_OF_MEANS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+# What may end any step of a change between two lines.
+HALF_WAY: Final = (MemoryError, KeyboardInterrupt)
 
 
 class SegmentNames:
@@ -248,6 +250,17 @@ class Segment(SegmentEnd):
         if self._transactions is not None:
             self._transactions.close()
 
+    def look_again(self, size: int) -> None:
+        """Other bytes may be there by now, ``size`` of them: what was found in those before no longer counts. REQUIRES that nobody writes
+        through it."""
+        self.release()
+        self.size = size
+        self.next_offset = self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self._times_checked = False
+        self._transactions = None
+        self._legacy, self._legacy_known = None, False
+
     def forget(self) -> None:
         """Let go of files and indexes for good. A sync that is under way with one of them ends in peace."""
         self._file = None
@@ -262,7 +275,7 @@ class Segment(SegmentEnd):
         self._pending = 0
         if self._transactions is not None:
             self._transactions.write()
-        if self._untrimmed:
+        if self._untrimmed or self._torn:
             self._cut(self.file)
 
     def files(self, *, closed: bool) -> list[File]:
@@ -282,6 +295,10 @@ class Segment(SegmentEnd):
         """Append one batch of ``size`` bytes. On StorageError nothing has changed, unless its rest could not be cut off again."""
         self.write(parts, size)
         self.note(size, last_offset, max_timestamp)
+
+    def leave_rest(self) -> None:
+        """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else is written."""
+        self._torn = True
 
     def reserve_nothing(self) -> None:
         """Ask for no room ahead from now on. Each sync of a piece of reserved room has to note in the file system's journal that it is in

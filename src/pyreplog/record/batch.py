@@ -64,10 +64,11 @@ def end_of(data: Buffer) -> int:
     return scan.next_offset
 
 
-def validate_from_client(batch: RecordBatch) -> None:
+def validate_from_client(batch: RecordBatch) -> int:
     """Check what a leader demands of a client's batch: checksum, codec, dense offsets from 0, well-formed records, no control records.
 
-    Raises :class:`CorruptError` for bad bytes, :class:`InvalidRequestError` for what is well formed and not allowed.
+    Returns the greatest timestamp of its records, -1 where none has one: what its header should say, and may not. Raises
+    :class:`CorruptError` for bad bytes, :class:`InvalidRequestError` for what is well formed and not allowed.
     """
     batch.check_crc()
     if batch.codec >= len(CODEC_NAMES):
@@ -82,10 +83,10 @@ def validate_from_client(batch: RecordBatch) -> None:
         raise InvalidRequestError("a batch without records")
     if batch.producer_id != -1 and (batch.producer_epoch < 0 or batch.base_sequence < 0):
         raise InvalidRequestError("a producer id needs a producer epoch and a sequence")
-    payload = payload_of(batch)
-    batch.check_records(payload)
-    if not batch.is_dense(payload):
+    is_dense, max_timestamp = batch.examine(payload_of(batch))
+    if not is_dense:
         raise InvalidRequestError("record offsets are not 0, 1, 2, ...")
+    return max_timestamp
 
 
 def recompress(batch: RecordBatch, codec: int) -> bytearray:
@@ -104,6 +105,13 @@ def set_append_time(data: memoryview, timestamp: int) -> None:
     """Make the batch that ``data`` (writable) is bear the log's append time, in ms: every record then reads back with it."""
     (attributes,) = _ATTRIBUTES.unpack_from(data, _ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(data, _ATTRIBUTES_POSITION, attributes | LOG_APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
+    _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
+
+
+def set_max_timestamp(data: memoryview, timestamp: int) -> None:
+    """Make the header of the batch that ``data`` (writable) is say that ``timestamp``, in ms, is the greatest of its records; the checksum
+    is new."""
     _TIMESTAMP.pack_into(data, _MAX_TIMESTAMP_POSITION, timestamp)
     _CRC.pack_into(data, _CRC_POSITION, crc32c(data[_ATTRIBUTES_POSITION:]))
 

@@ -24,6 +24,7 @@ class PlainRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
+_INT64_COUNT: Final = 1 << 64
 _OLD: Final = struct.Struct(">qiIbb")
 """Offset, size of the rest, CRC-32, magic, attributes."""
 
@@ -86,7 +87,11 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
             headers = tuple(found)
         if at != end:
             raise Malformed(f"record {number} says that it ends at byte {end}, and its fields at byte {at}")
-        yield PlainRecord(base_offset + offset_delta, base_timestamp + delta, key, value, headers)
+        timestamp = base_timestamp + delta
+        if not -_INT64_COUNT <= 2 * timestamp < _INT64_COUNT:
+            # Java's sum wraps, and so a delta may stand for one that no 64 bits hold.
+            timestamp += _INT64_COUNT if timestamp < 0 else -_INT64_COUNT
+        yield PlainRecord(base_offset + offset_delta, timestamp, key, value, headers)
     if at != len(payload):
         raise Malformed(f"{len(payload) - at} bytes behind the last of {count} records")
 
