@@ -8,15 +8,14 @@ back are kept for the next ones of their size, up to SPARE_SIZE_MAX bytes in a p
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EIO, ENOMEM
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset, strdup
+from libc.string cimport memcpy, memset
 
+from failure cimport words_of_error
 from kernels cimport (
     ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_VALUE,
     LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
@@ -761,55 +760,12 @@ cdef struct Stream:
     bint ended
 
 
-# Errors are met here as C meets them. A try needs memory for its handler, and where even that fails, a function that may not raise answers 0,
-# which says that all is well.
-
-cdef extern from "Python.h":
-    void PyErr_Clear()
-    void PyErr_Fetch(PyObject **kind, PyObject **value, PyObject **trace)
-    void PyErr_NormalizeException(PyObject **kind, PyObject **value, PyObject **trace)
-    bint PyErr_GivenExceptionMatches(PyObject *given, PyObject *kind)
-    void Py_XDECREF(PyObject *one)
-    PyObject *KEYBOARD_INTERRUPT "PyExc_KeyboardInterrupt"
-
-
-cdef bytes text_of(PyObject *kind, PyObject *value):
-    """An error in words; without ``value`` only what it is called."""
-    name = (<object>kind).__name__
-    return (name if value == NULL else f"{name}: {<object>value}").encode("utf-8", "replace")
-
-
-cdef PyObject *text_or_null(PyObject *kind, PyObject *value) noexcept:
-    """The same, owned; NULL where it cannot be made."""
-    cdef PyObject *text = (<PyObject *(*)(PyObject *, PyObject *) noexcept>text_of)(kind, value)
-    if text == NULL:
-        PyErr_Clear()
-    return text
-
-
 cdef void fail(Stream *state) noexcept:
-    """The stream has failed by the error that is set, and stays so. The text comes last: nothing else depends on whether there is one."""
-    cdef PyObject *kind = NULL
-    cdef PyObject *value = NULL
-    cdef PyObject *trace = NULL
-    cdef PyObject *text
+    """The stream has failed by the error that is set, and stays so, whether or not there are words for it."""
     state.failed = True
-    PyErr_Fetch(&kind, &value, &trace)
-    if kind == NULL:
-        return
-    PyErr_NormalizeException(&kind, &value, &trace)
-    if PyErr_GivenExceptionMatches(kind, KEYBOARD_INTERRUPT):
-        PyErr_SetInterrupt()
-    text = text_or_null(kind, value)
-    if text == NULL:
-        text = text_or_null(kind, NULL)
-    if text != NULL:
-        free(state.error)
-        state.error = strdup(PyBytes_AS_STRING(<object>text))
-    Py_XDECREF(text)
-    Py_XDECREF(kind)
-    Py_XDECREF(value)
-    Py_XDECREF(trace)
+    free(state.error)
+    state.error = NULL  # what runs next may be Python code that asks for it
+    state.error = words_of_error()
 
 
 cdef int put_schema(Stream *state, arrow_schema *out) except -1:
