@@ -312,6 +312,7 @@ cdef class BatchBuilder:
     cdef int64_t base_timestamp
     cdef int64_t max_timestamp
     cdef bint finished
+    cdef bint busy                   # inside `extend` or `finish`, which run Python code half-way
     cdef object outcome              # whose records `gather` takes; None: nobody's
     cdef list timestamps             # theirs
     cdef Py_ssize_t size_limit       # bytes at which `gather` calls the batch full
@@ -340,8 +341,12 @@ cdef class BatchBuilder:
 
     def append(self, value, key, headers, timestamp):
         """Add one record. False: it does not fit, and nothing was changed."""
-        self._check_open()
-        return self._add(value, key, headers, _timestamp(timestamp)) == 1
+        cdef int64_t given = _timestamp(timestamp)
+        cdef _Held value_held = _hold(value, "value")
+        cdef _Held key_held = _hold(key, "key")
+        cdef tuple pairs = () if headers is None else _normal_headers(headers)
+        self._check_open()  # what might run Python code, and finish the batch, is behind us
+        return self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 1
 
     def begin(self, outcome not None, list timestamps not None, Py_ssize_t size_limit):
         """Begin the next batch, for ``gather``: its records are ``outcome``'s, and their timestamps are added to ``timestamps``.
@@ -366,9 +371,7 @@ cdef class BatchBuilder:
         cdef tuple pairs = _normal_headers(headers)
         cdef Ack ack
         cdef object outcome
-        cdef Py_ssize_t index
-        cdef Py_ssize_t used
-        cdef int64_t max_timestamp
+        cdef uint8_t *behind
         cdef int64_t given
         if timestamp is None and now_ms is None:
             given = self._read_clock()
@@ -379,37 +382,32 @@ cdef class BatchBuilder:
             given = _timestamp(timestamp)
             if not PyLong_Check(timestamp):
                 timestamp = given
+        ack = Ack.__new__(Ack)
         # What might run Python code, and with it other threads, is behind us. From here on nothing does, and nothing lets go of
-        # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed.
+        # the GIL: whose batch it is, the record, its index and its timestamp belong together, and no lock is needed. What might
+        # find no memory comes before the record counts.
         outcome = self.outcome
         if outcome is None:
             return None
-        index = self.record_count
-        used = self.used
-        max_timestamp = self.max_timestamp
-        if self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 0:
-            return None
-        if self.used > self.size_limit and index > 0:
-            self.used = used
-            self.record_count = <int32_t>index
-            self.max_timestamp = max_timestamp
+        if self.busy:
+            raise self._refuse_inside()
+        behind = self._write(_field(value, value_held), _field(key, key_held), pairs, given)
+        if behind == NULL or (behind - self.memory.p > self.size_limit and self.record_count > 0):
             return None
         self.timestamps.append(timestamp)
-        ack = Ack.__new__(Ack)
         ack._outcome = outcome
-        ack._index = index
+        ack._index = self.record_count
+        self._count(behind, given)
         return ack
 
     cdef Ack _gather_value(self, bytes value):
         """The same for what is sent most, a value alone with the time of this machine's clock. None: nothing was taken; the other may take it."""
-        cdef Ack ack
-        cdef object outcome
-        cdef Py_ssize_t index = self.record_count
+        cdef Ack ack = Ack.__new__(Ack)  # first, as above
+        cdef int64_t now = self._read_clock()
+        cdef object outcome = self.outcome
         cdef uint8_t *p = self.memory.p
         cdef uint8_t *behind
-        cdef int64_t now = self._read_clock()
-        outcome = self.outcome
-        if outcome is None or index == 0:
+        if outcome is None or self.record_count == 0 or self.busy:
             return None
         behind = record_write_value(
             p + self.used, p + min(min(self.memory.capacity, self.size_max), self.size_limit), subtract_wrapping(now, self.base_timestamp),
@@ -417,14 +415,13 @@ cdef class BatchBuilder:
         )
         if behind == NULL:
             return None
+        self.timestamps.append(self.stamp)  # may find no memory: the record does not count yet
+        ack._outcome = outcome
+        ack._index = self.record_count
         self.used = behind - p
         self.record_count += 1
         if now > self.max_timestamp:
             self.max_timestamp = now
-        self.timestamps.append(self.stamp)
-        ack = Ack.__new__(Ack)  # may run Python code: the record has to be there in full
-        ack._outcome = outcome
-        ack._index = index
         return ack
 
     cdef inline int64_t _read_clock(self) except? -1:
@@ -442,15 +439,20 @@ cdef class BatchBuilder:
         cdef list key_list = _as_list(keys, count, "keys")
         cdef list header_list = _as_list(headers, count, "headers")
         cdef list timestamp_list = _as_list(timestamps, count, "timestamps")
-        cdef Py_ssize_t used = self.used
-        cdef int32_t record_count = self.record_count
-        cdef int64_t base_timestamp = self.base_timestamp
-        cdef int64_t max_timestamp = self.max_timestamp
         cdef int64_t given = _timestamp(timestamp)
+        cdef Py_ssize_t used
+        cdef int32_t record_count
+        cdef int64_t base_timestamp
+        cdef int64_t max_timestamp
         cdef Py_ssize_t i
         self._check_open()
         if start < 0:
             raise ValueError(f"start {start} is negative")
+        used = self.used
+        record_count = self.record_count
+        base_timestamp = self.base_timestamp
+        max_timestamp = self.max_timestamp
+        self.busy = True  # headers and buffers may run Python code: it must not begin another batch, nor find this one half-way
         try:
             if key_list is None and header_list is None and timestamp_list is None:
                 i = start
@@ -475,6 +477,8 @@ cdef class BatchBuilder:
             self.base_timestamp = base_timestamp
             self.max_timestamp = max_timestamp
             raise
+        finally:
+            self.busy = False
         return count
 
     def finish(
@@ -511,7 +515,11 @@ cdef class BatchBuilder:
         if producer_id != -1 and (producer_epoch < 0 or (base_sequence < 0 and not control)):
             raise ValueError("a producer_id needs a producer_epoch and a base_sequence")
         if payload is not None:
-            self._replace_payload(payload)
+            self.busy = True  # its buffer may run Python code
+            try:
+                self._replace_payload(payload)
+            finally:
+                self.busy = False
         self.finished = True  # from here on nobody adds to it any more, not even while the GIL is let go
         self.outcome = None
         header.base_offset = base_offset
@@ -546,6 +554,8 @@ cdef class BatchBuilder:
     def reset(self):
         """Begin the next batch, in memory that nobody looks at any more."""
         cdef _Memory memory
+        if self.busy:
+            raise self._refuse_inside()
         if self.memory.views:
             for memory in self.pool:
                 if memory.views == 0:
@@ -563,16 +573,22 @@ cdef class BatchBuilder:
         self.max_timestamp = -1
         self.finished = False
 
+    cdef object _refuse_inside(self):
+        return RuntimeError("a BatchBuilder is inside another call: what it was given, such as headers, must not call it")
+
     cdef inline int _check_open(self) except -1:
+        if self.busy:
+            raise self._refuse_inside()
         if self.finished:
             raise ValueError("the batch is finished: reset() begins the next one")
         return 0
 
     cdef int _use_new_memory(self, Py_ssize_t capacity) except -1:
-        self.memory = _new_memory(capacity)
-        if len(self.pool) == POOL_COUNT_MAX:
+        cdef _Memory memory = _new_memory(capacity)
+        self.pool.append(memory)  # may find no memory, too: nothing was changed yet
+        if len(self.pool) > POOL_COUNT_MAX:
             del self.pool[0]  # its views keep it alive; then it is freed
-        self.pool.append(self.memory)
+        self.memory = memory
         return 0
 
     cdef int _reserve(self, Py_ssize_t size, Py_ssize_t keep) except -1:
@@ -645,6 +661,14 @@ cdef class BatchBuilder:
 
     cdef int _put(self, Field value, Field key, tuple headers, int64_t timestamp) except -1:
         """The same for normal headers. Runs no Python code, and changes all or nothing."""
+        cdef uint8_t *behind = self._write(value, key, headers, timestamp)
+        if behind == NULL:
+            return 0
+        self._count(behind, timestamp)
+        return 1
+
+    cdef uint8_t *_write(self, Field value, Field key, tuple headers, int64_t timestamp) except? NULL:
+        """Write a record behind the last one, where it does not count yet; the byte behind it, NULL where it does not fit. Runs no Python code."""
         cdef int64_t headers_size = _headers_size(headers) if len(headers) > 0 else 0
         cdef int32_t header_count = <int32_t>len(headers) if headers_size <= INT32_MAX else 0
         cdef int64_t size
@@ -659,7 +683,7 @@ cdef class BatchBuilder:
         if p == NULL:
             size = self.used + record_size(delta, self.record_count, key.size, value.size, header_count, headers_size)
             if size > self.size_max:
-                return 0
+                return NULL
             self._reserve(size, self.used)
             p = self.memory.p
             p = record_write(
@@ -668,14 +692,17 @@ cdef class BatchBuilder:
             )
         if header_count:
             p = _write_headers(p, self.memory.p + self.memory.capacity, headers)
-        self.used = p - self.memory.p
+        return p
+
+    cdef inline void _count(self, uint8_t *behind, int64_t timestamp) noexcept:
+        """From here on the record that was written up to ``behind`` counts."""
+        self.used = behind - self.memory.p
         if self.record_count == 0:
             self.base_timestamp = timestamp
             self.max_timestamp = timestamp
         elif timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
         self.record_count += 1
-        return 1
 
 
 @cython.final

@@ -8,7 +8,6 @@ back are kept for the next ones of their size, up to SPARE_SIZE_MAX bytes in a p
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
-from cpython.exc cimport PyErr_SetInterrupt
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from libc.errno cimport EIO, ENOMEM
@@ -16,6 +15,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from failure cimport words_of_error
 from kernels cimport (
     ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_VALUE,
     LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
@@ -755,53 +755,60 @@ cdef int select(columns_selection *out, int32_t partition, int64_t start_offset,
 cdef struct Stream:
     PyObject *source  # owned: an iterator of ArrowBatch
     PyObject *order   # owned: a tuple
-    char *error       # NULL while all is well
+    char *error       # what failed, in words; NULL while all is well, and where there was no memory for them
+    bint failed
     bint ended
 
 
-cdef void fail(Stream *stream, str text) noexcept:
-    cdef bytes data = text.encode("utf-8", "replace")
-    free(stream.error)
-    stream.error = <char *>malloc(<size_t>len(data) + 1)
-    if stream.error != NULL:
-        memcpy(stream.error, <const char *>data, <size_t>len(data) + 1)
+cdef void fail(Stream *state) noexcept:
+    """The stream has failed by the error that is set, and stays so, whether or not there are words for it."""
+    state.failed = True
+    free(state.error)
+    state.error = NULL  # what runs next may be Python code that asks for it
+    state.error = words_of_error()
+
+
+cdef int put_schema(Stream *state, arrow_schema *out) except -1:
+    return export_schema(<tuple><object>state.order, out)
+
+
+cdef int put_next(Stream *state, arrow_array *out) except -1:
+    cdef ArrowBatch batch = next(<object>state.source, None)
+    if batch is None:
+        state.ended = True
+        return 0
+    if batch.order != <object>state.order:
+        raise TypeError("a batch of the source has other columns than its stream")
+    return export_batch(batch, out)
 
 
 cdef int stream_schema(arrow_array_stream *stream, arrow_schema *out) noexcept with gil:
-    try:
-        export_schema(<tuple><object>(<Stream *>stream.private_data).order, out)
-    except BaseException as error:
-        fail(<Stream *>stream.private_data, f"{type(error).__name__}: {error}")
-        return ENOMEM
-    return 0
+    cdef Stream *state = <Stream *>stream.private_data
+    memset(out, 0, sizeof(arrow_schema))
+    if (<int (*)(Stream *, arrow_schema *) noexcept>put_schema)(state, out) == 0:
+        return 0
+    fail(state)
+    out.release = NULL
+    return ENOMEM
 
 
 cdef int stream_next(arrow_array_stream *stream, arrow_array *out) noexcept with gil:
     cdef Stream *state = <Stream *>stream.private_data
-    cdef ArrowBatch batch
     memset(out, 0, sizeof(arrow_array))
-    if state.error != NULL:
+    if state.failed:
         return EIO  # a failed source looks exhausted when asked again: never take that for the end
-    if state.ended:
+    if state.ended or (<int (*)(Stream *, arrow_array *) noexcept>put_next)(state, out) == 0:
         return 0
-    try:
-        batch = next(<object>state.source, None)
-        if batch is None:
-            state.ended = True
-            return 0
-        if batch.order != <object>state.order:
-            raise TypeError("a batch of the source has other columns than its stream")
-        export_batch(batch, out)
-    except BaseException as error:
-        fail(state, f"{type(error).__name__}: {error}")
-        if isinstance(error, KeyboardInterrupt):
-            PyErr_SetInterrupt()
-        return EIO
-    return 0
+    fail(state)
+    out.release = NULL
+    return EIO
 
 
 cdef const char *stream_error(arrow_array_stream *stream) noexcept nogil:
-    return (<Stream *>stream.private_data).error
+    cdef Stream *state = <Stream *>stream.private_data
+    if state.failed and state.error == NULL:
+        return b"an error whose text could not be made, such as a MemoryError"
+    return state.error
 
 
 cdef extern from "Python.h":

@@ -248,7 +248,7 @@ cdef extern from "columns.h" nogil:
 cdef extern from "rows.h" nogil:
     ctypedef struct rows_binary:
         const uint8_t *validity
-        const int32_t *offsets
+        const void *offsets
         const uint8_t *data
         int64_t first
     ctypedef struct rows_fixed:
@@ -264,6 +264,7 @@ cdef extern from "rows.h" nogil:
         rows_fixed header
         rows_binary header_key
         rows_binary header_value
+        int64_t header_count
     ctypedef struct rows_batch:
         uint8_t *p
         int64_t capacity
@@ -324,6 +325,10 @@ cdef extern from "arrow_abi.h" nogil:
     void pages_spare(void *p, size_t size)
 
 
+cdef extern from "foreign.h" nogil:
+    bint is_valid(const uint8_t *validity, int64_t row)
+
+
 cdef extern from "table.h" nogil:
     enum:
         TABLE_NONE
@@ -336,12 +341,14 @@ cdef extern from "table.h" nogil:
         const void *places
         const uint8_t *data
         void *buffers  # const uint8_t *const *, which Cython cannot say
+        const void *buffer_sizes
+        int64_t buffer_count
         int64_t first
         int32_t width
         int32_t layout
     ctypedef struct table_time:
         const uint8_t *validity
-        const int64_t *values
+        const void *values
         int64_t first
         int64_t multiplier
         int64_t divisor
@@ -353,6 +360,7 @@ cdef extern from "table.h" nogil:
         table_bytes header
         table_bytes header_key
         table_bytes header_value
+        int64_t header_count
     ctypedef struct table_batch:
         uint8_t *p
         int64_t capacity

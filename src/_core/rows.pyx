@@ -7,12 +7,14 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memset, strcmp, strncmp
+from libc.string cimport memcpy, memset, strcmp, strncmp
 
+from foreign cimport check_array, check_buffer, check_child, check_root, check_schema, malformed, name_of, taken_already
 from kernels cimport (
     BATCH_HEADER_SIZE,
     STATUS_ABSURD,
     STATUS_HEADER_KEY,
+    STATUS_LENGTH,
     STATUS_RANGE,
     arrow_array,
     arrow_schema,
@@ -44,41 +46,66 @@ def murmur2(key):
         PyBuffer_Release(&view)
 
 
-cdef int _read_binary(rows_binary *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+cdef int _read_binary(rows_binary *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
     """A column of bytes or text. Borrowed from ``array``."""
-    if strcmp(schema.format, b"z") != 0 and strcmp(schema.format, b"u") != 0:
-        raise TypeError(f"column {schema.name.decode()} is {schema.format.decode()!r} in Arrow's terms; it must be binary or string")
+    if (strcmp(schema.format, b"z") != 0 and strcmp(schema.format, b"u") != 0) or schema.dictionary != NULL:
+        code = schema.format.decode("utf-8", "replace")
+        raise TypeError(f"column {_name(schema)} is {code!r} in Arrow's terms; it must be binary or string")
+    check_array(array, schema, parent, 3)
+    check_buffer(array, schema, 1)
     out.validity = <const uint8_t *>array.buffers[0]
-    out.offsets = <const int32_t *>array.buffers[1]
+    out.offsets = array.buffers[1]
     out.data = <const uint8_t *>array.buffers[2]
-    out.first = first + array.offset
+    out.first = parent.offset + array.offset
     return 0
 
 
-cdef int _read_fixed(rows_fixed *out, arrow_array *array, int64_t first) except -1:
+cdef int _read_fixed(rows_fixed *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
+    check_array(array, schema, parent, 2)
+    check_buffer(array, schema, 1)
     out.validity = <const uint8_t *>array.buffers[0]
     out.values = array.buffers[1]
-    out.first = first + array.offset
+    out.first = parent.offset + array.offset
     return 0
 
 
-cdef int _read_headers(rows *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+cdef int _read_headers(rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
     cdef arrow_schema *item
     cdef arrow_array *items
-    if strcmp(schema.format, b"+l") != 0 or schema.n_children != 1 or strcmp(schema.children[0].format, b"+s") != 0:
+    check_schema(schema)
+    if strcmp(schema.format, b"+l") == 0 and schema.n_children != 1:
+        raise malformed(schema, f"it has {schema.n_children} children where a list has one")
+    if strcmp(schema.format, b"+l") != 0 or schema.dictionary != NULL or strcmp(schema.children[0].format, b"+s") != 0:
         raise TypeError("column headers must be a list of structs of key and value")
     item = schema.children[0]
-    items = array.children[0]
-    if item.n_children != 2 or strcmp(item.children[0].name, b"key") != 0 or strcmp(item.children[1].name, b"value") != 0:
+    check_schema(item)
+    if (
+        item.dictionary != NULL
+        or item.n_children != 2
+        or strcmp(name_of(item.children[0]), b"key") != 0
+        or strcmp(name_of(item.children[1]), b"value") != 0
+    ):
         raise TypeError("a header must be a struct of key and value")
+    check_array(array, schema, parent, 2)
+    check_buffer(array, schema, 1)
+    check_child(array, schema, 0)
+    items = array.children[0]
+    check_array(items, item, NULL, 1)
+    check_child(items, item, 0)
+    check_child(items, item, 1)
     out.headers.validity = <const uint8_t *>array.buffers[0]
-    out.headers.offsets = <const int32_t *>array.buffers[1]
-    out.headers.first = first + array.offset
+    out.headers.offsets = array.buffers[1]
+    out.headers.first = parent.offset + array.offset
     out.header.validity = <const uint8_t *>items.buffers[0]
     out.header.first = items.offset
-    _read_binary(&out.header_key, item.children[0], items.children[0], items.offset)
-    _read_binary(&out.header_value, item.children[1], items.children[1], items.offset)
+    out.header_count = items.length
+    _read_binary(&out.header_key, item.children[0], items.children[0], items)
+    _read_binary(&out.header_value, item.children[1], items.children[1], items)
     return 0
+
+
+cdef str _name(arrow_schema *schema):
+    return name_of(schema).decode("utf-8", "replace")
 
 
 cdef int _read(rows *out, arrow_schema *schema, arrow_array *array) except -1:
@@ -87,26 +114,28 @@ cdef int _read(rows *out, arrow_schema *schema, arrow_array *array) except -1:
     cdef arrow_array *column
     cdef int64_t i
     memset(out, 0, sizeof(rows))
-    if strcmp(schema.format, b"+s") != 0:
+    check_schema(schema)
+    if strcmp(schema.format, b"+s") != 0 or schema.dictionary != NULL:
         raise TypeError("rows come as a record batch")
+    check_root(array, schema)
     for i in range(schema.n_children):
         kind = schema.children[i]
         column = array.children[i]
-        name = kind.name.decode()
+        name = _name(kind)
         if name == "key":
-            _read_binary(&out.key, kind, column, array.offset)
+            _read_binary(&out.key, kind, column, array)
         elif name == "value":
-            _read_binary(&out.value, kind, column, array.offset)
+            _read_binary(&out.value, kind, column, array)
         elif name == "headers":
-            _read_headers(out, kind, column, array.offset)
+            _read_headers(out, kind, column, array)
         elif name == "timestamp":
-            if strncmp(kind.format, b"tsu:", 4) != 0:
+            if strncmp(kind.format, b"tsu:", 4) != 0 or kind.dictionary != NULL:
                 raise TypeError("column timestamp must be timestamp[us]")
-            _read_fixed(&out.timestamp, column, array.offset)
+            _read_fixed(&out.timestamp, kind, column, array)
         elif name == "partition":
-            if strcmp(kind.format, b"i") != 0:
+            if strcmp(kind.format, b"i") != 0 or kind.dictionary != NULL:
                 raise TypeError("column partition must be int32")
-            _read_fixed(&out.partition, column, array.offset)
+            _read_fixed(&out.partition, kind, column, array)
         else:
             raise TypeError(f"column {name} is none of key, value, headers, timestamp, partition")
     return 0
@@ -143,23 +172,40 @@ cdef class RowEncoder:
 
     def add(self, array, int64_t timestamp, int32_t keyless):
         """Add all rows of a record batch; (partition, batch) of each batch that became full."""
+        cdef arrow_schema *schema
         cdef arrow_array *given
+        cdef arrow_array moved
+        cdef list full = []
+        if not 0 <= keyless < self.partition_count:
+            raise ValueError(f"partition {keyless} is not within 0 and {self.partition_count - 1}")
+        schema_capsule, array_capsule = array.__arrow_c_array__()
+        schema = <arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
+        given = <arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
+        if schema.release == NULL or given.release == NULL:
+            raise taken_already("Arrow array")
+        # Moved out: nobody else takes it away while it is read.
+        moved = given[0]
+        given.release = NULL
+        try:
+            self._add_all(schema, &moved, timestamp, keyless, full)
+        finally:
+            with nogil:
+                moved.release(&moved)
+        return full
+
+    cdef int _add_all(self, arrow_schema *schema, arrow_array *array, int64_t timestamp, int32_t keyless, list full) except -1:
         cdef rows columns
         cdef int64_t count, bad
         cdef int32_t *partitions = NULL
         cdef int32_t *order = NULL
         cdef int64_t *starts = NULL
-        cdef list full = []
-        if not 0 <= keyless < self.partition_count:
-            raise ValueError(f"partition {keyless} is not within 0 and {self.partition_count - 1}")
-        schema_capsule, array_capsule = array.__arrow_c_array__()
-        given = <arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
-        _read(&columns, <arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema"), given)
-        count = given.length
+        cdef int32_t asked
+        _read(&columns, schema, array)
+        count = array.length
         if count > INT32_MAX:
             raise ValueError(f"{count} rows at once")
         if count == 0:
-            return full
+            return 0
         try:
             partitions = <int32_t *>malloc(<size_t>count * sizeof(int32_t))
             order = <int32_t *>malloc(<size_t>count * sizeof(int32_t))
@@ -171,7 +217,7 @@ cdef class RowEncoder:
                 if bad == count:
                     rows_group(partitions, count, self.partition_count, starts, order)
             if bad < count:
-                asked = (<const int32_t *>columns.partition.values)[columns.partition.first + bad]
+                memcpy(&asked, <const char *>columns.partition.values + (columns.partition.first + bad) * sizeof(int32_t), sizeof(asked))
                 raise InvalidRequestError(f"row {bad} asks for partition {asked}; the topic has partitions 0 to {self.partition_count - 1}")
             for i in range(self.partition_count):
                 if starts[i] < starts[i + 1]:
@@ -180,7 +226,7 @@ cdef class RowEncoder:
             free(partitions)
             free(order)
             free(starts)
-        return full
+        return 0
 
     cdef int _add(
         self, int32_t number, rows *columns, int32_t *order, int64_t start, int64_t end, int64_t timestamp, list full
@@ -217,6 +263,8 @@ cdef class RowEncoder:
             return InvalidRequestError(f"row {row} has a header without a key")
         if status == STATUS_RANGE:
             return InvalidRequestError(f"row {row} has a timestamp before 1970, which a record cannot bear")
+        if status == STATUS_LENGTH:
+            return malformed(NULL, f"the offsets of row {row} go backwards, or lead beyond what there is")
         if status == STATUS_ABSURD:
             return MessageTooLargeError(f"row {row} takes more than 2 GiB")
         return InternalError(f"kernel status {status} at row {row}: please report this")

@@ -4,13 +4,26 @@
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport strtol
 from libc.string cimport memset, strcmp, strncmp
 
+from foreign cimport (
+    BUFFERS_ANY,
+    BUFFERS_VIEW,
+    check_array,
+    check_buffer,
+    check_child,
+    check_root,
+    check_schema,
+    malformed,
+    name_of,
+    taken_already,
+)
 from kernels cimport (
     BATCH_HEADER_SIZE,
     STATUS_HEADER_KEY,
+    STATUS_LENGTH,
     STATUS_RANGE,
     TABLE_FIXED,
     TABLE_LARGE,
@@ -47,24 +60,29 @@ _FAMILIES = {
 cdef str _type_of(arrow_schema *schema):
     """The type of a column by its name, for people."""
     if schema.dictionary != NULL:
-        return f"dictionary of {_type_of(<arrow_schema *>schema.dictionary)}"
-    code = schema.format.decode("utf-8", "replace")
+        return f"dictionary of {_type_named(schema.dictionary.format)}"
+    return _type_named(schema.format)
+
+
+cdef str _type_named(const char *format):
+    code = "" if format == NULL else format.decode("utf-8", "replace")
     return _TYPES.get(code) or _FAMILIES.get(code[:2]) or _FAMILIES.get(code[:1]) or repr(code)
 
 
 cdef object _wrong(arrow_schema *schema, str wanted):
-    name = (schema.name if schema.name != NULL else b"").decode("utf-8", "replace")
-    return TypeError(f"column {name} is of type {_type_of(schema)}; it must be {wanted}")
+    return TypeError(f"column {name_of(schema).decode('utf-8', 'replace')} is of type {_type_of(schema)}; it must be {wanted}")
 
 
-cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
     """A column of bytes or text. Borrowed from ``array``."""
     cdef const char *format = schema.format
+    cdef char *behind
     cdef long width
     memset(out, 0, sizeof(table_bytes))
     if schema.dictionary != NULL:
         raise _wrong(schema, "binary or string, not a dictionary of them")
     if strcmp(format, b"n") == 0:
+        check_array(array, schema, parent, BUFFERS_ANY)
         out.layout = TABLE_NONE
         return 0
     if strcmp(format, b"z") == 0 or strcmp(format, b"u") == 0:
@@ -74,26 +92,36 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
     elif strcmp(format, b"vz") == 0 or strcmp(format, b"vu") == 0:
         out.layout = TABLE_VIEW
     elif strncmp(format, b"w:", 2) == 0:
-        width = strtol(format + 2, NULL, 10)
-        if not 0 <= width <= INT32_MAX:
+        width = strtol(format + 2, &behind, 10)
+        if not 0 <= width <= INT32_MAX or behind == format + 2 or behind[0] != 0:
             raise _wrong(schema, "binary or string")
         out.layout = TABLE_FIXED
         out.width = <int32_t>width
     else:
         raise _wrong(schema, "binary or string")
+    check_array(array, schema, parent, BUFFERS_VIEW if out.layout == TABLE_VIEW else 2 if out.layout == TABLE_FIXED else 3)
     out.validity = <const uint8_t *>array.buffers[0]
+    out.first = parent.offset + array.offset
+    if out.layout != TABLE_FIXED or out.width > 0:
+        check_buffer(array, schema, 1)
+    if out.layout == TABLE_FIXED:
+        if array.offset + array.length > INT64_MAX // max(out.width, 1):
+            raise malformed(schema, f"{array.length} rows of {out.width} bytes cannot be")
+        out.data = <const uint8_t *>array.buffers[1]
+        return 0
     out.places = array.buffers[1]
-    out.first = first + array.offset
     if out.layout == TABLE_VIEW:
         out.buffers = <void *>(array.buffers + 2)
-    elif out.layout == TABLE_FIXED:
-        out.data = <const uint8_t *>array.buffers[1]
+        out.buffer_count = array.n_buffers - 3
+        out.buffer_sizes = array.buffers[array.n_buffers - 1]
+        if out.buffer_count > 0:
+            check_buffer(array, schema, array.n_buffers - 1)
     else:
         out.data = <const uint8_t *>array.buffers[2]
     return 0
 
 
-cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
     """A column of moments, or of whole numbers that count ms."""
     cdef const char *format = schema.format
     out.multiplier = 1
@@ -108,38 +136,56 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, i
         out.divisor = 1000000
     elif strncmp(format, b"tsm:", 4) != 0 and strcmp(format, b"l") != 0:
         raise _wrong(schema, "a timestamp, or int64 in ms")
+    check_array(array, schema, parent, 2)
+    check_buffer(array, schema, 1)
     out.validity = <const uint8_t *>array.buffers[0]
-    out.values = <const int64_t *>array.buffers[1]
-    out.first = first + array.offset
+    out.values = array.buffers[1]
+    out.first = parent.offset + array.offset
     return 0
 
 
-cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, int64_t first) except -1:
+cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
     """A list of structs of key and value, or a map."""
     cdef arrow_schema *item
     cdef arrow_array *items
+    cdef int layout
+    if schema.dictionary != NULL:
+        raise _wrong(schema, "a list of structs of key and value, or a map")
     if strcmp(schema.format, b"n") == 0:
+        check_array(array, schema, parent, BUFFERS_ANY)
         return 0
     if strcmp(schema.format, b"+l") == 0 or strcmp(schema.format, b"+m") == 0:
-        out.headers.layout = TABLE_SMALL
+        layout = TABLE_SMALL
     elif strcmp(schema.format, b"+L") == 0:
-        out.headers.layout = TABLE_LARGE
+        layout = TABLE_LARGE
     else:
         raise _wrong(schema, "a list of structs of key and value, or a map")
+    check_schema(schema)
+    if schema.n_children != 1:
+        raise malformed(schema, f"it has {schema.n_children} children where a list has one")
     item = schema.children[0]
-    items = array.children[0]
-    if strcmp(item.format, b"+s") != 0 or item.n_children != 2 or (
+    check_schema(item)
+    if strcmp(item.format, b"+s") != 0 or item.dictionary != NULL or item.n_children != 2 or (
         strcmp(schema.format, b"+m") != 0
-        and (strcmp(item.children[0].name, b"key") != 0 or strcmp(item.children[1].name, b"value") != 0)
+        and (strcmp(name_of(item.children[0]), b"key") != 0 or strcmp(name_of(item.children[1]), b"value") != 0)
     ):
         raise _wrong(schema, "a list of structs of key and value, or a map")
+    check_array(array, schema, parent, 2)
+    check_buffer(array, schema, 1)
+    check_child(array, schema, 0)
+    items = array.children[0]
+    check_array(items, item, NULL, 1)
+    check_child(items, item, 0)
+    check_child(items, item, 1)
+    _read_bytes(&out.header_key, item.children[0], items.children[0], items)
+    _read_bytes(&out.header_value, item.children[1], items.children[1], items)
     out.headers.validity = <const uint8_t *>array.buffers[0]
     out.headers.places = array.buffers[1]
-    out.headers.first = first + array.offset
+    out.headers.first = parent.offset + array.offset
     out.header.validity = <const uint8_t *>items.buffers[0]
     out.header.first = items.offset
-    _read_bytes(&out.header_key, item.children[0], items.children[0], items.offset)
-    _read_bytes(&out.header_value, item.children[1], items.children[1], items.offset)
+    out.header_count = items.length
+    out.headers.layout = layout
     return 0
 
 
@@ -158,20 +204,23 @@ cdef class _Chunk:
 
     cdef int read(self, arrow_schema *schema) except -1:
         cdef arrow_array *array = &self.array
+        cdef arrow_array *column
         cdef arrow_schema *kind
+        cdef const char *name
         cdef int64_t i
-        if array.n_buffers and array.buffers[0] != NULL and array.null_count > 0:
-            raise TypeError("a row of the table is null as a whole")
+        check_root(array, schema)
         for i in range(schema.n_children):
             kind = schema.children[i]
-            if strcmp(kind.name, b"key") == 0:
-                _read_bytes(&self.rows.key, kind, array.children[i], array.offset)
-            elif strcmp(kind.name, b"value") == 0:
-                _read_bytes(&self.rows.value, kind, array.children[i], array.offset)
-            elif strcmp(kind.name, b"headers") == 0:
-                _read_headers(&self.rows, kind, array.children[i], array.offset)
-            elif strcmp(kind.name, b"timestamp") == 0:
-                _read_time(&self.rows.timestamp, kind, array.children[i], array.offset)
+            column = array.children[i]
+            name = name_of(kind)
+            if strcmp(name, b"key") == 0:
+                _read_bytes(&self.rows.key, kind, column, array)
+            elif strcmp(name, b"value") == 0:
+                _read_bytes(&self.rows.value, kind, column, array)
+            elif strcmp(name, b"headers") == 0:
+                _read_headers(&self.rows, kind, column, array)
+            elif strcmp(name, b"timestamp") == 0:
+                _read_time(&self.rows.timestamp, kind, column, array)
         return 0
 
 
@@ -184,19 +233,13 @@ cdef class ArrowRows:
     cdef readonly int64_t row_count
 
     def __cinit__(self, source):
-        cdef arrow_schema schema
         self.chunks = []
         self.row_count = 0
         if hasattr(source, "__arrow_c_stream__"):
-            memset(&schema, 0, sizeof(schema))
-            try:
-                self._pull(source.__arrow_c_stream__(), &schema)
-            finally:
-                if schema.release != NULL:
-                    schema.release(&schema)
+            self._take_stream(source.__arrow_c_stream__())
         elif hasattr(source, "__arrow_c_array__"):
             schema_capsule, array_capsule = source.__arrow_c_array__()
-            self._take(schema_capsule, array_capsule)
+            self._take_array(schema_capsule, array_capsule)
         else:
             raise TypeError(
                 f"{type(source).__name__} is no Arrow data: it takes a table, record batch or stream, of pyarrow, Polars, DuckDB or pandas"
@@ -204,26 +247,52 @@ cdef class ArrowRows:
 
     cdef int _begin(self, arrow_schema *schema) except -1:
         cdef int64_t i
-        if strcmp(schema.format, b"+s") != 0:
+        if schema.release == NULL:
+            raise malformed(NULL, "its stream has no schema")
+        check_schema(schema)
+        if strcmp(schema.format, b"+s") != 0 or schema.dictionary != NULL:
             raise TypeError(f"a table has named columns, and this is of type {_type_of(schema)}")
-        self.names = tuple([schema.children[i].name.decode("utf-8", "replace") for i in range(schema.n_children)])
+        self.names = tuple([name_of(schema.children[i]).decode("utf-8", "replace") for i in range(schema.n_children)])
         return 0
 
     cdef int _add(self, _Chunk chunk, arrow_schema *schema) except -1:
         chunk.read(schema)
         chunk.start = self.row_count
+        if chunk.array.length > INT64_MAX - self.row_count:
+            raise malformed(NULL, f"{chunk.array.length} rows more cannot be")
         if chunk.array.length:
             self.row_count += chunk.array.length
             self.chunks.append(chunk)
         return 0
 
-    cdef int _pull(self, capsule, arrow_schema *schema) except -1:
-        cdef arrow_array_stream *stream = <arrow_array_stream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+    cdef int _take_stream(self, capsule) except -1:
+        cdef arrow_array_stream *given = <arrow_array_stream *>PyCapsule_GetPointer(capsule, b"arrow_array_stream")
+        cdef arrow_array_stream stream
+        cdef arrow_schema schema
+        if given.release == NULL:
+            raise taken_already("Arrow stream")
+        # Moved out: nobody else can read on in it, and who tries is told.
+        stream = given[0]
+        given.release = NULL
+        memset(&schema, 0, sizeof(schema))
+        try:
+            self._pull(&stream, &schema)
+        finally:
+            with nogil:
+                if schema.release != NULL:
+                    schema.release(&schema)
+                if stream.release != NULL:
+                    stream.release(&stream)
+
+    cdef int _pull(self, arrow_array_stream *stream, arrow_schema *schema) except -1:
         cdef _Chunk chunk
         cdef int status
+        if stream.get_schema == NULL or stream.get_next == NULL:
+            raise malformed(NULL, "its stream cannot be read")
         with nogil:
             status = stream.get_schema(stream, schema)
         if status:
+            schema.release = NULL  # of what failed nothing is looked at
             raise self._refusal(stream, status)
         self._begin(schema)
         while True:
@@ -231,23 +300,34 @@ cdef class ArrowRows:
             with nogil:
                 status = stream.get_next(stream, &chunk.array)
             if status:
+                chunk.array.release = NULL
                 raise self._refusal(stream, status)
             if chunk.array.release == NULL:
                 return 0
             self._add(chunk, schema)
 
     cdef object _refusal(self, arrow_array_stream *stream, int status):
-        cdef const char *text = stream.get_last_error(stream)
+        cdef const char *text = NULL
+        if stream.get_last_error != NULL:
+            text = stream.get_last_error(stream)
         return ValueError(f"the Arrow stream failed: {'error %d' % status if text == NULL else text.decode('utf-8', 'replace')}")
 
-    cdef int _take(self, schema_capsule, array_capsule) except -1:
-        cdef arrow_schema *schema = <arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
+    cdef int _take_array(self, schema_capsule, array_capsule) except -1:
+        cdef arrow_schema *given = <arrow_schema *>PyCapsule_GetPointer(schema_capsule, b"arrow_schema")
         cdef arrow_array *array = <arrow_array *>PyCapsule_GetPointer(array_capsule, b"arrow_array")
         cdef _Chunk chunk = _Chunk.__new__(_Chunk)
+        cdef arrow_schema schema
+        if given.release == NULL or array.release == NULL:
+            raise taken_already("Arrow array")
+        schema = given[0]
+        given.release = NULL  # moved
         chunk.array = array[0]
-        array.release = NULL  # moved
-        self._begin(schema)
-        self._add(chunk, schema)
+        array.release = NULL
+        try:
+            self._begin(&schema)
+            self._add(chunk, &schema)
+        finally:
+            schema.release(&schema)
         return 0
 
     def check(self, int64_t size_max):
@@ -262,6 +342,10 @@ cdef class ArrowRows:
                 raise ValueError(f"row {chunk.start + row}: a header has no key")
             if found == STATUS_RANGE:
                 raise ValueError(f"row {chunk.start + row}: the timestamp is before 1970 or beyond what 64 bits hold in ms")
+            if found == STATUS_LENGTH:
+                raise ValueError(
+                    f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond what it has. Report it to whoever made it"
+                )
             if found < 0:
                 raise ValueError(f"row {chunk.start + row}: a header's key is not UTF-8")
             if found < chunk.array.length:

@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -16,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from pyreplog._core import ArrowStream  # the stream itself is not public
-from pyreplog.arrow import COLUMNS, TOPIC_COLUMNS, Scan
+from pyreplog.arrow import COLUMNS, TOPIC_COLUMNS, ArrowBatch, Scan
 from pyreplog.errors import ClosedError
 from tests.arrow.memory import EPOCH, Event, MemorySource, Stored
 
@@ -162,6 +163,70 @@ def test_a_stream_is_handed_over_once(scan: Scan) -> None:
     pa.RecordBatchReader.from_stream(stream)
     with pytest.raises(ClosedError, match="handed over already"):
         stream.__arrow_c_stream__()
+
+
+class Wordless(Exception):
+    """It has no text: asking for it is another error."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unsaid(str):
+    """A name that cannot be told."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object, **__: object) -> bytes:
+        raise RuntimeError("no bytes")
+
+
+@pytest.mark.parametrize(("named", "text"), [(True, "Wordless"), (False, "an error whose text could not be made")])
+def test_an_error_without_a_text_is_not_the_end(scan: Scan, named: bool, text: str) -> None:
+    """Rows that are missing are never passed over in silence, whatever becomes of the words; and a stream that failed stays so."""
+    kind = type("Meta", (type,), {"__name__": "Wordless" if named else Unsaid("Wordless")})("Wordless", (Wordless,), {})
+
+    def source() -> Iterator[ArrowBatch]:
+        yield next(scan.batches())
+        raise kind
+
+    reader = pa.RecordBatchReader.from_stream(ArrowStream(scan.columns, source()))
+    assert reader.read_next_batch().num_rows > 0
+    for _ in range(2):
+        with pytest.raises(OSError, match=text):
+            reader.read_next_batch()
+
+
+NO_MEMORY = """
+import _testcapi
+import pyarrow as pa
+from pyreplog._core import ArrowStream
+from pyreplog.arrow import Scan
+from tests.arrow.memory import Event, MemorySource, Stored
+batches = list(Scan([(0, MemorySource([Stored([Event(b"v")] * 1000)] * 4))], columns=["value"]).batches())
+batches = [part for batch in batches for part in batch.slices(100)]
+failed = 0
+for nth in range(60):
+    reader, rows = pa.RecordBatchReader.from_stream(ArrowStream(["value"], batches)), 0
+    try:
+        _testcapi.set_nomemory(nth, nth + 3)
+        try:
+            while True:
+                rows += reader.read_next_batch().num_rows
+        finally:
+            _testcapi.remove_mem_hooks()
+    except StopIteration:
+        assert rows == 4000, (nth, rows)
+    except (MemoryError, OSError):
+        failed += 1
+assert failed
+"""
+
+
+def test_no_memory_is_not_the_end() -> None:
+    """Three allocations in a row fail, those for the words of the first among them: all rows come, or an error."""
+    pytest.importorskip("_testcapi")
+    subprocess.run([sys.executable, "-c", NO_MEMORY], cwd=Path(__file__).parents[2], timeout=60, check=True)
 
 
 def test_threads_read_side_by_side(scan: Scan, truth: pa.Table) -> None:

@@ -8,6 +8,8 @@ import gc
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -302,6 +304,62 @@ def test_finished_means_finished() -> None:
     assert bytes(view) == before
 
 
+class Calling:
+    """Headers that call something when they are read, and remember its error."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        """Nothing is called yet."""
+        self.call = call
+        self.error: Exception | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, bytes]]:
+        """One header."""
+        try:
+            self.call()
+        except (RuntimeError, ValueError) as error:
+            self.error = error
+        return iter([("h", b"x")])
+
+
+def test_what_extend_is_given_may_not_call_the_builder() -> None:
+    """Another batch begun half-way would count records of this one, and consist of memory that was never written."""
+    builder, other = BatchBuilder(), Outcome()
+    builder.begin(other, other.timestamps, 100_000)
+    calls: list[Callable[[], object]] = [
+        builder.reset,
+        builder.finish,
+        builder.payload,
+        lambda: builder.append(b"inside", None, (), NOW),
+        lambda: builder.extend([b"inside"], None, None, None, NOW, 0),
+        lambda: builder.begin(other, other.timestamps, 100),
+        lambda: builder.gather(b"inside", None, (), NOW),
+    ]
+    given = [Calling(call) for call in calls]
+    builder.append(b"before", None, (), NOW)
+    assert builder.extend([b"v"] * len(given), None, given, None, NOW, 0) == len(given)  # type: ignore[arg-type]
+    assert [type(headers.error) for headers in given] == [RuntimeError] * len(given)
+    with pytest.raises(TypeError):
+        builder.extend([b"w", "text"], None, [Calling(builder.reset), ()], None, NOW, 0)  # type: ignore[list-item]
+    assert builder.append(b"behind", None, (), NOW)
+    batch = RecordBatch(builder.finish())
+    batch.check_crc()
+    assert [r.value for r in batch.records()] == [b"before", *[b"v"] * len(given), b"behind"]
+    builder.reset()
+    assert builder.append(b"next", None, (), NOW)
+
+
+def test_a_batch_that_is_finished_while_a_record_comes() -> None:
+    """By the record's own headers: the record is refused, instead of being lost. One that came in between is in the batch, too."""
+    builder = BatchBuilder()
+    builder.append(b"v", None, (), NOW)
+    inside = Calling(lambda: builder.append(b"inside", None, (), NOW))
+    assert builder.append(b"w", None, inside, NOW)  # type: ignore[arg-type]
+    views: list[memoryview] = []
+    with pytest.raises(ValueError, match="reset"):
+        builder.append(b"x", None, Calling(lambda: views.append(builder.finish())), NOW)  # type: ignore[arg-type]
+    assert [r.value for r in RecordBatch(views[0]).records()] == [b"v", b"inside", b"w"]
+
+
 def test_memory_is_reused_when_free_and_only_then() -> None:
     """A buffer that is still looked at, even by a record, stays as it is; one that nobody looks at is written again."""
     builder = BatchBuilder()
@@ -511,6 +569,35 @@ def test_gather_refuses(value: object, key: object, headers: object, timestamp: 
         builder.gather(value, key, headers, timestamp)  # type: ignore[arg-type]
     assert (builder.count, outcome.timestamps) == (0, [])
     assert place(builder.gather(b"a", None, (), None)) == of(outcome, 0)
+
+
+def test_gather_without_memory() -> None:
+    """Whatever allocation fails: a record's Ack, its timestamp and its place in the batch come together, or not at all."""
+    memory = pytest.importorskip("_testcapi")
+    refused = 0
+    for short, nth in product((True, False), range(12)):
+        builder, outcome = BatchBuilder(), Outcome()
+        gathering = Gathering(builder, None, lambda *_: None)
+        builder.begin(outcome, outcome.timestamps, 100_000)
+        assert place(gathering.append(b"first")) == of(outcome, 0)
+        sent = [b"first"]
+        for number in range(9):  # the list of timestamps grows at some of them
+            value = b"%d" % number if short else bytes(5000)
+            memory.set_nomemory(nth, nth + 1)
+            try:
+                ack = gathering.append(value) if short else gathering.append(value, timestamp=NOW)
+            except MemoryError:
+                refused += 1
+                continue
+            finally:
+                memory.remove_mem_hooks()
+            sent.append(value)
+            assert place(ack) == of(outcome, len(sent) - 1)
+        assert builder.count == len(outcome.timestamps) == len(sent)
+        records = RecordBatch(builder.finish()).records()
+        assert [r.value for r in records] == sent
+        assert [r.timestamp for r in records] == outcome.timestamps
+    assert refused
 
 
 def test_gather_from_many_threads() -> None:

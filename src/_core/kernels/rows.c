@@ -1,17 +1,20 @@
 #include "rows.h"
 
-static inline bool is_valid(const uint8_t *validity, int64_t row) {
-    return validity == NULL || (validity[row >> 3] >> (row & 7) & 1);
-}
+#include "foreign.h"
+#include "status.h"
 
-/* The bytes of one row: NULL and -1 where it is null. */
+/* The bytes of one row: NULL and -1 where it is null, NULL and STATUS_LENGTH where its offsets lead nowhere. */
 static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_t *size) {
     if (c->offsets == NULL || !is_valid(c->validity, c->first + row)) {
         *size = -1;
         return NULL;
     }
-    const int32_t start = c->offsets[c->first + row];
-    *size = (int64_t)c->offsets[c->first + row + 1] - start;
+    const int32_t start = i32_at(c->offsets, c->first + row);
+    *size = (int64_t)i32_at(c->offsets, c->first + row + 1) - start;
+    if (start < 0 || *size < 0 || (*size > 0 && c->data == NULL)) {
+        *size = STATUS_LENGTH;
+        return NULL;
+    }
     /* An empty column may come without data. */
     return *size == 0 ? (const uint8_t *)"" : c->data + start;
 }
@@ -43,7 +46,7 @@ int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_
         const rows_fixed *column = &r->partition;
         int64_t size;
         if (column->values != NULL && is_valid(column->validity, column->first + row)) {
-            const int32_t asked = ((const int32_t *)column->values)[column->first + row];
+            const int32_t asked = i32_at(column->values, column->first + row);
             if (asked < 0 || asked >= partition_count) {
                 return row;
             }
@@ -82,10 +85,16 @@ static int64_t headers_size(const rows *r, int64_t first, int64_t last) {
     int64_t total = 0;
     for (int64_t i = first; i < last; i++) {
         int64_t key_size, value_size;
-        if (!is_valid(r->header.validity, r->header.first + i) || binary_at(&r->header_key, i, &key_size) == NULL) {
+        if (!is_valid(r->header.validity, r->header.first + i)) {
             return STATUS_HEADER_KEY;
         }
+        if (binary_at(&r->header_key, i, &key_size) == NULL) {
+            return key_size < -1 ? STATUS_LENGTH : STATUS_HEADER_KEY;
+        }
         (void)binary_at(&r->header_value, i, &value_size);
+        if (value_size < -1) {
+            return STATUS_LENGTH;
+        }
         total += header_size(key_size, value_size);
     }
     return total;
@@ -98,16 +107,25 @@ int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t 
         int32_t header_count = 0, header_first = 0;
         const uint8_t *key = binary_at(&r->key, row, &key_size);
         const uint8_t *value = binary_at(&r->value, row, &value_size);
+        if (key_size < -1 || value_size < -1) {
+            *needed = row;
+            return STATUS_LENGTH;
+        }
         if (r->timestamp.values != NULL && is_valid(r->timestamp.validity, r->timestamp.first + row)) {
-            at = milliseconds(((const int64_t *)r->timestamp.values)[r->timestamp.first + row]);
+            at = milliseconds(i64_at(r->timestamp.values, r->timestamp.first + row));
             if (at < 0) {
                 *needed = row;
                 return STATUS_RANGE;
             }
         }
         if (r->headers.offsets != NULL && is_valid(r->headers.validity, r->headers.first + row)) {
-            header_first = r->headers.offsets[r->headers.first + row];
-            header_count = r->headers.offsets[r->headers.first + row + 1] - header_first;
+            const int32_t header_last = i32_at(r->headers.offsets, r->headers.first + row + 1);
+            header_first = i32_at(r->headers.offsets, r->headers.first + row);
+            if (header_first < 0 || header_last < header_first || header_last > r->header_count) {
+                *needed = row;
+                return STATUS_LENGTH;
+            }
+            header_count = header_last - header_first;
             encoded = headers_size(r, header_first, (int64_t)header_first + header_count);
             if (encoded < 0) {
                 *needed = row;

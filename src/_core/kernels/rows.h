@@ -1,7 +1,8 @@
 /* Rows in Arrow's arrays to record batches: the way back of columns.h.
  *
- * Arrays are borrowed and believed: whoever hands them over has read their types and lengths from Arrow's C data interface. Nothing is
- * allocated; records go into memory that the caller sized, and a row that does not fit leaves it as it was.
+ * Arrays are borrowed. Offsets that go backwards are seen; that the buffers are as large as they say has to be believed, because Arrow's C
+ * data interface does not tell. Nothing is allocated; records go into memory that the caller sized, and a row that does not fit leaves it
+ * as it was.
  */
 #ifndef REPLOG_ROWS_H
 #define REPLOG_ROWS_H
@@ -11,7 +12,7 @@
 /* One variable-size column. `offsets` NULL: there is no such column, every row is null. */
 typedef struct {
     const uint8_t *validity;  /* NULL: nothing is null */
-    const int32_t *offsets;
+    const void *offsets;      /* int32 */
     const uint8_t *data;
     int64_t first;            /* where the first row is, in all three */
 } rows_binary;
@@ -32,6 +33,7 @@ typedef struct {
     rows_fixed header;        /* whether a header itself is null: only its validity is used */
     rows_binary header_key;
     rows_binary header_value;
+    int64_t header_count;     /* the offsets of `headers` stay within it */
 } rows;
 
 /* A batch being gathered: room for its header, then records. */
@@ -58,7 +60,8 @@ void rows_group(const int32_t *partitions, int64_t count, int32_t partition_coun
 
 /* Add rows order[start:end] to `b` until one does not fit; the index of the first that was not taken, and in `*needed` the capacity it
  * would take. `timestamp` (ms) is that of rows without one. A status for a header without a key (STATUS_HEADER_KEY), for sums
- * beyond int32 (STATUS_ABSURD) and for a row time that is no record's (before 1970: STATUS_RANGE); `*needed` is then the row. */
+ * beyond int32 (STATUS_ABSURD), for a row time that is no record's (before 1970: STATUS_RANGE) and for offsets that lead nowhere
+ * (STATUS_LENGTH); `*needed` is then the row. */
 int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed);
 
 #endif

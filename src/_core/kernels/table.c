@@ -1,19 +1,10 @@
 #include "table.h"
 
+#include "foreign.h"
 #include "status.h"
 #include "utf8.h"
 
 enum { VIEW_SIZE = 16, VIEW_INLINE_MAX = 12, VIEW_BUFFER_POSITION = 8, VIEW_OFFSET_POSITION = 12 };
-
-static inline bool is_valid(const uint8_t *validity, int64_t row) {
-    return validity == NULL || (validity[row >> 3] >> (row & 7) & 1);
-}
-
-static inline int32_t host_i32(const uint8_t *p) {
-    int32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 
 /* The bytes of one row; NULL and -1 where it is null. Never NULL where it is empty: an empty column may come without data. */
 static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t *size) {
@@ -26,21 +17,21 @@ static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t
     int64_t start;
     switch (c->layout) {
     case TABLE_SMALL:
-        start = ((const int32_t *)c->places)[i];
-        *size = ((const int32_t *)c->places)[i + 1] - start;
+        start = i32_at(c->places, i);
+        *size = i32_at(c->places, i + 1) - start;
         break;
     case TABLE_LARGE:
-        start = ((const int64_t *)c->places)[i];
-        *size = ((const int64_t *)c->places)[i + 1] - start;
+        start = i64_at(c->places, i);
+        *size = i64_at(c->places, i + 1) - start;
         break;
     case TABLE_VIEW: {
         const uint8_t *view = (const uint8_t *)c->places + i * VIEW_SIZE;
-        *size = host_i32(view);
+        *size = i32_at(view, 0);
         if (*size <= VIEW_INLINE_MAX) {
             return view + 4;
         }
-        data = c->buffers[host_i32(view + VIEW_BUFFER_POSITION)];
-        start = host_i32(view + VIEW_OFFSET_POSITION);
+        data = c->buffers[i32_at(view + VIEW_BUFFER_POSITION, 0)];
+        start = i32_at(view + VIEW_OFFSET_POSITION, 0);
         break;
     }
     default:
@@ -51,6 +42,48 @@ static inline const uint8_t *bytes_at(const table_bytes *c, int64_t row, int64_t
     return *size == 0 ? (const uint8_t *)"" : data + start;
 }
 
+/* The size of one row (-1: it is null), and whether its bytes may be where its column says: bytes_at may be asked. */
+static inline bool leads_somewhere(const table_bytes *c, int64_t row, int64_t *size) {
+    const int64_t i = c->first + row;
+    int64_t start, end;
+    *size = -1;
+    if (c->layout == TABLE_NONE || !is_valid(c->validity, i)) {
+        return true;
+    }
+    switch (c->layout) {
+    case TABLE_SMALL:
+        start = i32_at(c->places, i);
+        end = i32_at(c->places, i + 1);
+        break;
+    case TABLE_LARGE:
+        start = i64_at(c->places, i);
+        end = i64_at(c->places, i + 1);
+        break;
+    case TABLE_VIEW: {
+        const uint8_t *view = (const uint8_t *)c->places + i * VIEW_SIZE;
+        *size = i32_at(view, 0);
+        if (*size <= VIEW_INLINE_MAX) {
+            return *size >= 0;
+        }
+        const int64_t number = i32_at(view + VIEW_BUFFER_POSITION, 0);
+        start = i32_at(view + VIEW_OFFSET_POSITION, 0);
+        if (number < 0 || number >= c->buffer_count || c->buffers[number] == NULL) {
+            return false;
+        }
+        end = i64_at(c->buffer_sizes, number);
+        return start >= 0 && start <= end && *size <= end - start;
+    }
+    default: /* without offsets: the caller saw that there are bytes */
+        *size = c->width;
+        return true;
+    }
+    if (start < 0 || end < start || (end > start && c->data == NULL)) {
+        return false;
+    }
+    *size = end - start;
+    return true;
+}
+
 /* The headers [*first, *last) of a row. */
 static inline void headers_at(const table_rows *t, int64_t row, int64_t *first, int64_t *last) {
     const int64_t i = t->headers.first + row;
@@ -59,11 +92,11 @@ static inline void headers_at(const table_rows *t, int64_t row, int64_t *first, 
         return;
     }
     if (t->headers.layout == TABLE_SMALL) {
-        *first = ((const int32_t *)t->headers.places)[i];
-        *last = ((const int32_t *)t->headers.places)[i + 1];
+        *first = i32_at(t->headers.places, i);
+        *last = i32_at(t->headers.places, i + 1);
     } else {
-        *first = ((const int64_t *)t->headers.places)[i];
-        *last = ((const int64_t *)t->headers.places)[i + 1];
+        *first = i64_at(t->headers.places, i);
+        *last = i64_at(t->headers.places, i + 1);
     }
 }
 
@@ -88,33 +121,46 @@ static inline int64_t time_at(const table_time *c, int64_t row, int64_t otherwis
     if (!is_valid(c->validity, c->first + row)) {
         return -1;
     }
-    const int64_t value = c->values[c->first + row];
+    const int64_t value = i64_at(c->values, c->first + row);
     return c->divisor > 1 ? divided(value, c->divisor) : value * c->multiplier;
 }
 
 static int check_row(const table_rows *t, int64_t row, int64_t size_max, bool *fits) {
-    int64_t key_size, value_size, first, last;
+    int64_t key_size, value_size, first, last, headers = 0;
     if (t->timestamp.values != NULL && is_valid(t->timestamp.validity, t->timestamp.first + row)) {
-        const int64_t value = t->timestamp.values[t->timestamp.first + row];
+        const int64_t value = i64_at(t->timestamp.values, t->timestamp.first + row);
         const bool none = value == -1 && t->timestamp.multiplier == 1 && t->timestamp.divisor == 1;
         if ((value < 0 && !none) || value > INT64_MAX / t->timestamp.multiplier) {
             return STATUS_RANGE;
         }
     }
     headers_at(t, row, &first, &last);
+    if (first < 0 || last < first || last > t->header_count) {
+        return STATUS_LENGTH;
+    }
     for (int64_t i = first; i < last; i++) {
-        const uint8_t *key = is_valid(t->header.validity, t->header.first + i) ? bytes_at(&t->header_key, i, &key_size) : NULL;
+        if (!is_valid(t->header.validity, t->header.first + i)) {
+            return STATUS_HEADER_KEY;
+        }
+        if (!leads_somewhere(&t->header_key, i, &key_size) || !leads_somewhere(&t->header_value, i, &value_size)) {
+            return STATUS_LENGTH;
+        }
+        const uint8_t *key = bytes_at(&t->header_key, i, &key_size);
         if (key == NULL) {
             return STATUS_HEADER_KEY;
+        }
+        if (key_size > size_max || value_size > size_max || (headers += header_size(key_size, value_size)) > size_max) {
+            *fits = false;
+            return STATUS_OK;
         }
         if (!utf8_is_valid(key, key + key_size)) {
             return STATUS_UTF8;
         }
     }
-    (void)bytes_at(&t->key, row, &key_size);
-    (void)bytes_at(&t->value, row, &value_size);
-    const int64_t headers = headers_size(t, first, last);
-    *fits = key_size <= size_max && value_size <= size_max && headers <= size_max && last - first <= size_max
+    if (!leads_somewhere(&t->key, row, &key_size) || !leads_somewhere(&t->value, row, &value_size)) {
+        return STATUS_LENGTH;
+    }
+    *fits = key_size <= size_max && value_size <= size_max && last - first <= size_max
             && BATCH_HEADER_SIZE + record_size(0, 0, key_size, value_size, (int32_t)(last - first), headers) <= size_max;
     return STATUS_OK;
 }

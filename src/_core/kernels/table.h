@@ -1,7 +1,8 @@
 /* A table of keys, values, headers and timestamps in Arrow's arrays to record batches: the way back of columns.h.
  *
- * Arrays are borrowed and believed, as Arrow's C data interface has it: whoever hands them over is in this process. Nothing is allocated;
- * records go into memory that the caller sized, and a row that does not fit leaves it as it was.
+ * Arrays are borrowed. What can be seen to be wrong with one, table_check sees; that its buffers are as large as its offsets say has to be
+ * believed, because Arrow's C data interface tells no sizes but those of views. Nothing is allocated; records go into memory that the caller
+ * sized, and a row that does not fit leaves it as it was.
  */
 #ifndef REPLOG_TABLE_H
 #define REPLOG_TABLE_H
@@ -22,7 +23,9 @@ typedef struct {
     const uint8_t *validity;        /* NULL: nothing is null */
     const void *places;
     const uint8_t *data;
-    const uint8_t *const *buffers;  /* of views: buffer i is buffers[i] */
+    const uint8_t *const *buffers;  /* of views: buffer i is buffers[i], of `buffer_count` */
+    const void *buffer_sizes;       /* theirs, int64 each */
+    int64_t buffer_count;
     int64_t first;                  /* where the first row is */
     int32_t width;
     int32_t layout;
@@ -31,13 +34,13 @@ typedef struct {
 /* Milliseconds since 1970, once each value was multiplied or divided. `values` NULL: no such column. */
 typedef struct {
     const uint8_t *validity;
-    const int64_t *values;
+    const void *values;             /* int64 */
     int64_t first;
     int64_t multiplier;
     int64_t divisor;
 } table_time;
 
-/* Some rows of the table. The offsets of `headers` count headers; of `header` only the validity is used. */
+/* Some rows of the table. The offsets of `headers` count headers, of which there are `header_count`; of `header` only the validity is used. */
 typedef struct {
     table_bytes key;
     table_bytes value;
@@ -46,6 +49,7 @@ typedef struct {
     table_bytes header;
     table_bytes header_key;
     table_bytes header_value;
+    int64_t header_count;
 } table_rows;
 
 /* A batch being gathered: room for its header, then records. */
@@ -60,7 +64,7 @@ typedef struct {
 
 /* Look at rows [0, count): the first that would not fit a batch of its own of `size_max` bytes, or count. A status, and the row in `*row`,
  * for a header without a key (STATUS_HEADER_KEY) or with one that is not UTF-8 (STATUS_UTF8), and for a time that is no record's
- * (STATUS_RANGE: before 1970, except -1 ms for none, or beyond int64). */
+ * (STATUS_RANGE: before 1970, except -1 ms for none, or beyond int64), and for offsets that lead nowhere (STATUS_LENGTH). */
 int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_t *row);
 
 /* The time of a row in ms; -1 where it is null, `otherwise` where the table has no such column. */

@@ -92,8 +92,8 @@ class ArrowBatch:
 
 @final
 class ArrowStream:
-    """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text. It can be
-    handed over once; a second time is a :class:`ClosedError`."""
+    """Batches of ``source``, pulled when the importer asks. An exception of ``source`` reaches the importer as an error text, and
+    the stream stays failed. It can be handed over once; a second time is a :class:`ClosedError`."""
 
     def __new__(cls, columns: Sequence[str], source: Iterable[ArrowBatch]) -> ArrowStream: ...
     def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...

@@ -29,6 +29,7 @@ class RowEncoder:
         Columns by name, those that are not there are null: ``key`` and ``value`` (binary or string), ``headers`` (list of structs of key
         and value), ``timestamp`` (timestamp[us]; ``timestamp`` in ms where null), ``partition`` (int32). A row goes to its partition if
         it names one, else where murmur2 puts its key, without key to ``keyless``. TypeError for other columns or types,
-        InvalidRequestError and MessageTooLargeError name the row; the encoder is of no use afterwards."""
+        ValueError for an array that was taken already or is not what Arrow's C data interface allows, InvalidRequestError and
+        MessageTooLargeError name the row; the encoder is of no use afterwards."""
     def drain(self) -> list[tuple[int, bytes]]:
         """(partition, batch) of every batch that was begun, in order of partitions."""

@@ -7,11 +7,11 @@ from typing_extensions import Buffer
 @final
 class ArrowRows:
     """The rows of ``source``, which has ``__arrow_c_stream__`` (pulled to its end) or ``__arrow_c_array__``. Nothing is copied: the arrays
-    are held as long as this object lives. Immutable: any thread.
+    are moved out of their capsules, and held as long as this object lives. Immutable: any thread.
 
     Columns: ``value`` and ``key`` (binary or string, large, view or fixed-size too), ``headers`` (list<struct<key, value>> or map),
     ``timestamp`` (timestamp of any unit, or int64 in ms); others are left out. TypeError for another type, ValueError where the stream
-    fails.
+    fails, was taken by somebody else already, or is not what Arrow's C data interface allows.
     """
 
     def __new__(cls, source: object) -> ArrowRows: ...
@@ -22,7 +22,8 @@ class ArrowRows:
     def row_count(self) -> int: ...
     def check(self, size_max: int) -> int:
         """The first row that would not fit a batch of ``size_max`` bytes, or ``row_count``. ValueError for what no record can hold: a
-        header without a key or with one that is not UTF-8, a moment before 1970. Releases the GIL."""
+        header without a key or with one that is not UTF-8, a moment before 1970; and for offsets that go backwards, or lead beyond what the
+        array has where that can be seen. Releases the GIL."""
     def timestamp(self, row: int, otherwise: int) -> int:
         """The timestamp (ms) that :meth:`encode` gives ``row``: -1 where it is null, ``otherwise`` where there is no such column."""
     def encode(self, row: int, timestamp: int, target: Buffer) -> tuple[int, int]:
