@@ -15,6 +15,8 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
+from pyreplog.aio.calls import Calls
+from pyreplog.aio.opening import Opening
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import FOREVER, SlowDisk
 
@@ -352,6 +354,36 @@ def test_cancelling_an_opening(tmp_path: Path) -> None:
                     await asyncio.sleep(0.001)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("at", ["opening", "acquiring"])
+def test_what_nobody_waits_for_is_released_without_a_loop(at: str) -> None:
+    """Where an opening, or what a reading thread makes, is cancelled because its event loop ends: a thread sees to it by then."""
+    begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    class Opened:
+        def close(self) -> None:
+            closed.set()
+
+    def open_it() -> Opened:
+        begun.set()
+        assert go_on.wait(FOREVER)
+        return Opened()
+
+    async def main() -> None:
+        if at == "opening":
+            opening: Opening[Any] = Opening("test", lambda opened, calls: opened, open_it)
+            task = asyncio.ensure_future(opening.__aenter__())
+        else:
+            task = asyncio.ensure_future(Calls("test").acquire(open_it, Opened.close))
+        await asyncio.sleep(0)
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        assert not task.done()
+
+    asyncio.run(main())
+    go_on.set()
+    assert closed.wait(10.0)
 
 
 def test_a_forked_child(tmp_path: Path) -> None:

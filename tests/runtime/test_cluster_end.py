@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import pyreplog
 from pyreplog.errors import ClosedError, OutcomeUnknownError
+from pyreplog.runtime.exits import remembered
+from tests.runtime.strikes import Strike, Struck, struck
 
 PATIENCE_S = 30.0
 
@@ -77,3 +82,135 @@ def test_closing_under_senders_readers_and_restarts(tmp_path: Path) -> None:
     with pyreplog.Cluster(tmp_path / "data") as again, again.consumer("events") as consumer:
         found = {record.offset: record.value for record in consumer.until_end()}
     assert acknowledged.items() <= found.items()
+
+
+# ------------------------------------------------------------------------------------------------------------------- interruptions
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is logged: a handler of the tests must not be struck."""
+    caplog.set_level(logging.CRITICAL + 1, "pyreplog")
+
+
+def moments(use: Callable[[], object], count: int) -> list[int]:
+    """Some points of ``use`` at which to strike, from the first to the last."""
+    never = Strike(1 << 60)
+    assert not struck(never, use)
+    total = (1 << 60) - never.left
+    return sorted(Random(1).sample(range(1, total), min(count, total - 1)))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.parametrize("again", [0, 2])
+def test_an_interrupted_close_leaves_nothing_locked(tmp_path: Path, again: int) -> None:
+    """Wherever a handler raises while a cluster is closed, its folder is released; where it raises again and again, by the next call."""
+    path = tmp_path / "data"
+    with pyreplog.Cluster(path, 1) as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+
+    def opened() -> pyreplog.Cluster:
+        cluster = pyreplog.Cluster(path)
+        cluster.producer().send("events", b"v").result(PATIENCE_S)
+        cluster.consumer("events")
+        return cluster
+
+    sent = 0
+    for moment in moments(opened().close, 30):
+        sent += 1
+        cluster = opened()
+        struck(Strike(moment, again, 40), cluster.close)
+        if again or not cluster.closed:  # it may strike before anything is done
+            cluster.close()
+        assert cluster not in remembered()
+    with pyreplog.Cluster(path) as cluster, cluster.consumer("events") as consumer:
+        assert [record.offset for record in consumer.until_end()] == list(range(sent + 1))
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as above
+def test_an_interrupted_opening_leaves_nothing_locked(tmp_path: Path) -> None:
+    """Wherever a handler raises while a cluster is opened, its folder and its threads are given up."""
+    path = tmp_path / "data"
+    before = len(remembered())
+
+    def opened() -> pyreplog.Cluster:
+        cluster = pyreplog.Cluster(path, 1)
+        opened_by.append(cluster)
+        return cluster
+
+    opened_by: list[pyreplog.Cluster] = []
+    with opened() as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+    points = moments(opened, 30)
+    opened_by.pop().close()
+    for moment in points:
+        opened_by.clear()
+        struck(Strike(moment), opened)
+        for cluster in opened_by:
+            cluster.close()
+        assert len(remembered()) == before
+        assert not [thread for thread in threading.enumerate() if str(path) in thread.name]
+        pyreplog.Cluster(path).close()
+
+
+@pytest.mark.parametrize("step", ["_check_state", "Admin", "remember"])
+def test_an_opening_interrupted_at_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """From the lock on, to the last step: the folder is free again."""
+    from pyreplog.runtime import cluster as module  # noqa: PLC0415  (its names are replaced)
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    monkeypatch.setattr(module, step, strike)
+    with pytest.raises(Struck):
+        pyreplog.Cluster(tmp_path / "data", 1)
+    monkeypatch.undo()
+    pyreplog.Cluster(tmp_path / "data").close()
+
+
+def test_who_closes_second_waits_for_the_first(tmp_path: Path) -> None:
+    """A cluster that is being closed by another thread is closed when ``close`` returns."""
+    cluster = pyreplog.Cluster(tmp_path / "data", 1)
+    node = cluster.nodes[0]
+    begun, go_on = threading.Event(), threading.Event()
+    end = node.close
+
+    def close_slowly() -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE_S)
+        end()
+
+    node.close = close_slowly  # type: ignore[method-assign]
+    first = threading.Thread(target=cluster.close, daemon=True)
+    first.start()
+    assert begun.wait(PATIENCE_S)
+    found: list[bool] = []
+
+    def close_too() -> None:
+        cluster.close()
+        found.append(node.alive)
+
+    second = threading.Thread(target=close_too, daemon=True)
+    second.start()
+    second.join(0.1)  # it would be through by now
+    go_on.set()
+    for thread in (first, second):
+        thread.join(PATIENCE_S)
+    assert found == [False]
+
+
+def test_a_handler_may_close_what_its_thread_is_closing(tmp_path: Path) -> None:
+    """A signal handler that calls ``close`` within ``close`` comes back, and the closing goes on."""
+    cluster = pyreplog.Cluster(tmp_path / "data", 1)
+    node = cluster.nodes[0]
+    end = node.close
+
+    def close_within() -> None:
+        cluster.close()
+        end()
+
+    node.close = close_within  # type: ignore[method-assign]
+    cluster.close()
+    pyreplog.Cluster(tmp_path / "data").close()

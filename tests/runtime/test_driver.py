@@ -9,9 +9,11 @@ import threading
 import pytest
 
 from pyreplog.client import Pending
+from pyreplog.errors import ClosedError
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.system import SystemClock
+from pyreplog.system.held import HeldSyncs
 
 PATIENT_S = 60.0
 
@@ -55,6 +57,83 @@ def test_who_sends_while_somebody_drives_takes_its_turn() -> None:
         driver.network.enter(leader.transport)
         driver.enter(producer)
         assert list(driver.network.ready) == [leader.transport, producer.transport]
+
+
+def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever drives next looks at everything in its place."""
+    driver = Driver(SystemClock(), "test")
+    failed: list[Exception | None] = []
+
+    class Interrupted(Polled):
+        def poll(self, timeout_ns: int = 0) -> bool:
+            raise KeyboardInterrupt
+
+    seat = driver.add(Interrupted(), driver.network.endpoint(), failed.append)
+    rescue = HeldSyncs.rescue
+
+    def rescue_late(held_syncs: HeldSyncs) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(HeldSyncs, "rescue", rescue_late)
+    with pytest.raises(KeyboardInterrupt):
+        driver.wait_for(Pending(driver), 1.0)
+    assert HeldSyncs.rescue is rescue
+    assert seat.busy
+    driver._work()
+    driver._work()
+    assert failed == [None]
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_stopped_between_the_steps_of_a_wait(monkeypatch: pytest.MonkeyPatch, timeout: float | None) -> None:
+    """Who found the driver running, and drives or waits when it is stopped, hears of it: nobody would wake it."""
+    told: list[BaseException] = []
+    driver = Driver(SystemClock(), "test")
+    settled = [False]
+
+    class Stopping(Pending):
+        """Looked at before each step: has the driver stopped by then."""
+
+        __slots__ = ()
+
+    def wait() -> None:
+        try:
+            driver.wait_for(Stopping(driver), timeout)
+        except ClosedError as error:
+            told.append(error)
+
+    acquire = driver._drive
+
+    class Late:
+        """The drive, which is taken only after the driver was stopped."""
+
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            if not blocking and not settled[0]:
+                settled[0] = True
+                driver.stop()
+            return acquire.acquire(blocking, timeout)
+
+        def release(self) -> None:
+            acquire.release()
+
+        def locked(self) -> bool:
+            return acquire.locked()
+
+        def __enter__(self) -> bool:
+            return acquire.__enter__()
+
+        def __exit__(self, *about: object) -> None:
+            acquire.release()
+
+    driver._drive = Late()  # type: ignore[assignment]
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(5.0)
+    assert len(told) == 1
 
 
 def sent_after_a_wait() -> tuple[Driver, Polled]:

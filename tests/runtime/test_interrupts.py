@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -88,6 +89,37 @@ def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Clust
     for value, offset in sent.items():
         if offset >= 0:
             assert found[offset] == value
+
+
+@pytest.mark.parametrize("who", ["leader", "producer"])
+def test_a_second_interrupt_while_the_first_is_told_of_loses_no_machine(
+    cluster: pyreplog.Cluster, create: Callable[..., str], who: str
+) -> None:
+    """The warning is written by handlers of the application's, where a signal may strike again: the machine is replaced all the same."""
+    create()
+
+    class Second(logging.Handler):
+        struck = 0
+
+        def emit(self, record: logging.LogRecord) -> None:
+            if "half-way" in record.getMessage() and not self.struck:
+                self.struck += 1
+                raise KeyboardInterrupt
+
+    leader = cluster.leader("events")
+    assert leader is not None
+    second, logger = Second(), logging.getLogger("pyreplog")
+    logger.addHandler(second)
+    try:
+        with cluster.producer() as producer:
+            producer.send("events", b"before").result(PATIENCE_S)
+            seat = leader._seat if who == "leader" else producer._seat
+            seen = interrupt(cluster, seat, lambda: producer.send("events", b"v").result(PATIENCE_S) and None)
+            assert second.struck == 1
+            cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S, "all nodes")
+            producer.send("events", b"after").result(PATIENCE_S)
+    finally:
+        logger.removeHandler(second)
 
 
 def test_no_interrupt_leaves_a_sync_behind(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -209,6 +241,176 @@ def test_who_waits_at_a_consumer_that_breaks_goes_on_waiting(
         thread.join(PATIENCE_S)
         assert got == [b"second"]
         assert [failure.__cause__ for failure in told] == [error] * (error is not None)
+
+
+def while_replaced(client: Any, act: Callable[[], object]) -> threading.Thread:
+    """Have another thread ``act`` as soon as the next machine of ``client`` is wanted; it is given time to do that with the last."""
+    make = client._make
+    thread = threading.Thread(target=act, daemon=True)
+
+    def make_beside(*arguments: Any) -> Any:
+        made = make(*arguments)
+        thread.start()
+        thread.join(0.2)
+        return made
+
+    client._make = make_beside
+    return thread
+
+
+def replace(cluster: pyreplog.Cluster, seat: Any) -> None:
+    """As if the machine of ``seat`` had been cut short."""
+    with cluster._driver.exclusive():
+        cluster._driver._fail(seat, None)
+        cluster._driver._mend()
+
+
+@pytest.mark.parametrize("way", ["send", "send_many", "offer", "partitions"])
+def test_who_sends_while_a_producer_is_replaced(cluster: pyreplog.Cluster, create: Callable[..., str], way: str) -> None:
+    """Another thread's record goes by the machine before, and its outcome is unknown then, or by the one after: no error of its own."""
+    create()
+    with cluster.producer() as producer:
+        producer.send("events", b"first").result(PATIENCE_S)
+        told: list[object] = []
+
+        def act() -> None:
+            try:
+                if way == "send_many":
+                    told.append(producer.send_many("events", [b"x"])[0])
+                elif way == "partitions":
+                    told.append(producer.partitions("events"))
+                elif way == "offer":
+                    told.append(producer.offer("events", b"x", None, None, (), None) or producer.send("events", b"x"))
+                else:
+                    told.append(producer.send("events", b"x"))
+            except BaseException as error:
+                told.append(error)
+
+        thread = while_replaced(producer, act)
+        replace(cluster, producer._seat)
+        thread.join(PATIENCE_S)
+        if way == "partitions":
+            assert told == [1]
+        else:
+            ack = told[0]
+            assert isinstance(ack, pyreplog.Ack), ack
+            assert ack.result(PATIENCE_S).offset == 1
+
+
+def test_who_waits_for_news_of_a_topic_asks_the_next_machine(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """A producer's and a consumer's first question about a topic is not lost with the machine that was asked."""
+    create()
+    create("second")
+    done: list[object] = []
+    with cluster.producer() as producer, cluster.consumer("events") as consumer:
+        for client, ask in (
+            (producer, lambda: producer.send("second", b"x").result(PATIENCE_S)),
+            (consumer, lambda: consumer.assign("second", timeout=PATIENCE_S)),
+        ):
+            seat = client._seat
+            with cluster._driver.exclusive():
+                cluster._driver.pause(seat)
+            thread = threading.Thread(target=lambda ask=ask: done.append(ask()), daemon=True)
+            thread.start()
+            machine: Any = seat.machine
+            cluster._driver.wait_until(lambda machine=machine: "second" in machine._router.wanted, PATIENCE_S, "the question")  # type: ignore[misc]
+            with cluster._driver.exclusive():
+                cluster._driver.resume(seat)
+            replace(cluster, seat)
+            thread.join(5.0)  # half of what it would wait for news
+            assert not thread.is_alive()
+    assert len(done) == 2
+
+
+def test_a_consumer_that_is_replaced_gives_each_record_once(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """What another thread takes while the next machine is made is not read again by that one."""
+    create()
+    with cluster.producer() as producer:
+        producer.send_many("events", [b"%d" % number for number in range(5)]).result(PATIENCE_S)
+    with cluster.consumer("events") as consumer:
+        taken = [record.offset for record in consumer.poll(PATIENCE_S, 1)]
+        thread = while_replaced(consumer, lambda: taken.extend(record.offset for record in consumer.poll(PATIENCE_S, 2)))
+        replace(cluster, consumer._seat)
+        thread.join(PATIENCE_S)
+        while len(taken) < 5:
+            taken.extend(record.offset for record in consumer.poll(PATIENCE_S))
+        assert sorted(taken) == list(range(5))
+
+
+def test_who_asks_while_the_admin_client_is_replaced(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """A question never goes to a machine that nobody moves any more."""
+    create()
+    found: list[list[str]] = []
+    thread = while_replaced(cluster.admin, lambda: found.append(cluster.admin.topics()))
+    replace(cluster, cluster.admin._place[1])
+    thread.join(PATIENCE_S)
+    assert found == [["events"]]
+
+
+@pytest.mark.parametrize("way", ["poll", "take", "look_up"])
+def test_a_consumer_closed_between_the_steps_of_a_call(cluster: pyreplog.Cluster, create: Callable[..., str], way: str) -> None:
+    """Who found it open, and waits for ever when it is closed, is told."""
+    create()
+    consumer = cluster.consumer("events")
+    consumer.seek_to_end()
+    check = consumer._check
+    told: list[BaseException | None] = []
+
+    def check_first() -> None:
+        check()
+        consumer._check = check  # type: ignore[method-assign]
+        consumer.close()
+
+    def act() -> None:
+        try:
+            if way == "poll":
+                consumer.poll(None)
+            elif way == "look_up":
+                consumer.end_offset("events", 0, timeout=None)
+            else:
+                _, pending = consumer.take()
+                assert pending is not None
+                pending.wait(None)
+                told.append(None)
+        except pyreplog.ClosedError as error:
+            told.append(error)
+
+    consumer._check = check_first  # type: ignore[method-assign]
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(10.0)
+    assert len(told) == 1
+    assert (told[0] is None) == (way == "take")
+
+
+def test_a_closed_client_keeps_nobody_waiting(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Who waits without an end for news of a topic hears of the closing by another thread."""
+    create()
+    create("second")
+    producer, consumer = cluster.producer(), cluster.consumer("events")
+    told: list[object] = []
+
+    def hear(act: Callable[[], object]) -> None:
+        try:
+            told.append(act())
+        except pyreplog.ClosedError as error:
+            told.append(str(error))
+
+    acts: list[tuple[Any, Callable[[], object]]] = [
+        (producer, lambda: producer.send("second", b"x")),
+        (consumer, lambda: consumer.assign("second", timeout=None)),
+    ]
+    for client, act in acts:
+        with cluster._driver.exclusive():
+            cluster._driver.pause(client._seat)
+        waited = cluster._driver._waited_count
+        thread = threading.Thread(target=hear, args=(act,), daemon=True)
+        thread.start()
+        while cluster._driver._waited_count < waited + 3:
+            assert thread.is_alive()
+        client.close(**({"timeout": 0.0} if client is producer else {}))
+        thread.join(5.0)
+    assert told == ["the producer is closed", "the consumer is closed"]
 
 
 def test_closing_just_after_an_interrupt_is_no_clean_end(tmp_path: Path) -> None:

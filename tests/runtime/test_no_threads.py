@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Literal
 import pytest
 
 import pyreplog
+from pyreplog import aio
+from pyreplog.aio.calls import Calls
 from pyreplog.system import SystemDisk
 
 Refuse = Callable[[int], None]
@@ -129,3 +132,36 @@ def test_a_sync_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
     assert [done.token for done in disk.poll()] == [token]
     file.close()
     disk.close()
+
+
+def test_awaiting_what_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
+    """An opening, an append and a read are refused by the same error, and not carried out later; one reading thread is enough for all."""
+
+    async def main() -> None:
+        refuse(1)
+        with pytest.raises(pyreplog.NoThreadError, match="ulimit -u"):
+            await aio.open_log(tmp_path / "log")
+        refuse(-1)
+        async with aio.open_log(tmp_path / "log") as log:
+            refuse(1)
+            with pytest.raises(pyreplog.NoThreadError):
+                await log.end_offset
+            refuse(2)
+            ends = await asyncio.gather(*(log.end_offset for _ in range(8)))
+            assert ends == [0] * 8
+        calls = Calls("test")
+        done: list[int] = []
+        refuse(1)
+        for number in range(2):
+            with pytest.raises(pyreplog.NoThreadError):
+                await calls.write(done.append, number)
+            with pytest.raises(pyreplog.NoThreadError):
+                await calls.acquire(lambda number=number: done.append(number), lambda made: None)  # type: ignore[misc]
+        assert calls.waiting_count == 0
+        refuse(-1)
+        await calls.write(done.append, 2)
+        await calls.read(done.append, 3)
+        assert done == [2, 3]
+        calls.stop()
+
+    asyncio.run(main())

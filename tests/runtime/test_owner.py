@@ -293,7 +293,7 @@ def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypa
         if not interrupted:
             interrupted.append(self)
             with self._driver.exclusive():
-                seat = self._seat if machine == "relay" else self._admin._seat
+                seat = self._seat if machine == "relay" else self._admin._place[1]
                 self._driver._fail(seat, None)
         return found if machine == "relay" else original(self, *arguments)
 

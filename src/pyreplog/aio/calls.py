@@ -3,20 +3,83 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from pyreplog.errors import ClosedError, ForkedError
+from pyreplog.errors import ClosedError, ForkedError, NoThreadError
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "Gift"]
 
 READERS_MAX: Final = 4
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Gift(Generic[T]):
+    """A call that a thread carries out, whose result has to be released where nobody wants it any more by then. Whoever comes second sees
+    to that, the thread or who waited: no event loop needs to be left."""
+
+    def __init__(self, call: Callable[[], T], release: Callable[[T], object]) -> None:
+        self._call = call
+        self._release = release
+        self._lock = threading.Lock()
+        self._made: list[T] = []
+        self._is_unwanted = False
+
+    def __call__(self) -> T:
+        """In the thread."""
+        made = self._call()
+        with self._lock:
+            self._made.append(made)
+            is_unwanted = self._is_unwanted
+        if is_unwanted:
+            self._release(made)
+        return made
+
+    def refuse(self) -> Callable[[], object] | None:
+        """Nobody waits any more. What is there already is for the caller to release: that call is returned."""
+        with self._lock:
+            self._is_unwanted = True
+            return partial(self._release, self._made[0]) if self._made else None
+
+
+class _Crew:
+    """Threads that start when first needed, and take nothing on where there is none to do it: a ThreadPoolExecutor keeps what it said that
+    it could not take, and carries it out later."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(count, name)
+        self._is_alone = count == 1
+        self._name = name
+        self._is_there = False
+        """Whether at least one thread started. It stays."""
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Have ``call`` carried out. NoThreadError: it never will be."""
+        if self._is_there and self._is_alone:
+            return self._pool.submit(call)
+        future: Future[T] = Future()
+        try:
+            self._pool.submit(_carry_out, future, call)
+        except RuntimeError as error:
+            if str(error).startswith("cannot schedule"):  # the interpreter ends
+                raise
+            if not self._is_there:
+                future.cancel()
+                raise NoThreadError(f"for {self._name}") from error
+            # One more was wanted; those that there are carry it out.
+        self._is_there = True
+        return future
+
+    def stop(self) -> None:
+        """Finish what was begun, and end."""
+        self._pool.shutdown(wait=False)
 
 
 class Calls:
@@ -27,8 +90,8 @@ class Calls:
     """
 
     def __init__(self, name: str) -> None:
-        self._writing = ThreadPoolExecutor(1, f"pyreplog writing {name}")
-        self._reading = ThreadPoolExecutor(READERS_MAX, f"pyreplog reading {name}")
+        self._writing = _Crew(1, f"pyreplog writing {name}")
+        self._reading = _Crew(READERS_MAX, f"pyreplog reading {name}")
         self._pid = os.getpid()
         self._stopped = False
         self.waiting_count = 0
@@ -36,8 +99,8 @@ class Calls:
 
     async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``call``, carried out after all writes before it."""
-        self.waiting_count += 1
         future = self._submit(self._writing, partial(call, *args, **kwargs))
+        self.waiting_count += 1
         future.add_done_callback(self._done)
         return await asyncio.shield(future)
 
@@ -45,23 +108,35 @@ class Calls:
         """The result of ``call``, carried out when a reading thread is free."""
         return await asyncio.shield(self._submit(self._reading, partial(call, *args, **kwargs)))
 
-    async def acquire(self, call: Callable[[], T], release: Callable[[T], None]) -> T:
-        """As :meth:`read`; what nobody wants any more, because who waited was cancelled, is released again."""
-        future = self._submit(self._reading, call)
+    async def acquire(self, call: Callable[[], T], release: Callable[[T], object]) -> T:
+        """As :meth:`read`; what nobody wants any more, because who waited was cancelled, is released again, in any thread."""
+        gift = Gift(call, release)
+        future = self._submit(self._reading, gift)
         try:
             return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            future.add_done_callback(lambda done: None if done.cancelled() or done.exception() else release(done.result()))
+        except BaseException:
+            self.drop(future, gift)
             raise
+
+    def drop(self, future: asyncio.Future[T], gift: Gift[T]) -> None:
+        """Nobody waits any more for what ``future`` gives of ``gift``."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is told of that either
+            future.cancel()
+        left = gift.refuse()
+        if left is not None:
+            try:
+                self._reading.submit(left)
+            except RuntimeError:  # no thread is to be had, or none any more
+                left()
 
     def begin(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """As :meth:`write`, for who wants to hold the call itself."""
-        self.waiting_count += 1
         future = self._submit(self._writing, call)
+        self.waiting_count += 1
         future.add_done_callback(self._done)
         return future
 
-    def dispatch(self, call: Callable[[], None]) -> None:
+    def dispatch(self, call: Callable[[], object]) -> None:
         """Have ``call`` carried out in a reading thread, with nobody waiting for it."""
         if not self._stopped:
             self._reading.submit(call)
@@ -69,15 +144,27 @@ class Calls:
     def stop(self) -> None:
         """Take nothing more on. What was begun is finished, and the threads end."""
         self._stopped = True
-        self._writing.shutdown(wait=False)
-        self._reading.shutdown(wait=False)
+        self._writing.stop()
+        self._reading.stop()
 
-    def _submit(self, pool: ThreadPoolExecutor, call: Callable[[], T]) -> asyncio.Future[T]:
+    def _submit(self, crew: _Crew, call: Callable[[], T]) -> asyncio.Future[T]:
         if os.getpid() != self._pid:
             raise ForkedError("it belongs to the parent process, of which this one is a fork: open it again here")
         if self._stopped:
             raise ClosedError("closed meanwhile")
-        return asyncio.get_running_loop().run_in_executor(pool, call)
+        return asyncio.wrap_future(crew.submit(call))
 
     def _done(self, future: asyncio.Future[Any]) -> None:
         self.waiting_count -= 1
+
+
+def _carry_out(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+        del future  # which the error would keep alive, and that the error
+    else:
+        future.set_result(result)

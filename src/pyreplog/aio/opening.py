@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import Calls, Gift
+from pyreplog.errors import PyreplogError
 
 __all__ = ["Opening"]
+
+_log = logging.getLogger("pyreplog")
 
 
 class Closeable(Protocol):
@@ -63,19 +66,19 @@ class Opening(Generic[F]):
 
     async def _run(self) -> F:
         calls = Calls(self._name)
-        future = calls.begin(self._open)
+        gift: Gift[Closeable] = Gift(self._open, _close)
+        future = calls.begin(gift)
         try:
             return self._face(await asyncio.shield(future), calls)
-        except asyncio.CancelledError:
-            future.add_done_callback(partial(_close_unwanted, calls))
-            raise
         except BaseException:
+            calls.drop(future, gift)
             calls.stop()
             raise
 
 
-def _close_unwanted(calls: Calls, future: asyncio.Future[Closeable]) -> None:
+def _close(opened: Closeable) -> None:
     """Nobody waits any more for what is open now."""
-    if not future.cancelled() and future.exception() is None:
-        calls.begin(future.result().close)
-    calls.stop()
+    try:
+        opened.close()
+    except PyreplogError:
+        _log.exception("closing what nobody waits for any more")

@@ -134,6 +134,7 @@ class Admin:
         self._owner = owner
         self._waiting: list[tuple[int, Answer]] = []  # (not before, question)
         self._unsettled: list[Answer] = []
+        self._failure: PyreplogError | None = None
 
     def create_topic(self, name: str, partitions: int, replication_factor: int, config: Mapping[str, str]) -> Answer:
         """Make a topic; the answer's value is its CreatableTopicResult. -1 for the cluster's defaults."""
@@ -169,6 +170,9 @@ class Admin:
         return self._begin(now, Answer(self._owner, what, body, [self._controller], retriable=retriable, deadline_ns=deadline_ns))
 
     def _begin(self, now: int, answer: Answer) -> Answer:
+        if self._failure is not None:
+            answer.fail(self._failure)  # one that is closed is polled no more
+            return answer
         self._unsettled = [other for other in self._unsettled if not other.settled]
         self._unsettled.append(answer)
         self._waiting.append((now, answer))
@@ -301,7 +305,8 @@ class Admin:
 
     def abandon(self, error: PyreplogError) -> None:
         """Stop; whatever is not answered fails, with ``error`` where it is not known to have been asked: also what was interrupted
-        half-way."""
+        half-way. So does what is asked later."""
+        self._failure = error
         self._calls.close()
         for answer in self._unsettled:
             if not answer.settled:

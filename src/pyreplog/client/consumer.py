@@ -190,6 +190,7 @@ class Consumer:
         self._retry_ns: int | None = None
         self._waiting: list[Pending] = []
         self._turn = 0
+        self._closed = False
 
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
@@ -305,9 +306,9 @@ class Consumer:
         return any(state.records or state.batches or state.error is not None for state in self._partitions.values())
 
     def wait_for_records(self) -> Pending:
-        """Settled as soon as :meth:`take` has something."""
+        """Settled as soon as :meth:`take` has something, or once this is closed."""
         pending = Pending(self._owner)
-        if self.has_records:
+        if self._closed or self.has_records:
             pending.settle()
         else:
             self._waiting.append(pending)
@@ -321,6 +322,9 @@ class Consumer:
     def look_up(self, topic: str, partition: int, timestamp: int) -> OffsetAnswer:
         """Ask for the offset of the first record at or after ``timestamp`` (ms), or LATEST_TIMESTAMP, EARLIEST_TIMESTAMP."""
         answer = OffsetAnswer(self._owner, topic, partition, timestamp)
+        if self._closed:
+            answer.fail(_closed_error())
+            return answer
         self._lookups.append(answer)
         self.want(topic)
         return answer
@@ -568,12 +572,17 @@ class Consumer:
         return True
 
     def close(self) -> None:
-        """Stop reading. Unanswered look-ups fail."""
+        """Stop reading. Unanswered look-ups fail, and whoever waits for records looks again."""
+        self._closed = True
         self._calls.close()
         for answer in self._lookups:
-            answer.fail(cluster_error(ErrorCode.BROKER_NOT_AVAILABLE, "the consumer was closed"))
+            answer.fail(_closed_error())
         self._lookups.clear()
         self._release()
+
+
+def _closed_error() -> PyreplogError:
+    return cluster_error(ErrorCode.BROKER_NOT_AVAILABLE, "the consumer was closed")
 
 
 def _parts(records: Records | None) -> Iterator[Buffer]:

@@ -108,6 +108,7 @@ class Node:
         self._clock = clock
         self._now_ns = clock.monotonic_ns
         self._closed = False
+        self._is_quiet = False
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._standing = standing = Standing()
         self._timers = Timers()
@@ -355,21 +356,20 @@ class Node:
         self._lifecycle.soon()
 
     def close(self) -> None:
-        """Answer everybody who waits, then end cleanly. Raises :class:`StorageError` where the disk refuses; closed it is all the same."""
-        if self._closed:
-            return
-        self._closed = True
-        self._effects.now_ns = self._clock.monotonic_ns()
-        for hosted in self._hosted.values():
-            self._effects.run(hosted, Stop())
-        self._sessions.flush()
+        """Answer everybody who waits, then end cleanly. Raises :class:`StorageError` where the disk refuses; closed it is all the same.
+        A second call finishes one that was cut short: cleanly only where everybody had been answered."""
+        if not self._closed:
+            self._closed = True
+            self._effects.now_ns = self._clock.monotonic_ns()
+            for hosted in self._hosted.values():
+                self._effects.run(hosted, Stop())
+            self._sessions.flush()
+            self._is_quiet = True
         self._transport.close()
-        self.root.close(clean=self.offline is None, broker_epoch=self._standing.broker_epoch)
+        self.root.close(clean=self._is_quiet and self.offline is None, broker_epoch=self._standing.broker_epoch)
 
     def kill(self) -> None:
-        """End as a process that is killed: nothing is flushed, nobody is answered."""
-        if self._closed:
-            return
+        """End as a process that is killed: nothing is flushed, nobody is answered. Again is harmless."""
         self._closed = True
         self._transport.close()
         self.root.close(clean=False)

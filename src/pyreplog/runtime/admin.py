@@ -69,7 +69,8 @@ class Admin:
         self._make = make
         self._settle = settle
         self._node_count = node_count
-        self._machine, self._seat = make()
+        self._place = make()
+        """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
@@ -105,25 +106,25 @@ class Admin:
         LogConfig.from_mapping({} if config is None else config)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: str(value) for key, value in settings.items()}
-        self._answer(lambda: self._machine.create_topic(name, partitions, replication_factor, texts))
+        self._answer(lambda machine: machine.create_topic(name, partitions, replication_factor, texts))
         self._settle(name, partitions, patience)
         return self.describe(name)
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted."""
-        answer: DescribeTopicPartitionsResponse = self._answer(self._machine.describe_topics)
+        answer: DescribeTopicPartitionsResponse = self._answer(lambda machine: machine.describe_topics())
         return sorted(topic.name for topic in answer.topics if topic.name is not None)
 
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings. Raises UnknownTopicError."""
         _check_name(name)
-        answer: DescribeTopicPartitionsResponse = self._answer(lambda: self._machine.describe_topics([name]))
+        answer: DescribeTopicPartitionsResponse = self._answer(lambda machine: machine.describe_topics([name]))
         topic = answer.topics[0]
         if topic.error_code == UnknownTopicError.code:
             raise self._advice.unknown_topic(name)
         if topic.error_code != NO_ERROR:
             raise cluster_error(topic.error_code, repr(name))
-        configs: DescribeConfigsResponse = self._answer(lambda: self._machine.describe_configs([name]))
+        configs: DescribeConfigsResponse = self._answer(lambda machine: machine.describe_configs([name]))
         for result in configs.results:
             if result.error_code == UnknownTopicError.code:
                 raise self._advice.unknown_topic(name)
@@ -145,7 +146,7 @@ class Admin:
             for number, offset in offsets.items()
         }
         try:
-            found: dict[int, int] = self._answer(lambda: self._machine.delete_records(topic, limits))
+            found: dict[int, int] = self._answer(lambda machine: machine.delete_records(topic, limits))
         except UnknownTopicError:
             self.describe(topic)  # which says so, unless only the partition is unknown
             raise
@@ -161,7 +162,7 @@ class Admin:
         """
         _check_name(topic)
         numbers = [whole("a partition", number, 0, INT32_MAX) for number in partitions]
-        answer: ElectLeadersResponse = self._answer(lambda: self._machine.elect_leaders(topic, numbers, unclean=unclean))
+        answer: ElectLeadersResponse = self._answer(lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean))
         elected: dict[int, str | None] = {}
         for result in answer.replica_election_results:
             for part in result.partition_result:
@@ -174,10 +175,15 @@ class Admin:
                     raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
         return elected
 
-    def _answer(self, ask: Callable[[], Answer]) -> Any:
-        with self._seat.lock:
-            answer = ask()
-        self._driver.enter(self._seat)
+    def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
+        while True:
+            place = self._place
+            machine, seat = place
+            with seat.lock:
+                if place is self._place:
+                    answer = ask(machine)
+                    break
+        self._driver.enter(seat)
         self._driver.wait_for(answer, None)
         if answer.error is not None:
             raise answer.error
@@ -189,12 +195,14 @@ class Admin:
         if error is not None:
             failure = InternalError(f"the admin client failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
-        self._machine.abandon(failure)
-        self._machine, self._seat = self._make()
+        machine, seat = self._place
+        with seat.lock:  # who asks has asked, or finds the next one
+            machine.abandon(failure)
+            self._place = self._make()
 
     def close(self) -> None:
         """End. Called by the cluster, when nobody drives."""
-        self._machine.close()
+        self._place[0].close()
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"

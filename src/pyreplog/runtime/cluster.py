@@ -6,8 +6,10 @@ the same folder again goes on from what is there, however the last process ended
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random, SystemRandom
@@ -98,36 +100,49 @@ class Cluster:
         self._trusted: dict[Address, None] = {}
         self._producers: dict[Producer, None] = {}
         self._consumers: dict[Consumer, None] = {}
-        self._client_count = 0
+        self._client_numbers = itertools.count(1)
         self._closed = False
-        self._refusal: PyreplogError | None = None
-        self._controller_disk = self._make_disk("controller")
-        count = _node_count(self._controller_disk, self._path, nodes)
-        self._controller_disk.make_directory(self._path)
-        self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
-        self._lock: Lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
+        self._closing = threading.RLock()
+        self._is_closing = False
+        self._is_released = False
+        self._failure: PyreplogError | None = None
+        self._lock: Lock | None = None
+        self._owner: SpoolOwner | None = None
+        self._own_process = own_process
         self._nodes: list[ClusterNode] = []
         self._advice = Advice(self._nodes, self._topic_names)
+        self._refusal: PyreplogError | None = None
+        self._controller_disk = self._make_disk("controller")
+        number = _node_count(self._controller_disk, self._path, nodes)
+        self._controller_disk.make_directory(self._path)
+        self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
         try:
+            self._lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
             _check_state(self._controller_disk, self._path)
             self._authority, self._authority_seat = self._start_controller()
             known = max(self._authority.authority.image.brokers, default=0)
             if nodes is not None and nodes < known:
                 raise _too_few(self._path, known, nodes)
-            count = max(count, known)
+            number = max(number, known)
             with Recovery(f"the cluster {self._path!r}", self._clock, progress) as recovery:
-                self._start_nodes(count, recovery)
+                self._start_nodes(number, recovery)
             self._wait_for_nodes()
-            self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, count)
+            self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, number)
             self._driver.start()
-            self._owner = self._own_spool() if disk is None else None  # other processes reach this machine's files only
+            if disk is None:  # other processes reach this machine's files only
+                self._owner = self._own_spool()
+                self._owner.start()
+            remember(self)
+            if own_process:
+                end_on_sigterm()
         except BaseException:
-            self._end(clean=False)
+            self._closed = True
+            try:
+                self._end()
+            except BaseException:
+                self._end()  # as in close
+                raise
             raise
-        self._own_process = own_process
-        remember(self)
-        if own_process:
-            end_on_sigterm()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -196,8 +211,7 @@ class Cluster:
     # --------------------------------------------------------------------------------------------------------------------- clients
 
     def _address(self, kind: str) -> Address:
-        self._client_count += 1
-        return f"{kind}-{self._client_count}"
+        return f"{kind}-{next(self._client_numbers)}"
 
     def _bootstrap(self) -> list[Address]:
         return [f"node-{node.node_id}" for node in self._nodes]
@@ -224,7 +238,6 @@ class Cluster:
             self._clock,
             self._keep_producers,
         )
-        owner.start()
         return owner
 
     def _keep_producers(self, producer_ids: frozenset[int]) -> None:
@@ -294,9 +307,8 @@ class Cluster:
             max_block_ms=max_block_ms,
             enable_idempotence=enable_idempotence,
         )
-        producer: Producer
 
-        def make() -> tuple[ProducerMachine, Seat]:
+        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ProducerMachine, Seat]:
             transport = self._driver.network.endpoint()
             address = self._address("producer")
             self._trusted[address] = None  # its batches are made by our own encoder, in this process
@@ -306,7 +318,7 @@ class Cluster:
 
             def broken(error: Exception | None) -> None:
                 self._trusted.pop(address, None)
-                producer.interrupted(error)
+                interrupted(error)
 
             return machine, self._driver.add(machine, transport, broken)
 
@@ -314,16 +326,17 @@ class Cluster:
         self._producers[producer] = None
         return producer
 
-    def _producer_closed(self, producer: Producer, seat: Seat) -> None:
-        self._producers.pop(producer, None)
+    def _producer_closed(self, producer: Producer) -> None:
         with self._driver.exclusive():
+            machine, seat = producer._place  # now that nobody replaces them any more
             self._driver.remove(seat)
             self._trusted.pop(seat.transport.address or "", None)
             if seat.busy:  # cut short half-way
                 producer.interrupted(None)
-                return
-            assert isinstance(seat.machine, ProducerMachine), "the seat of a producer"
-            seat.machine.close()
+            else:
+                with seat.lock:  # somebody may be sending
+                    machine.close()
+        self._producers.pop(producer, None)
 
     def consumer(
         self,
@@ -355,9 +368,8 @@ class Cluster:
             fetch_min_bytes=fetch_min_bytes,
             read_from=read_from,
         )
-        consumer: Consumer
 
-        def make() -> tuple[ConsumerMachine, Seat]:
+        def make(interrupted: Callable[[Exception | None], None]) -> tuple[ConsumerMachine, Seat]:
             transport = self._driver.network.endpoint()
             machine = ConsumerMachine(
                 transport,
@@ -368,18 +380,19 @@ class Cluster:
                 config=config,
                 owner=self._driver,
             )
-            return machine, self._driver.add(machine, transport, lambda error: consumer.interrupted(error))
+            return machine, self._driver.add(machine, transport, interrupted)
 
         consumer = Consumer(self._driver, self._advice, make, self._consumer_closed, topics, timeout)
         self._consumers[consumer] = None
         return consumer
 
-    def _consumer_closed(self, consumer: Consumer, seat: Seat) -> None:
-        self._consumers.pop(consumer, None)
+    def _consumer_closed(self, consumer: Consumer) -> None:
         with self._driver.exclusive():
+            machine, seat = consumer._place  # as above
             self._driver.remove(seat)
-            assert isinstance(seat.machine, ConsumerMachine), "the seat of a consumer"
-            seat.machine.close()
+            with seat.lock:  # somebody may be about to wait
+                machine.close()
+        self._consumers.pop(consumer, None)
 
     def scan(
         self,
@@ -477,42 +490,61 @@ class Cluster:
 
     def close(self, timeout: float | None = 10.0) -> None:
         """Send what producers still hold (up to ``timeout`` seconds; None: as long as it takes), end every node in order, release the
-        folder. Twice is harmless."""
+        folder. Twice is harmless: who comes second waits for the first, and finishes what that one was interrupted in."""
         check_seconds("timeout", timeout)
-        if self._closed:
+        if self._is_released:
             return
-        self._closed = True
+        with self._closing:
+            # In the same thread: a signal handler that closes what its thread is closing.
+            if self._is_closing or self._is_released:
+                return
+            self._closed = self._is_closing = True
+            try:
+                try:
+                    self._close_clients(timeout)
+                finally:
+                    self._end()
+            except BaseException:
+                self._end()  # once more: whatever was interrupted is done all the same, and the interruption passed on
+                raise
+            finally:
+                self._is_closing = False
+        if self._failure is not None:
+            raise self._failure
+
+    def _close_clients(self, timeout: float | None) -> None:
         if self._owner is not None:
             self._owner.stop()
-        try:
-            for producer in list(self._producers):
-                try:
-                    producer.close(timeout)
-                except TimeoutError:
-                    _log.warning("closing the cluster with records that nobody acknowledged")
-            for consumer in list(self._consumers):
-                consumer.close()
-        finally:
-            self._end(clean=True)
-            forget(self)
+        for producer in list(self._producers):
+            try:
+                producer.close(timeout)
+            except (TimeoutError, ClosedError):  # closed: who came as far as that before was interrupted
+                _log.warning("closing the cluster with records that nobody acknowledged")
+        for consumer in list(self._consumers):
+            consumer.close()
 
-    def _end(self, *, clean: bool) -> None:
+    def _end(self) -> None:
+        """End what is there, and release the folder. None of it is taken for done before it is, so it may be called again."""
+        if self._is_released:
+            return
+        if self._owner is not None:
+            self._owner.stop()
         self._driver.stop()
-        failure: PyreplogError | None = None
         with self._driver.exclusive():
             for node in self._nodes:
                 try:
                     node.close()
                 except PyreplogError as error:
-                    failure = error
+                    self._failure = error
         if hasattr(self, "_authority"):
             self._authority.close()
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
         close = getattr(self._controller_disk, "close", None)
         if close is not None:
             close()
-        if failure is not None and clean:
-            raise failure
+        forget(self)
+        self._is_released = True
 
     def unclosed(self) -> str | None:
         """For the warning at exit. That a process which is there for its cluster ends with it is in order."""
@@ -520,7 +552,7 @@ class Cluster:
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's."""
-        self._closed = True
+        self._closed = self._is_released = True
         self._refusal = ForkedError(
             f"the cluster {self._path!r} belongs to the parent process, of which this one is a fork: leave it to that one, or open another "
             "one here, in a folder of its own"
@@ -541,10 +573,9 @@ class Cluster:
         self.close()
 
     def __repr__(self) -> str:
-        nodes = getattr(self, "_nodes", None)
-        if nodes is None:  # its __init__ was left half-way
+        if getattr(self, "_lock", None) is None:  # its __init__ was left half-way
             return "<pyreplog.Cluster, not opened>"
-        return f"<pyreplog.Cluster {self._path!r}, {len(nodes)} nodes{', closed' if self._closed else ''}>"
+        return f"<pyreplog.Cluster {self._path!r}, {len(self._nodes)} nodes{', closed' if self._closed else ''}>"
 
 
 def _node_count(disk: Disk, path: str, nodes: int | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
+from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, TypeVar, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
@@ -22,7 +22,9 @@ __all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
 
 ANSWER_TIMEOUT_S: Final = 10.0
 """How long a question to the cluster is waited for, unless the caller says otherwise."""
+_CLOSED: Final = "the consumer is closed"
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
+T = TypeVar("T")
 Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
 """A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
 
@@ -38,19 +40,23 @@ class Consumer:
         self,
         driver: Driver,
         advice: Advice,
-        make: Callable[[], tuple[Machine, Seat]],
-        on_close: Callable[[Consumer, Seat], None],
+        make: Callable[[Callable[[Exception | None], None]], tuple[Machine, Seat]],
+        on_close: Callable[[Consumer], None],
         subject: Subject,
         timeout: float | None,
     ) -> None:
-        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
+        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way, told whom to tell of
+        that."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._on_close = on_close
-        self._machine, self._seat = make()
         self._closed = False
+        self._ended = False
         self._failure: Exception | None = None
+        with driver.exclusive():
+            self._place = make(self.interrupted)
+            """The machine and its seat: replaced in one, under the lock of the former seat."""
         try:
             self.assign(subject, timeout=timeout)
         except BaseException:
@@ -61,6 +67,23 @@ class Consumer:
         raise TypeError(
             "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with cluster.consumer()"
         )
+
+    @property
+    def _machine(self) -> Machine:
+        return self._place[0]
+
+    @property
+    def _seat(self) -> Seat:
+        return self._place[1]
+
+    def _use(self, act: Callable[[Machine], T]) -> T:
+        """What ``act`` says, told the machine that is there now, which nobody else touches meanwhile."""
+        while True:
+            place = self._place
+            machine, seat = place
+            with seat.lock:
+                if place is self._place:
+                    return act(machine)
 
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
@@ -86,26 +109,45 @@ class Consumer:
                 if number >= (count := self._partition_count(entry.topic, patience)):
                     raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
                 partitions.append(TopicPartition(entry.topic, number))
-        with self._seat.lock:
-            self._machine.assign(partitions)
+        self._use(lambda machine: machine.assign(partitions))
         self._driver.enter(self._seat)
 
     def _partition_count(self, topic: str, timeout: float | None) -> int:
-        with self._seat.lock:
-            self._machine.want(topic)
-        self._driver.enter(self._seat)
         try:
-            self._await(lambda: self._machine.knows(topic), timeout, f"topic {topic!r}")
+            return self._await(
+                lambda machine: machine.want(topic),
+                lambda machine: machine.partition_count(topic) if machine.knows(topic) else None,
+                timeout,
+                f"topic {topic!r}",
+            )
         except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
-        return self._machine.partition_count(topic)
 
-    def _await(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
-        """Until ``condition`` holds: then ``what`` is known."""
+    def _await(self, ask: Callable[[Machine], None], answer: Callable[[Machine], int | None], timeout: float | None, what: str) -> int:
+        """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known."""
+        asked: Machine | None = None
+        found = -1
+
+        def is_known() -> bool:
+            # While no machine moves, so none is replaced in between.
+            nonlocal asked, found
+            if self._closed:
+                raise ClosedError(_CLOSED)
+            machine, seat = self._place
+            if machine is not asked:  # another in its place has not heard the question
+                with seat.lock:
+                    ask(machine)
+                self._driver.enter(seat)
+                asked = machine
+            value = answer(machine)
+            found = -1 if value is None else value
+            return value is not None
+
         try:
-            self._driver.wait_until(condition, timeout, what)
+            self._driver.wait_until(is_known, timeout, what)
         except TimeoutError:
             raise self._advice.late(what, timeout) from None
+        return found
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -121,39 +163,35 @@ class Consumer:
         """
         patience = check_seconds("timeout", timeout)
         while True:
-            self._check()
-            seat = self._seat
-            with seat.lock:
-                records = self._machine.take(count_max)
-                pending = None if records else self._machine.wait_for_records()
-            self._driver.enter(seat)
+            records, pending = self.take(count_max)
             if pending is None:
                 return records
             try:
                 self._driver.wait_for(pending, patience)
             except TimeoutError:
-                with seat.lock:
-                    self._machine.forget(pending)
+                self.forget(pending)
             self._check()
-            with self._seat.lock:
-                records = self._machine.take(count_max)
+            records = self._use(lambda machine: machine.take(count_max))
             if records or patience is not None:
                 return records
 
     def take(self, count_max: int | None = None) -> tuple[list[Record], Pending | None]:
         """The records that are there, and where there are none what is settled as soon as there are; then :meth:`forget` it."""
         self._check()
-        seat = self._seat
-        with seat.lock:
-            records = self._machine.take(count_max)
-            pending = None if records else self._machine.wait_for_records()
+        while True:
+            place = self._place
+            machine, seat = place
+            with seat.lock:
+                if place is self._place:  # what another has left is read again by that one
+                    records = machine.take(count_max)
+                    pending = None if records else machine.wait_for_records()
+                    break
         self._driver.enter(seat)
         return records, pending
 
     def forget(self, pending: Pending) -> None:
         """Nobody waits any more for what :meth:`take` gave."""
-        with self._seat.lock:
-            self._machine.forget(pending)
+        self._use(lambda machine: machine.forget(pending))
 
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -223,11 +261,10 @@ class Consumer:
             offset = self._look_up(name, number, max(timestamp_ms(timestamp, "timestamp"), 0), timeout)
             if offset < 0:
                 offset = self.end_offset(name, number, timeout=timeout)
-        offset = whole("offset", offset, 0, INT64_MAX)
-        with self._seat.lock:
-            self._machine.seek(name, number, offset)
+        where = whole("offset", offset, 0, INT64_MAX)
+        self._use(lambda machine: machine.seek(name, number, where))
         self._driver.enter(self._seat)
-        return offset
+        return where
 
     def seek_to_beginning(self) -> None:
         """Go on at the first record of every partition."""
@@ -252,9 +289,15 @@ class Consumer:
         patience = check_seconds("timeout", timeout)
         name, number = place_of("position", topic, partition)
         self._driver.enter(self._seat)
-        if self._machine.position(name, number) < 0:
-            self._await(lambda: self._machine.position(name, number) >= 0, patience, f"the position in {name}-{number}")
-        return self._machine.position(name, number)
+        known = self._machine.position(name, number)
+        if known >= 0:
+            return known
+
+        def settled(machine: Machine) -> int | None:
+            found = machine.position(name, number)
+            return None if found < 0 else found
+
+        return self._await(lambda machine: None, settled, patience, f"the position in {name}-{number}")
 
     @overload
     def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
@@ -276,18 +319,23 @@ class Consumer:
     def _look_up(self, topic: str, partition: int, timestamp: int, timeout: float | None) -> int:
         self._check()
         patience = check_seconds("timeout", timeout)
-        with self._seat.lock:
-            answer = self._machine.look_up(topic, partition, timestamp)
-        self._driver.enter(self._seat)
-        try:
-            self._driver.wait_for(answer, patience)
-        except TimeoutError:
-            with self._seat.lock:
-                self._machine.forget_look_up(answer)
+        while True:
+            place = self._place
+            answer = self._use(lambda machine: machine.look_up(topic, partition, timestamp))
+            self._driver.enter(self._seat)
+            try:
+                self._driver.wait_for(answer, patience)
+            except TimeoutError:
+                break
+            if answer.error is None or place is self._place:  # else whoever was asked was replaced before it knew
+                break
+        if not answer.settled:
+            self._use(lambda machine: machine.forget_look_up(answer))
             raise self._advice.late(f"{_LOOKED_UP.get(timestamp, 'an offset by time')} of {topic}-{partition}", patience) from None
         if isinstance(answer.error, UnknownTopicError) and not self._machine.has_heard_of(topic):
             raise self._advice.unknown_topic(topic)
         if answer.error is not None:
+            self._check()  # who closed it, or what broke it, is why
             raise answer.error
         return answer.offset
 
@@ -296,23 +344,27 @@ class Consumer:
     def interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Whoever waits for records
         looks again, and hears of a failure; look-ups fail. Called by whoever drives."""
-        old = self._machine
-        if error is not None:
-            self._failure = error
-        positions = {entry: old.position(*entry) for entry in old.assignment}
-        if not self._closed:
-            self._machine, self._seat = self._make()
-            self._machine.assign(list(positions))
-            for (topic, partition), offset in positions.items():
-                if offset >= 0:
-                    self._machine.seek(topic, partition, offset)
-        old.close()
+        old, seat = self._place
+        with seat.lock:  # who takes records has moved the positions, or finds the next one
+            if error is not None:
+                self._failure = error
+            positions = {entry: old.position(*entry) for entry in old.assignment}
+            if not self._closed:
+                following = self._make(self.interrupted)
+                machine, _ = following
+                machine.assign(list(positions))
+                for (topic, partition), offset in positions.items():
+                    if offset >= 0:
+                        machine.seek(topic, partition, offset)
+                self._place = following
+            old.close()
 
     def close(self) -> None:
-        """End. Twice is harmless."""
-        if not self._closed:
+        """End; whoever waits hears of it. Twice is harmless, and finishes what was interrupted."""
+        if not self._ended:
             self._closed = True
-            self._on_close(self, self._seat)
+            self._on_close(self)
+            self._ended = True
 
     @property
     def closed(self) -> bool:
@@ -321,7 +373,7 @@ class Consumer:
 
     def _check(self) -> None:
         if self._closed:
-            raise ClosedError("the consumer is closed")
+            raise ClosedError(_CLOSED)
         failure, self._failure = self._failure, None
         if failure is not None:
             raise InternalError(f"the consumer failed, and goes on where it was: {type(failure).__name__}: {failure}") from failure

@@ -100,6 +100,8 @@ class Driver:
         records, and want theirs."""
         self._refusal: PyreplogError | None = None
         self._broken: deque[tuple[Seat, Exception | None]] = deque()
+        self._is_cut_short = False
+        """The loop was left half-way, and nobody has looked at everything since."""
 
     # -------------------------------------------------------------------------------------------------------------------- machines
 
@@ -156,12 +158,13 @@ class Driver:
         try:
             held.extend(map(self._drive.acquire, _AT_ONCE))  # one call into C: no signal handler comes between the lock and its note
             if held[0]:
-                self._run(pending, deadline_ns)
+                if self._refusal is None:  # else since the caller looked: nobody would end this drive
+                    self._run(pending, deadline_ns)
                 return True
             return False
         except BaseException:
             if held and held[0]:
-                self.held_syncs.rescue()
+                self._is_cut_short = True  # until all of it is done: a second signal may come in between
                 self._look_at_all()
             raise
         finally:
@@ -192,7 +195,8 @@ class Driver:
             return
         self._waiting.append(turn)
         try:
-            if self._drive.locked() or self._exclusive_wanted:
+            # Who refuses everybody frees those it finds here: one that comes later sees the refusal.
+            if (self._drive.locked() or self._exclusive_wanted) and self._refusal is None:
                 turn.acquire(timeout=-1 if deadline_ns == INT64_MAX else max(deadline_ns - self._now_ns(), 0) / 1e9)
         finally:
             pending.remove_waiter(wake)
@@ -214,7 +218,7 @@ class Driver:
                 release(self._waiting.popleft())
             except IndexError:  # it gave up just now
                 pass
-        elif self.network.ready or self._due_ns < self._background_until_ns:
+        elif self.network.ready or self._due_ns < self._background_until_ns or self._is_cut_short:
             self._background.arm()
 
     def future_of(self, pending: Pending) -> Any:
@@ -278,6 +282,8 @@ class Driver:
         seats = self._seats
         held_syncs = self.held_syncs.pools
         count = 0
+        if self._is_cut_short:
+            self._look_at_all()
         while pending is None or not pending.settled:
             if self._exclusive_wanted or (pending is None and self._waiting):
                 return
@@ -360,31 +366,42 @@ class Driver:
 
     def _fail(self, seat: Seat, error: Exception | None) -> None:
         """Take it out. What becomes of it is seen to by the background thread, which no signal handler interrupts."""
-        if self._seats.pop(seat.transport, None) is None:
+        transport = seat.transport
+        if transport not in self._seats:
             return
-        if error is None:
-            _log.warning("%s was interrupted half-way; it starts again", seat.transport.address)
-        else:
-            _log.error("%s failed", seat.transport.address, exc_info=error)
+        address = transport.address
+        # Noted before it is taken out, and told last: a logger's handlers may be interrupted themselves.
         self._broken.append((seat, error))
+        self._seats.pop(transport, None)
         if self._background.is_running:
             self._background.wake()
         else:
             self._mend()
+        if error is None:
+            _log.warning("%s was interrupted half-way; it starts again", address)
+        else:
+            _log.error("%s failed", address, exc_info=error)
 
     def _mend(self) -> None:
         while self._broken:
-            seat, error = self._broken.popleft()
-            seat.failed(error)
+            seat, error = self._broken[0]
+            try:
+                seat.failed(error)
+            except Exception:
+                self.remove(seat)
+                raise
+            self.remove(seat)  # noted until then, and gone whatever was noted twice
 
     def _look_at_all(self) -> None:
         """The loop was cut short somewhere: what it was about to do is not known, so everything is looked at."""
+        self.held_syncs.rescue()
         for transport, seat in list(self._seats.items()):
             if seat.busy:
                 self._fail(seat, None)
             else:
                 transport.is_ready = True
                 self.network.ready.append(transport)
+        self._is_cut_short = False
 
     def _work(self) -> float | None:
         """The background thread's turn: the seconds until its next one."""
@@ -425,7 +442,10 @@ class Driver:
         with self.exclusive():
             self._seats.clear()
         while self._waiting:
-            self._pass_on()
+            try:
+                release(self._waiting.popleft())
+            except IndexError:  # it gave up just now
+                pass
 
     def forked(self, error: PyreplogError) -> None:
         """In the child of a fork: nothing may be waited for here."""

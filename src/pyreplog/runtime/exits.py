@@ -40,8 +40,10 @@ def remember(item: Closeable) -> None:
     _next += 1
     _open[_next] = item
     # What was registered last is called first: before the end of whatever was loaded for this item, such as the threads that sync.
-    atexit.unregister(_at_exit)
-    atexit.register(_at_exit)
+    try:
+        atexit.unregister(_at_exit)
+    finally:  # whatever a signal handler raises in between
+        atexit.register(_at_exit)
 
 
 def forget(item: Closeable) -> None:

@@ -136,6 +136,7 @@ class ClusterNode:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
                 self.start(recovery)
             return
+        transport = self._driver.network.endpoint()
         disk = self._make_disk(f"node-{self._node_id}")
         try:
             root = LogRoot.open(
@@ -151,10 +152,9 @@ class ClusterNode:
         except BaseException:
             _close_disk(disk)
             raise
-        for partition, error in root.damaged.items():
-            _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
-        transport = self._driver.network.endpoint()
         try:
+            for partition, error in root.damaged.items():
+                _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
             node = Node(
                 self._node_id,
                 root,
@@ -166,13 +166,17 @@ class ClusterNode:
                 Random(SystemRandom().getrandbits(64)),
                 trusted=self._trusted,
             )
-            self._seat = self._driver.add(node, transport, self._interrupted, shared=False)
             self._disk = disk
             self._failure = None
+            self._seat = self._driver.add(node, transport, self._interrupted, shared=False)
             self._node = node
         except BaseException:
+            if self._seat is not None:
+                self._driver.remove(self._seat)
+                self._seat = None
             transport.close()
             root.close(clean=False)
+            self._disk = None
             _close_disk(disk)
             raise
 
@@ -251,16 +255,27 @@ class ClusterNode:
         return self.ready or self.failure is not None
 
     def _kill(self) -> None:
-        node, self._node = self._node, None
         self._paused = False
         if self._seat is not None:
             self._driver.remove(self._seat)
-            self._seat = None
-        if node is not None:
-            node.kill()
+        self._end(None if self._node is None else self._node.kill)
+
+    def _end(self, end: Callable[[], None] | None) -> None:
+        """``end`` the node, and only then forget it: where a signal handler cuts this short, whoever comes next does all of it again."""
+        try:
+            if end is not None:
+                end()
+        except Exception:
+            self._forget()
+            raise
+        self._forget()
+
+    def _forget(self) -> None:
         if self._disk is not None:
             _close_disk(self._disk)
             self._disk = None
+        self._seat = None
+        self._node = None
 
     def _interrupted(self, error: Exception | None) -> None:
         """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by
@@ -277,19 +292,10 @@ class ClusterNode:
 
     def close(self) -> None:
         """End it in order; one that was cut short half-way, as a kill does. REQUIRES that nobody drives. Raises what the disk says, closed
-        all the same."""
+        all the same. Again is harmless, and finishes what was cut short."""
         if self._seat is not None and self._seat.busy:
             self._kill()
-        node, self._node = self._node, None
-        self._seat = None
-        if node is None:
-            return
-        try:
-            node.close()
-        finally:
-            if self._disk is not None:
-                _close_disk(self._disk)
-                self._disk = None
+        self._end(None if self._node is None else self._node.close)
 
 
 def _close_disk(disk: Disk) -> None:

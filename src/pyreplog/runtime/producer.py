@@ -31,22 +31,35 @@ class Producer:
         self,
         driver: Driver,
         advice: Advice,
-        make: Callable[[], tuple[Machine, Seat]],
-        on_close: Callable[[Producer, Seat], None],
+        make: Callable[[Callable[[Exception | None], None]], tuple[Machine, Seat]],
+        on_close: Callable[[Producer], None],
         cluster: str,
     ) -> None:
-        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way."""
+        """Made by the cluster. ``make`` gives the machine and its seat, again after one was interrupted half-way, told whom to tell of
+        that."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._on_close = on_close
         self._cluster = cluster
-        self._machine, self._seat = make()
         self._known: dict[str, None] = {}
+        """The topics that the machine knows which is there now: emptied before another takes its place."""
         self._closed = False
+        self._ended = False
+        with driver.exclusive():
+            self._place = make(self.interrupted)
+            """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it")
+
+    @property
+    def _machine(self) -> Machine:
+        return self._place[0]
+
+    @property
+    def _seat(self) -> Seat:
+        return self._place[1]
 
     def send(
         self,
@@ -66,13 +79,21 @@ class Producer:
         MessageTooLargeError, RequestTimedOutError where there is no news of the topic within ``max_block_ms``; what happens to the record
         later is the Ack's to tell.
         """
-        if topic not in self._known:
-            self._learn(topic)
-        seat = self._seat
-        with seat.lock:
-            ack = self._machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        while True:
+            place = self._place  # before what is known: who finds the next machine here finds nothing there that is not its own
+            if topic not in self._known:
+                self._learn(topic)
+                continue
+            machine, seat = place
+            try:
+                with seat.lock:
+                    ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+                break
+            except ClosedError:
+                if self._closed or place is self._place:
+                    raise
         self._driver.enter(seat)
-        if self._machine.buffered_size > self._machine.config.buffer_size_max:
+        if machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return ack
 
@@ -86,15 +107,17 @@ class Producer:
         timestamp: int | datetime | None,
     ) -> Ack | None:
         """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take the long way."""
-        seat = self._seat
-        if topic not in self._known or self._machine.buffered_size > self._machine.config.buffer_size_max:
+        machine, seat = self._place
+        if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max:
             return None
         held: list[bool] = []
         try:
             held.extend(map(seat.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
             if not held[0]:
                 return None
-            ack = self._machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+            ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        except ClosedError:  # replaced just now, or closed: the long way tells
+            return None
         finally:
             if held and held[0]:
                 seat.lock.release()
@@ -119,21 +142,31 @@ class Producer:
             if not isinstance(values, Iterable):
                 raise TypeError(f"values are a list, not {type(values).__name__}; send takes one of them")
             values = list(values)
-        if topic not in self._known:
-            self._learn(topic)
-        seat = self._seat
-        with seat.lock:
-            acks = self._machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
+        while True:
+            place = self._place  # as in send
+            if topic not in self._known:
+                self._learn(topic)
+                continue
+            machine, seat = place
+            try:
+                with seat.lock:
+                    acks = machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
+                break
+            except ClosedError:
+                if self._closed or place is self._place:
+                    raise
         self._driver.enter(seat)
-        if self._machine.buffered_size > self._machine.config.buffer_size_max:
+        if machine.buffered_size > machine.config.buffer_size_max:
             self._wait_for_room()
         return acks
 
     def partitions(self, topic: str) -> int:
         """How many partitions the topic has."""
-        if topic not in self._known:
+        while True:
+            machine, _ = self._place  # as in send
+            if topic in self._known:
+                return machine.partition_count(topic)
             self._learn(topic)
-        return self._machine.partition_count(topic)
 
     @property
     def closed(self) -> bool:
@@ -144,18 +177,31 @@ class Producer:
         self._check()
         if not isinstance(topic, str):
             raise TypeError(f"topic must be text, not {type(topic).__name__}")
-        with self._seat.lock:
-            self._machine.want(topic)
-        self._driver.enter(self._seat)
+        asked: Machine | None = None
+
+        def known() -> bool:
+            # While no machine moves, so none is replaced in between.
+            nonlocal asked
+            self._check()
+            machine, seat = self._place
+            if machine is not asked:  # another in its place has not heard the question
+                with seat.lock:
+                    machine.want(topic)
+                self._driver.enter(seat)
+                asked = machine
+            if not machine.knows(topic):
+                return False
+            self._known[topic] = None
+            return True
+
         config = self._machine.config
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
         try:
-            self._driver.wait_until(lambda: self._machine.knows(topic), patience_s, topic)
+            self._driver.wait_until(known, patience_s, topic)
         except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
         except TimeoutError:
             raise self._advice.late(f"nothing was sent: topic {topic!r}", patience_s) from None
-        self._known[topic] = None
 
     def _wait_for_room(self) -> None:
         while self._machine.buffered_size > self._machine.config.buffer_size_max:
@@ -165,8 +211,9 @@ class Producer:
             self._driver.wait_for(waiting[0], None)
 
     def _unsettled(self) -> list[Outcome]:
-        with self._seat.lock:
-            return self._machine.unsettled()
+        machine, seat = self._place
+        with seat.lock:
+            return machine.unsettled()
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""
@@ -177,34 +224,39 @@ class Producer:
                 self._driver.wait_for(outcome, None if until is None else max(until - time.monotonic(), 0.0))
 
     def close(self, timeout: float | None = None) -> None:
-        """:meth:`flush`, then end. Twice is harmless.
+        """:meth:`flush`, then end. Twice is harmless, and finishes what was interrupted.
 
         Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why the first was not.
         """
         check_seconds("timeout", timeout)
-        if self._closed:
+        if self._ended:
             return
         try:
-            self.flush(timeout)
+            if not self._closed:
+                self.flush(timeout)
         finally:
             self._closed = True
             self._known.clear()
-            self._on_close(self, self._seat)
+            self._on_close(self)
+            self._ended = True
             tell_unheard(self._machine.failures, f"a producer of the cluster {self._cluster!r}")
 
     def interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by
         whoever drives."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
-        self._machine.abandon(failure)
-        self._seat.transport.close()
-        if not self._closed:
-            failures = self._machine.failures
-            self._machine, self._seat = self._make()
-            self._machine.failures = failures
+        machine, seat = self._place
+        with seat.lock:  # who sends has sent, or finds the next one
+            machine.abandon(failure)
+            seat.transport.close()
+            if self._closed:
+                return
+            following = self._make(self.interrupted)
+            following[0].failures = machine.failures
             for topic in list(self._known):
-                self._machine.want(topic)
+                following[0].want(topic)
             self._known.clear()
+            self._place = following
 
     def _check(self) -> None:
         if self._closed:

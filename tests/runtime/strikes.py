@@ -1,0 +1,50 @@
+"""Exceptions that are raised where the interpreter would run a signal handler, in the thread that asks for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+__all__ = ["Strike", "Struck", "struck"]
+
+SPARED: Final = ("/testing/", "/system/", "/log/")
+"""Whose code is not struck: disks, and logs, which have tests of their own."""
+
+
+class Struck(BaseException):
+    """As KeyboardInterrupt: nothing in the library expects it."""
+
+
+class Strike:
+    """Raises at the ``moment``-th point where the interpreter would run a signal handler (where a Python function begins, and where a C
+    function has returned), and ``again`` as many times, each ``distance`` such points later."""
+
+    def __init__(self, moment: int, again: int = 0, distance: int = 1) -> None:
+        self.left = moment
+        self.again = again
+        self.distance = distance
+        self.count = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event not in ("call", "c_return") or any(part in frame.f_code.co_filename for part in SPARED):
+            return
+        self.left -= 1
+        if self.left == 0:
+            self.count += 1
+            if self.again:
+                self.again, self.left = self.again - 1, self.distance
+            raise Struck
+
+
+def struck(strike: Strike, use: Callable[[], object]) -> bool:
+    """Call ``use`` under ``strike``. Whether that came."""
+    sys.setprofile(strike)
+    try:
+        use()
+    except Struck:
+        pass
+    finally:
+        sys.setprofile(None)
+    return strike.count > 0
