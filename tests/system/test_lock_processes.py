@@ -14,6 +14,8 @@ import pytest
 
 from pyreplog.errors import LockedError
 from pyreplog.system import SystemDisk
+from pyreplog.system.lock import take_lock
+from tests.runtime.test_log_faults import interrupted
 from tests.system.test_system_disk import environment
 
 HOLD = """
@@ -124,3 +126,21 @@ def test_a_text_left_by_a_dead_holder_misleads_nobody(path: Path) -> None:
     assert time.time() - before < 5
     lock.release()
     assert path.read_text() == ""
+
+
+def test_interrupted_at_any_moment(path: Path) -> None:
+    """A signal handler that raises while a lock is taken or given up: neither it nor its descriptor is left behind."""
+    take_lock(str(path), "").release()
+    before = len(os.listdir("/proc/self/fd"))
+    for taking in (True, False):
+        moment = 0
+        struck = True
+        while struck:
+            moment += 1
+            held = [] if taking else [take_lock(str(path), "")]
+            struck = interrupted(moment, lambda held=held: held.append(take_lock(str(path), "")) if taking else held[0].release())  # type: ignore[misc]
+            for lock in held:
+                lock.release()
+            take_lock(str(path), "").release()
+            assert len(os.listdir("/proc/self/fd")) == before, moment
+        assert moment > 5

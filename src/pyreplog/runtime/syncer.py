@@ -121,6 +121,8 @@ class Syncer:
                 with self._lock:
                     log = self._log
                     plan = log.sync_plan()
+                    if plan is None:
+                        self._check_reachable(offset)
                 if plan is not None:
                     self._sync(log, plan)
         finally:
@@ -131,6 +133,16 @@ class Syncer:
                 for other in turns:
                     other.release()
         return False
+
+    def _check_reachable(self, offset: int) -> None:
+        """Where there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the same."""
+        log = self._log
+        if log.closed:
+            raise ClosedError(f"{self._name} was interrupted, and could not be opened again so far: the next append tries it")
+        if offset > log.end_offset:
+            raise ClosedError(
+                f"{self._name} was opened again after an interruption, and ends at {log.end_offset}, before what was appended"
+            )
 
     def _gather(self) -> None:
         """Let those who were released together come back first, for a moment."""
@@ -149,6 +161,12 @@ class Syncer:
                 log.poison(error)
                 self._after_failure(error)
             raise
+        except ClosedError:
+            with self._lock:  # whoever opens the log again has it until it is there
+                if log is self._log:
+                    self._check_reachable(plan.upto)
+                    raise
+            return  # what is to be synced is in the log that was opened in its place
         self._gather_s = min((time.monotonic() - started) * GATHER_SHARE, GATHER_MAX_S)
         with self._lock:
             self.count += 1

@@ -98,6 +98,10 @@ class LogWriter:
         self.name = name
         self.lock = threading.Lock()
         self.closed = False
+        self.released = False
+        """Whether :meth:`close` is over: an exception may have cut it short."""
+        self._closing = threading.Lock()
+        self._closer: int | None = None
         self.is_told_of = False
         """Whether somebody was warned that nobody closed it."""
         self.abandoned: Callable[[], None] | None = None
@@ -570,6 +574,11 @@ class LogWriter:
             log.write_mark()
             if self._followers:
                 self._tell_followers()
+        self._settle_below(flushed)
+        self._tell_of_room()
+
+    def _settle_below(self, flushed: int) -> None:
+        """What is wholly below the offset ``flushed`` counts."""
         unsettled = self._unsettled
         while unsettled:
             appended, outcome = unsettled[0]
@@ -578,7 +587,6 @@ class LogWriter:
             if not outcome.settled:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
             unsettled.popleft()
-        self._tell_of_room()
 
     def _tell_of_room(self) -> None:
         for turn in tuple(self._room_wanted):
@@ -587,10 +595,28 @@ class LogWriter:
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
         LOGGER.error("%s is poisoned by a failed sync: %s", self.name, error)
+        self._fail_all(error)
+
+    def _fail_all(self, reason: PyreplogError | None = None) -> None:
+        """Of a log that takes nothing any more: whoever waits hears of it, for what was written (with ``reason``, if there is one) and for
+        what was only gathered. REQUIRES the lock."""
+        self._gatherer.reset()  # takes nothing any more
+        try:
+            self.check()
+        except ClosedError as error:
+            refusal = error
+        else:
+            return
         while self._unsettled:
-            appended, outcome = self._unsettled.popleft()
+            appended, outcome = self._unsettled[0]
             if not outcome.settled:
-                self._fail(outcome, appended.record_count, self._unsynced_error(appended.record_count, error))
+                cause = reason if isinstance(reason, (StorageError, ClosedError)) else refusal
+                self._fail(outcome, appended.record_count, self._unsynced_error(appended.record_count, cause))
+            self._unsettled.popleft()
+        gathered = self._gathering
+        if gathered is not None and not gathered.settled:
+            self._fail(gathered, len(self._stamps), refusal)
+        self._gathering = None
         self._tell_followers()
         self._tell_of_room()
 
@@ -643,12 +669,16 @@ class LogWriter:
             except (StorageError, ClosedError) as error:
                 if not pending.settled:  # the sync could not even begin: a later one may settle it
                     raise self._unsynced_error(written.record_count, error) from error
+        if not pending.settled and isinstance(self._failure, ForkedError):
+            raise self._failure  # it was on its way from the one to the other
         assert pending.settled, "what is neither gathered nor waits for a sync is settled"
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
         import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
 
+        if not pending.settled and isinstance(self._failure, ForkedError):
+            raise self._failure
         loop = asyncio.get_running_loop()
         future = loop.create_future()
 
@@ -677,10 +707,14 @@ class LogWriter:
         self._syncer.wait(end)
 
     def settle_gathered(self) -> None:
-        """Append what was gathered, so that it can be read (under ``sync``: once it is synced)."""
+        """Append what was gathered, so that it can be read (under ``sync``: once it is synced). A poisoned log is read up to what was
+        durable."""
         if self._gathering is not None:
             with self.lock:
-                self._enter()
+                if self._failure is None and self._syncer.failure is not None:
+                    self._fail_all()
+                else:
+                    self._enter()
 
     def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
         """See :meth:`pyreplog.log.Log.read`."""
@@ -713,7 +747,9 @@ class LogWriter:
         end = -1
         try:
             with self.lock:
-                if self._failure is not None or self._syncer.failure is not None:
+                if self.failure is not None:
+                    if self._failure is None:  # a chore found it out, and those who wait do not know yet
+                        self._fail_all()
                     return None
                 now = self._now_ns()
                 flush_due = self._flushes and self.log.sync_due(now)
@@ -736,6 +772,8 @@ class LogWriter:
                         self._checkpoint(now)
         except PyreplogError as error:  # those who waited have heard of it
             LOGGER.error("%s: %s", self.name, error)
+        if self._failure is None and self._syncer.failure is not None:
+            return 0.0  # some of those who wait may not have heard of it
         due = self._chores_due_ns()
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
@@ -785,42 +823,70 @@ class LogWriter:
     # ------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless. Raises what failed, having closed all
-        the same."""
-        failure: BaseException | None = None
-        with self.lock:
-            if self.closed:
-                return
+        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless: who comes second waits for the first,
+        and where an exception (Ctrl-C) cut that short does the rest. Raises what failed, having closed all the same."""
+        if self._closer == threading.get_ident():
+            return  # a signal handler, within a close of its own thread
+        with self._closing:
+            try:
+                self._closer = threading.get_ident()
+                if not self.released:
+                    self._close()
+            finally:
+                self._closer = None
+
+    def _close(self) -> None:
+        """Each step may be done already."""
+        failure: PyreplogError | None = None
+        try:
             self.closed = True
-            if self._syncer.failure is None:
+            self._failure = self._failure or ClosedError(f"{self.name} is closed")
+            with self.lock:
+                if self._syncer.failure is None:
+                    try:
+                        self._write_rest()
+                    except PyreplogError as error:
+                        failure = error
+                end = self.log.end_offset
+                self._gatherer.reset()  # takes nothing any more
+            if self._syncer.failure is None and not self._busy and not self.log.closed:
                 try:
-                    self._enter_surely()
+                    self._syncer.wait(end)
                 except PyreplogError as error:
                     failure = error
-            end = self.log.end_offset
-            self._failure = ClosedError(f"{self.name} is closed")
-            self._gatherer.reset()  # takes nothing any more
-        if self._syncer.failure is None:
-            try:
-                self._syncer.wait(end)
-            except PyreplogError as error:
-                failure = error
-        self._background.stop()
-        with self.lock:
-            well = self._syncer.failure is None and not self._busy
-            if well:
+            self._background.stop()
+            with self.lock:
+                well = self._syncer.failure is None and not self._busy
+                if well and not self.log.closed:
+                    try:
+                        self._retain(self._now_ns())  # who opens and closes often may never have had a turn
+                    except PyreplogError as error:
+                        failure = failure or error
                 try:
-                    self._retain(self._now_ns())  # who opens and closes often may never have had a turn
+                    self._root.close(clean=well)
                 except PyreplogError as error:
                     failure = failure or error
-            self._root.close(clean=well)
-            if self._gathering is not None:
-                self._fail(self._gathering, len(self._stamps), self._failure)
-                self._gathering = None
-        self._tell_followers()
+                else:
+                    if well:  # a sync that could not begin before was made now
+                        self._settle_below(self.log.flushed_offset)
+                self._fail_all(failure)
+                self.released = True
+        finally:
+            self._tell_followers()
         tell_unheard(self._failures, self.name)
         if failure is not None:
             raise failure
+
+    def _write_rest(self) -> None:
+        """The last that is written: what was gathered. Raises what its handles hear, and what keeps the log from being whole."""
+        if self._busy:
+            self._repair()
+        gathered = self._gathering
+        if gathered is not None:
+            self._write_gathered()
+            if gathered.error is not None:
+                gathered.asked = True
+                raise gathered.error
 
     @property
     def folder(self) -> str:
@@ -828,17 +894,24 @@ class LogWriter:
         return self._root.path
 
     def unclosed(self) -> str | None:
-        """For the warning at exit. None where its face has given one."""
-        return None if self.is_told_of else self.name.removeprefix("the ")
+        """For the warning at exit. None where its face has given one, and where somebody began to close it."""
+        return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
         self.lock = threading.Lock()
-        self.closed = True
+        self._closing, self._closer = threading.Lock(), None
+        self.closed = self.released = True
         self._gatherer.reset()
         self._failure = ForkedError(
             f"{self.name} belongs to the parent process, of which this one is a fork: open it again here, with mode='r' while that one "
             "writes it"
         )
-        self._gathering = None
+        gathered, self._gathering = self._gathering, None
+        waiting = [outcome for _, outcome in self._unsettled]
+        for outcome in waiting if gathered is None else [*waiting, gathered]:
+            if not outcome.settled:
+                outcome.error = self._failure
+                outcome.settled = True  # nobody is called: its waiters are the parent's
+        self._unsettled.clear()
         self._followers.clear()
