@@ -18,6 +18,7 @@ from typing import Final
 
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.log import Log, SyncPlan
+from pyreplog.runtime.guard import Guard
 
 __all__ = ["LOOK_AGAIN_S", "Syncer"]
 
@@ -41,6 +42,7 @@ class Syncer:
         "_crowd",
         "_failed",
         "_gather_s",
+        "_guard",
         "_lock",
         "_log",
         "_name",
@@ -51,14 +53,15 @@ class Syncer:
     )
 
     def __init__(
-        self, log: Log, name: str, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
+        self, log: Log, name: str, guard: Guard, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
     ) -> None:
         self._log = log
         self._name = name
-        self._lock = lock
+        self._guard = guard
+        self._lock = guard.lock
         self._after_sync = after_sync
         self._after_failure = after_failure
-        self._owner: object | None = None
+        self._owner: int | None = None
         self._turns: list[threading.Lock] = []
         self._unfinished = False
         self._failed: StorageError | None = None
@@ -98,7 +101,7 @@ class Syncer:
 
     def _step(self, offset: int, deadline: float | None) -> bool:
         """Sync, or wait for whoever does, once. Whether ``offset`` is reached."""
-        token = object()
+        token = threading.get_ident()  # a new object each time, which says whose it is
         turn: threading.Lock | None = None
         try:
             with self._lock:
@@ -109,6 +112,8 @@ class Syncer:
                 self.check()
                 if self._owner is None:
                     self._owner = token
+                elif self._owner == token:
+                    raise self._guard.refuse()  # it would wait for itself
                 else:
                     turn = threading.Lock()
                     turn.acquire()

@@ -15,6 +15,7 @@ from pyreplog.log import CommittedSource, LogReader
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
 from pyreplog.runtime.follow import DiskNews, News
+from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
@@ -190,12 +191,16 @@ class ReaderView:
     def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
         self._disk = disk
-        self._lock = threading.Lock()
+        self._guard = Guard(f"the reader of {reader.directory!r}")
         self._closed = False
         self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
         _readers.add(self)
+
+    @property
+    def _lock(self) -> threading.RLock:
+        return self._guard.free()
 
     @property
     def directory(self) -> str:
@@ -286,7 +291,7 @@ class ReaderView:
 
     def forked(self) -> None:
         """In the child of a fork: the files refuse it; a lock that another thread of the parent held would never be free."""
-        self._lock = threading.Lock()
+        self._guard = Guard(f"the reader of {self._reader.directory!r}")
         for news in list(self._news):
             news.forked()
 

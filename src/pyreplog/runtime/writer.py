@@ -5,9 +5,8 @@ its end that counts: the flushed one under durability ``sync``, the written one 
 before anything is acknowledged.
 
 A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log is therefore fenced
-by a flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. (The
-lock is
-always taken by ``with``, whose entry, unlike a call of ``acquire``, cannot be interrupted between taking the lock and guarding it.)
+by a flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. The
+lock is always taken by ``with``: see :mod:`pyreplog.runtime.guard`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, overload
+from typing import Any, Final
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.client import Acks, Failures, Outcome, Pending
@@ -28,6 +27,7 @@ from pyreplog.errors import (
     MessageTooLargeError,
     OutcomeUnknownError,
     PyreplogError,
+    ReentrantCallError,
     StorageError,
     UnsyncedError,
 )
@@ -36,7 +36,9 @@ from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.follow import WriterNews
+from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER, tell_unheard
+from pyreplog.runtime.row_stamps import RowStamps
 from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
@@ -53,30 +55,6 @@ MAX_BLOCK_MS: Final = 60_000
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
 CHECKPOINT_INTERVAL_NS: Final = 60_000_000_000
 RETENTION_INTERVAL_NS: Final = 300_000_000_000
-
-
-class RowStamps(Sequence[int]):
-    """The timestamps (ms) of a table's rows, looked up when somebody asks."""
-
-    __slots__ = ("_count", "_first", "_rows", "_stamp")
-
-    def __init__(self, rows: ArrowRows, first: int, count: int, stamp: int) -> None:
-        self._rows = rows
-        self._first = first
-        self._count = count
-        self._stamp = stamp
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self._count))]
-        return self._rows.timestamp(self._first + index, self._stamp)
 
 
 class LogWriter:
@@ -96,7 +74,7 @@ class LogWriter:
         is what errors call the log."""
         self.log = log
         self.name = name
-        self.lock = threading.Lock()
+        self._guard = Guard(name)
         self.closed = False
         self.released = False
         """Whether :meth:`close` is over: an exception may have cut it short."""
@@ -112,7 +90,7 @@ class LogWriter:
         # None: the core asks this machine's clock itself, for each record of `append_nowait`.
         self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
-        self._syncer = Syncer(log, name, self.lock, self._after_sync, self._after_failure)
+        self._syncer = Syncer(log, name, self._guard, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
@@ -151,6 +129,11 @@ class LogWriter:
         self._lead()
         self._checkpointed = log.high_watermark
 
+    @property
+    def lock(self) -> threading.RLock:
+        """Of the log and of the batch being gathered. :class:`ReentrantCallError` where this thread has it."""
+        return self._guard.free()
+
     def watch(self, look: Callable[[], float | None]) -> None:
         """Call ``look`` now, and from the background thread after as many seconds as it returns each time, until that is None.
 
@@ -176,7 +159,10 @@ class LogWriter:
 
     def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | None) -> int:
         """The offset of one record, which counts when this returns."""
-        with self.lock:
+        guard = self._guard
+        if guard.is_mine():  # as in `lock`: what is appended by itself is many
+            raise guard.refuse()
+        with guard.lock:
             self._enter()
             builder = self._builder
             builder.reset()
@@ -188,7 +174,7 @@ class LogWriter:
                 self._syncer.wait(offset + 1)
             elif self._flushes:
                 self._flush_if_due()
-        except (StorageError, ClosedError) as error:
+        except (StorageError, ClosedError, ReentrantCallError) as error:
             raise self._unsynced_error(1, error) from error
         return offset
 
@@ -309,11 +295,11 @@ class LogWriter:
                 self._syncer.wait(start + count)
             elif self._flushes:
                 self._flush_if_due()
-        except (StorageError, ClosedError) as error:
+        except (StorageError, ClosedError, ReentrantCallError) as error:
             raise self._unsynced_error(count, error) from error
         return range(start, start + count)
 
-    def _unsynced_error(self, count: int, error: StorageError | ClosedError) -> UnsyncedError:
+    def _unsynced_error(self, count: int, error: StorageError | ClosedError | ReentrantCallError) -> UnsyncedError:
         """What to tell of records that are in the log, and whose sync failed with ``error``."""
         cause = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
         return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}", cause)
@@ -357,15 +343,16 @@ class LogWriter:
         if ack is not None:
             return ack
         held: list[bool] = []
+        lock = self.lock
         try:
-            held.extend(map(self.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
+            held.extend(map(lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
             if not held[0] or self._busy or self._gathering is not None or not self._has_room():
                 return None
             self._begin_gathering()
             return self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
         finally:
             if held and held[0]:
-                self.lock.release()
+                lock.release()
 
     def _begin_gathering(self) -> Outcome:
         self._check()
@@ -412,6 +399,7 @@ class LogWriter:
         """
         if self._has_room():
             return
+        self._guard.free()  # a wait within this thread's own change would be for nothing
         deadline = time.monotonic() + self._max_block_s
         while not self._has_room():
             self.check()
@@ -459,6 +447,17 @@ class LogWriter:
                 self._fail(outcome, count, OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", "interrupted"))
             raise
 
+    def _write_rest(self) -> None:
+        """For who vouches for what was gathered: write it. Raises what its handles hear, and what keeps the log from being whole."""
+        if self._busy:
+            self._repair()
+        gathered = self._gathering
+        if gathered is not None:
+            self._write_gathered()
+            if gathered.error is not None:
+                gathered.asked = True
+                raise gathered.error
+
     def _fail(self, outcome: Outcome, count: int, error: BaseException) -> None:
         """So many records were refused, or nobody knows: their handles tell, and the end of the log does where nobody asks these."""
         self._failures.note(outcome, count)
@@ -472,14 +471,6 @@ class LogWriter:
             self._check()
         if self._gathering is not None:
             self._write_gathered()
-
-    def _enter_surely(self) -> None:
-        """As :meth:`_enter`, for who vouches for what was gathered too: raises what its handles hear."""
-        gathered = self._gathering
-        self._enter()
-        if gathered is not None and gathered.error is not None:
-            gathered.asked = True
-            raise gathered.error
 
     @property
     def failure(self) -> Exception | None:
@@ -666,19 +657,21 @@ class LogWriter:
                 raise TimeoutError("not on stable storage yet; it is on its way there")
             try:
                 self._syncer.wait(written.last_offset + 1, timeout)
-            except (StorageError, ClosedError) as error:
+            except (StorageError, ClosedError, ReentrantCallError) as error:
                 if not pending.settled:  # the sync could not even begin: a later one may settle it
                     raise self._unsynced_error(written.record_count, error) from error
-        if not pending.settled and isinstance(self._failure, ForkedError):
-            raise self._failure  # it was on its way from the one to the other
+        self._check_process(pending)  # it may have been on its way from the one to the other
         assert pending.settled, "what is neither gathered nor waits for a sync is settled"
+
+    def _check_process(self, pending: Pending) -> None:
+        if isinstance(self._failure, ForkedError) and not pending.settled:
+            raise self._failure
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
         import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
 
-        if not pending.settled and isinstance(self._failure, ForkedError):
-            raise self._failure
+        self._check_process(pending)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
 
@@ -702,7 +695,8 @@ class LogWriter:
     def flush(self) -> None:
         """Make everything appended so far durable, what ``append_nowait`` gathered included. Raises what kept that from being written."""
         with self.lock:
-            self._enter_surely()
+            self.check()
+            self._write_rest()
             end = self.log.end_offset
         self._syncer.wait(end)
 
@@ -770,7 +764,7 @@ class LogWriter:
                     if self.failure is None:
                         self._retain(now)
                         self._checkpoint(now)
-        except PyreplogError as error:  # those who waited have heard of it
+        except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
         if self._failure is None and self._syncer.failure is not None:
             return 0.0  # some of those who wait may not have heard of it
@@ -867,8 +861,7 @@ class LogWriter:
                 except PyreplogError as error:
                     failure = failure or error
                 else:
-                    if well:  # a sync that could not begin before was made now
-                        self._settle_below(self.log.flushed_offset)
+                    self._settle_below(self.log.flushed_offset if well else -1)  # a sync that could not begin before was made now
                 self._fail_all(failure)
                 self.released = True
         finally:
@@ -876,17 +869,6 @@ class LogWriter:
         tell_unheard(self._failures, self.name)
         if failure is not None:
             raise failure
-
-    def _write_rest(self) -> None:
-        """The last that is written: what was gathered. Raises what its handles hear, and what keeps the log from being whole."""
-        if self._busy:
-            self._repair()
-        gathered = self._gathering
-        if gathered is not None:
-            self._write_gathered()
-            if gathered.error is not None:
-                gathered.asked = True
-                raise gathered.error
 
     @property
     def folder(self) -> str:
@@ -899,7 +881,7 @@ class LogWriter:
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
-        self.lock = threading.Lock()
+        self._guard = Guard(self.name)
         self._closing, self._closer = threading.Lock(), None
         self.closed = self.released = True
         self._gatherer.reset()
@@ -907,11 +889,9 @@ class LogWriter:
             f"{self.name} belongs to the parent process, of which this one is a fork: open it again here, with mode='r' while that one "
             "writes it"
         )
-        gathered, self._gathering = self._gathering, None
-        waiting = [outcome for _, outcome in self._unsettled]
-        for outcome in waiting if gathered is None else [*waiting, gathered]:
-            if not outcome.settled:
-                outcome.error = self._failure
-                outcome.settled = True  # nobody is called: its waiters are the parent's
+        for outcome in (*(outcome for _, outcome in self._unsettled), self._gathering):
+            if outcome is not None and not outcome.settled:
+                outcome.error, outcome.settled = self._failure, True  # nobody is called: its waiters are the parent's
+        self._gathering = None
         self._unsettled.clear()
         self._followers.clear()
