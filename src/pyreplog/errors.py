@@ -49,6 +49,7 @@ __all__ = [
     "ProtocolError",
     "PyreplogError",
     "ReadOnlyError",
+    "ReentrantCallError",
     "RecordsDeletedError",
     "RemoteProtocolError",
     "RequestTimedOutError",
@@ -269,6 +270,11 @@ class NoThreadError(PyreplogError, RuntimeError):
     def __init__(self, purpose: str) -> None:
         advice = "raise the limit of processes and threads (`ulimit -u`, a container's pids limit), or end some"
         super().__init__(f"no thread can be started {purpose}: {advice}")
+
+
+class ReentrantCallError(PyreplogError, RuntimeError):
+    """A signal handler, a ``__del__`` or a weak reference's callback used a log within another use of it by the same thread, which cannot
+    go on before this one returns. Nothing was done: have another thread do it, or do it when the handler has returned."""
 
 
 class BufferExhaustedError(PyreplogError, TimeoutError):

@@ -87,6 +87,75 @@ def test_row_29_fork(tmp_path: Path, moment: str) -> None:
     assert lines == ["refused 15 of 15", "['a', 'b', 'c', 'after']"]
 
 
+FORK_PENDING = """
+import asyncio, os, signal, sys, threading, pyreplog, pyreplog.runtime.views
+from pyreplog.runtime.syncer import Syncer
+folder, pyreplog.runtime.views.READ_SIZE = sys.argv[1], 100     # a batch at a time
+log = pyreplog.open_log(folder, config={"segment.bytes": 1024})
+log.append_many([b"x" * 200, b"y" * 200])
+log.append_many([b"x" * 200, b"y" * 200])
+reader = pyreplog.open_log(folder, "r")
+iterator, follower = reader.read(), reader.follow()
+next(iterator), next(follower)
+sync, entered, go = Syncer._sync, threading.Event(), threading.Event()
+def slow(*arguments):
+    entered.set()
+    go.wait()
+    sync(*arguments)
+Syncer._sync = slow
+written = log.append_nowait(b"written")      # the background thread syncs it
+assert entered.wait(20)
+many = log.append_many([b"many"], wait=False)
+log._writer._background._work = lambda: None
+gathered = log.append_nowait(b"gathered")
+lost = log.append_many([b"in between"], wait=False)
+between = log._writer._unsettled.pop()       # as in the thread that is about to note it
+held = threading.Event()
+def hold():     # other threads are inside, as they may be at any moment
+    with log._writer.lock, log._writer._closing, reader._view._lock:
+        held.set()
+        go.wait()
+holder = threading.Thread(target=hold)
+holder.start()
+held.wait()
+async def awaited(ack):
+    return await ack
+pid = os.fork()
+if not pid:
+    signal.alarm(20)
+    refused = 0
+    acks = (written, gathered, many[0], lost[0])
+    uses = [lambda: next(follower) and [next(follower) for _ in range(4)], lambda: list(iterator)]
+    uses += [lambda ack=ack: ack.result() for ack in acks]
+    uses += [lambda ack=ack: ack.result(1) for ack in acks]
+    uses += [lambda ack=ack: asyncio.run(awaited(ack)) for ack in acks]
+    for use in uses:
+        try:
+            print("child", use(), flush=True)
+        except pyreplog.ForkedError:
+            refused += 1
+        except BaseException as error:
+            print("child", error.__class__, error, flush=True)
+    print("refused", refused, "of", len(uses), flush=True)
+    log.close()
+    reader.close()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+log._writer._unsettled.append(between)
+go.set()
+holder.join()
+log.flush()
+print([ack.result().offset for ack in (written, many[0], gathered, lost[0])])
+reader.close()
+log.close()
+"""
+
+
+def test_row_29_what_waits_when_a_process_forks(tmp_path: Path) -> None:
+    """Handles on what was not acknowledged yet, and iterators that are under way, are the parent's too: none hangs in the child."""
+    assert ran(FORK_PENDING, tmp_path / "log").splitlines() == ["refused 14 of 14", "[4, 5, 6, 7]"]
+
+
 def test_row_29_a_child_that_lives_on(tmp_path: Path) -> None:
     """A child that outlives its parent neither keeps the folder locked nor writes to it when it ends in order."""
     code = """

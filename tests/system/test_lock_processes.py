@@ -8,12 +8,15 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pyreplog.errors import LockedError
 from pyreplog.system import SystemDisk
+from pyreplog.system.lock import SystemLock, take_lock
+from tests.runtime.test_log_faults import interrupted
 from tests.system.test_system_disk import environment
 
 HOLD = """
@@ -124,3 +127,25 @@ def test_a_text_left_by_a_dead_holder_misleads_nobody(path: Path) -> None:
     assert time.time() - before < 5
     lock.release()
     assert path.read_text() == ""
+
+
+def test_interrupted_at_any_moment(path: Path) -> None:
+    """A signal handler that raises while a lock is taken or given up: neither it nor its descriptor is left behind."""
+    take_lock(str(path), "").release()
+    before = len(os.listdir("/proc/self/fd"))
+    held: list[SystemLock] = []
+    ways: list[Callable[[], object]] = [lambda: held.append(take_lock(str(path), "")), lambda: held[0].release()]
+    for way in ways:
+        moment = 0
+        struck = True
+        while struck:
+            moment += 1
+            if way is ways[1]:
+                held.append(take_lock(str(path), ""))
+            struck = interrupted(moment, way)
+            for lock in held:
+                lock.release()
+            held.clear()
+            take_lock(str(path), "").release()
+            assert len(os.listdir("/proc/self/fd")) == before, moment
+        assert moment > 5

@@ -163,11 +163,16 @@ class LogRoot:
         if known is not None and not known.is_directory:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
         disk.make_directory(path)
-        root = cls(disk, path, clock=clock, random=random, lock=disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
+        lock = disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}")
+        root: LogRoot | None = None
         try:
+            root = cls(disk, path, clock=clock, random=random, lock=lock)
             root._begin(node_id, cluster_id, lazy, onlooker, new=known is None)
         except BaseException:
-            root.close(clean=False)
+            if root is None:
+                lock.release()
+            else:
+                root.close(clean=False)
             raise
         return root
 
@@ -519,11 +524,11 @@ class LogRoot:
         """Close every log and release the root. Not ``clean``: as the end of the process would.
 
         Only where everything went well is the clean shutdown marker written, last: each log is on stable storage up to its end, and so is
-        who wrote it. Raises the first failure, after releasing all.
+        who wrote it. Raises the first failure, after releasing all. Twice is harmless; where a signal handler that raises cut it short, the
+        second does the rest.
         """
         if self._closed:
             return
-        self._closed = True
         failure: PyreplogError | None = None
         try:
             # A log closed before, and one that was poisoned, cannot vouch for what is on the disk.
@@ -543,6 +548,7 @@ class LogRoot:
         finally:
             self.logs.close_sleeping()
             self._lock.release()
+            self._closed = True
         if failure is not None:
             raise failure
 

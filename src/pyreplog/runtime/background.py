@@ -44,13 +44,14 @@ class Background:
         """Start the thread unless it runs; :class:`NoThreadError` where none is to be had. Unless armed, it calls ``work`` first after
         ``after_s``. REQUIRES that calls do not overlap (the owner's lock)."""
         if self._thread is None and not self._stopping:
-            self._thread = threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True)
+            thread = self._thread = threading.Thread(target=self._run, args=(after_s,), name=self._name, daemon=True)
             try:
-                self._thread.start()
-            except (RuntimeError, MemoryError) as error:  # no thread is to be had: the next call tries again
-                self._thread = None
-                if isinstance(error, RuntimeError):
-                    raise NoThreadError(f"for {self._name}") from error
+                thread.start()
+            except BaseException as error:  # no thread is to be had, or Ctrl-C
+                if thread.ident is None:  # the next call tries again; should this one begin after all, it ends at once
+                    self._thread = None
+                    if isinstance(error, RuntimeError):
+                        raise NoThreadError(f"for {self._name}") from error
                 raise
 
     @property
@@ -88,7 +89,7 @@ class Background:
                 pass
 
     def _run(self, pause: float | None) -> None:
-        while not self._stopping:
+        while not self._stopping and self._thread is threading.current_thread():
             try:
                 pause = self._turn(pause)
             except Exception:  # no memory, even: this thread is the only one

@@ -169,6 +169,10 @@ class DiskNews:
         if self.told is not None:
             self.told()
 
+    def forked(self) -> None:
+        """In the child of a fork: a guard that another thread of the parent held would never be free."""
+        self._guard = threading.Lock()
+
     def close(self) -> None:
         """Release the descriptors. REQUIRES that nobody waits."""
         with self._guard:

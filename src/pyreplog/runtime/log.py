@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -20,7 +21,7 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig, check_seconds, whole
-from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, ReadOnlyError
+from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, PyreplogError, ReadOnlyError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
@@ -87,18 +88,41 @@ def open_log(
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if mode != "a":
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
+    lookout: Lookout | None = None
+    made: list[LogWriter] = []  # noted before anything can come between: a signal handler that raises leaves no folder locked
     opening = partial(
-        open_for_writing, disk, clock, place, topic, partition, durability, config, buffer_memory, max_block_ms, _name(folder), progress
+        open_for_writing,
+        disk,
+        clock,
+        place,
+        topic,
+        partition,
+        durability,
+        config,
+        buffer_memory,
+        max_block_ms,
+        _name(folder),
+        progress,
+        made,
     )
     try:
-        writer = opening()
-    except LockedError:
-        if not _close_abandoned(place):
-            raise
-        writer = opening()
-    lookout = Lookout(disk, place, clock, writer) if takes_spool else None
-    writing = WriterView(writer)
-    return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
+        try:
+            writer = opening()
+        except LockedError:
+            if not _close_abandoned(place):
+                raise
+            writer = opening()
+        lookout = Lookout(disk, place, clock, writer) if takes_spool else None
+        writing = WriterView(writer)
+        return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
+    except BaseException:
+        if lookout is not None:
+            lookout.stop()
+        for writer in made:
+            with suppress(PyreplogError):
+                writer.close()
+            forget(writer)
+        raise
 
 
 def _close_abandoned(folder: str) -> bool:
@@ -145,11 +169,7 @@ class Log:
             remember(writer)
         self._lookout = lookout
         if lookout is not None:
-            try:
-                lookout.start()
-            except BaseException:
-                self.close()
-                raise
+            lookout.start()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a Log cannot be copied or pickled: open it where it is needed; any number may read it with mode='r'")
@@ -514,10 +534,10 @@ class Log:
     # -------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything and release the folder. Twice is harmless. Raises what failed, having closed all the same."""
-        if not self._closed:
-            self._closed = True
-            _close(self._view, self._writer, self._lookout)
+        """Write and sync everything and release the folder. Twice is harmless: where Ctrl-C cut it short the second call does the rest, and
+        one beside another returns when that is done. Raises what failed, having closed all the same."""
+        self._closed = True
+        _close(self._view, self._writer, self._lookout)
 
     def __enter__(self) -> Log:
         self._check()
@@ -531,7 +551,7 @@ class Log:
 
     def __del__(self) -> None:
         # No input or output here: it would happen at any moment in any thread. The process's exit closes what is left.
-        if getattr(self, "_closed", True) or self._writer is None or self._writer.closed:
+        if not hasattr(self, "_closed") or self._writer is None or self._writer.released:
             return
         self._writer.is_told_of = True
         self._writer.abandoned = partial(_close, self._view, self._writer, self._lookout)
@@ -557,5 +577,5 @@ def _close(view: LogView, writer: LogWriter | None, lookout: Lookout | None) -> 
     try:
         view.close()
     finally:
-        if writer is not None:
+        if writer is not None and writer.released:  # else it is closed at exit
             forget(writer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from pyreplog.config import LogConfig, suggestion, whole
@@ -90,10 +91,11 @@ def open_for_writing(
     buffer_memory: int | None,
     max_block_ms: float | None,
     name: str,
-    progress: Callable[[RecoveryProgress], None] | None = None,
+    progress: Callable[[RecoveryProgress], None] | None,
+    made: list[LogWriter],
 ) -> LogWriter:
     """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress`` is told of a
-    recovery."""
+    recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
     asked = _asked_config(durability, config)
     partition = whole("partition", partition, 0, PARTITION_MAX)
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
@@ -111,9 +113,10 @@ def open_for_writing(
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
             raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
-    with Recovery(name, clock, progress) as recovery:
-        root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, onlooker=recovery)
+    root: LogRoot | None = None
     try:
+        with Recovery(name, clock, progress) as recovery:
+            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, onlooker=recovery)
         key = _partition_to_write(root, folder, topic, partition)
         if key in root.damaged:
             raise root.damaged[key]
@@ -122,9 +125,11 @@ def open_for_writing(
             log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked))
         else:
             _take_over(log, asked, folder, name)
-        return LogWriter(root, log, clock, lambda: _reopen(root, key), name, buffer_memory, max_block_ms)
+        made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, buffer_memory, max_block_ms))
+        return made[0]
     except BaseException:
-        root.close(clean=False)
+        if root is not None and not made:
+            root.close(clean=False)
         raise
 
 

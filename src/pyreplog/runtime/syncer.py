@@ -18,6 +18,7 @@ from typing import Final
 
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.log import Log, SyncPlan
+from pyreplog.runtime.guard import Guard
 
 __all__ = ["LOOK_AGAIN_S", "Syncer"]
 
@@ -41,6 +42,7 @@ class Syncer:
         "_crowd",
         "_failed",
         "_gather_s",
+        "_guard",
         "_lock",
         "_log",
         "_name",
@@ -51,14 +53,15 @@ class Syncer:
     )
 
     def __init__(
-        self, log: Log, name: str, lock: threading.Lock, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
+        self, log: Log, name: str, guard: Guard, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
     ) -> None:
         self._log = log
         self._name = name
-        self._lock = lock
+        self._guard = guard
+        self._lock = guard.lock
         self._after_sync = after_sync
         self._after_failure = after_failure
-        self._owner: object | None = None
+        self._owner: int | None = None
         self._turns: list[threading.Lock] = []
         self._unfinished = False
         self._failed: StorageError | None = None
@@ -98,7 +101,7 @@ class Syncer:
 
     def _step(self, offset: int, deadline: float | None) -> bool:
         """Sync, or wait for whoever does, once. Whether ``offset`` is reached."""
-        token = object()
+        token = threading.get_ident()  # a new object each time, which says whose it is
         turn: threading.Lock | None = None
         try:
             with self._lock:
@@ -109,6 +112,8 @@ class Syncer:
                 self.check()
                 if self._owner is None:
                     self._owner = token
+                elif self._owner == token:
+                    raise self._guard.refuse()  # it would wait for itself
                 else:
                     turn = threading.Lock()
                     turn.acquire()
@@ -121,6 +126,8 @@ class Syncer:
                 with self._lock:
                     log = self._log
                     plan = log.sync_plan()
+                    if plan is None:
+                        self._check_reachable(offset)
                 if plan is not None:
                     self._sync(log, plan)
         finally:
@@ -131,6 +138,16 @@ class Syncer:
                 for other in turns:
                     other.release()
         return False
+
+    def _check_reachable(self, offset: int) -> None:
+        """Where there is nothing to sync: raise ClosedError unless ``offset`` can be reached all the same."""
+        log = self._log
+        if log.closed:
+            raise ClosedError(f"{self._name} was interrupted, and could not be opened again so far: the next append tries it")
+        if offset > log.end_offset:
+            raise ClosedError(
+                f"{self._name} was opened again after an interruption, and ends at {log.end_offset}, before what was appended"
+            )
 
     def _gather(self) -> None:
         """Let those who were released together come back first, for a moment."""
@@ -149,6 +166,12 @@ class Syncer:
                 log.poison(error)
                 self._after_failure(error)
             raise
+        except ClosedError:
+            with self._lock:  # whoever opens the log again has it until it is there
+                if log is self._log:
+                    self._check_reachable(plan.upto)
+                    raise
+            return  # what is to be synced is in the log that was opened in its place
         self._gather_s = min((time.monotonic() - started) * GATHER_SHARE, GATHER_MAX_S)
         with self._lock:
             self.count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pyreplog.log import CommittedSource, LogReader
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
 from pyreplog.runtime.follow import DiskNews, News
+from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
@@ -21,6 +23,8 @@ __all__ = ["CommittedView", "LogView", "ReaderView", "WriterView", "record_lists
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
+_readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
+"""For a fork."""
 
 
 class LogView(Protocol):
@@ -187,11 +191,16 @@ class ReaderView:
     def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
         self._disk = disk
-        self._lock = threading.Lock()
+        self._guard = Guard(f"the reader of {reader.directory!r}")
         self._closed = False
         self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
+        _readers.add(self)
+
+    @property
+    def _lock(self) -> threading.RLock:
+        return self._guard.free()
 
     @property
     def directory(self) -> str:
@@ -279,6 +288,12 @@ class ReaderView:
             news = DiskNews(self._disk, self._reader.marks)
             self._news.add(news)
             return news
+
+    def forked(self) -> None:
+        """In the child of a fork: the files refuse it; a lock that another thread of the parent held would never be free."""
+        self._guard = Guard(f"the reader of {self._reader.directory!r}")
+        for news in list(self._news):
+            news.forked()
 
     def close(self) -> None:
         """Release the files."""
@@ -391,3 +406,11 @@ def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
             del batch, found  # what they lie in is given back before more is read: two of a megabyte in turn cost new memory each
         if start == before:
             return  # nothing more is there
+
+
+def _in_child() -> None:
+    for reader in list(_readers):
+        reader.forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -5,9 +5,8 @@ its end that counts: the flushed one under durability ``sync``, the written one 
 before anything is acknowledged.
 
 A signal handler that raises (Ctrl-C) may do so between any two steps of an append. The section that changes the log is therefore fenced
-by a flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. (The
-lock is
-always taken by ``with``, whose entry, unlike a call of ``acquire``, cannot be interrupted between taking the lock and guarding it.)
+by a flag, and whoever finds it standing opens the partition again from its files, as after a kill: what was acknowledged is there. The
+lock is always taken by ``with``: see :mod:`pyreplog.runtime.guard`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, overload
+from typing import Any, Final
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.client import Acks, Failures, Outcome, Pending
@@ -29,6 +28,7 @@ from pyreplog.errors import (
     MessageTooLargeError,
     OutcomeUnknownError,
     PyreplogError,
+    ReentrantCallError,
     StorageError,
     UnsyncedError,
 )
@@ -37,7 +37,9 @@ from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.follow import WriterNews
+from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER, tell_unheard
+from pyreplog.runtime.row_stamps import RowStamps
 from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
@@ -54,30 +56,6 @@ MAX_BLOCK_MS: Final = 60_000
 HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
 CHECKPOINT_INTERVAL_NS: Final = 60_000_000_000
 RETENTION_INTERVAL_NS: Final = 300_000_000_000
-
-
-class RowStamps(Sequence[int]):
-    """The timestamps (ms) of a table's rows, looked up when somebody asks."""
-
-    __slots__ = ("_count", "_first", "_rows", "_stamp")
-
-    def __init__(self, rows: ArrowRows, first: int, count: int, stamp: int) -> None:
-        self._rows = rows
-        self._first = first
-        self._count = count
-        self._stamp = stamp
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(self._count))]
-        return self._rows.timestamp(self._first + index, self._stamp)
 
 
 class LogWriter:
@@ -97,8 +75,12 @@ class LogWriter:
         is what errors call the log."""
         self.log = log
         self.name = name
-        self.lock = threading.Lock()
+        self._guard = Guard(name)
         self.closed = False
+        self.released = False
+        """Whether :meth:`close` is over: an exception may have cut it short."""
+        self._closing = threading.Lock()
+        self._closer: int | None = None
         self.is_told_of = False
         """Whether somebody was warned that nobody closed it."""
         self.abandoned: Callable[[], None] | None = None
@@ -109,7 +91,7 @@ class LogWriter:
         # None: the core asks this machine's clock itself, for each record of `append_nowait`.
         self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
-        self._syncer = Syncer(log, name, self.lock, self._after_sync, self._after_failure)
+        self._syncer = Syncer(log, name, self._guard, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
@@ -148,6 +130,11 @@ class LogWriter:
         self._lead()
         self._checkpointed = log.high_watermark
 
+    @property
+    def lock(self) -> threading.RLock:
+        """Of the log and of the batch being gathered. :class:`ReentrantCallError` where this thread has it."""
+        return self._guard.free()
+
     def watch(self, look: Callable[[], float | None]) -> None:
         """Call ``look`` now, and from the background thread after as many seconds as it returns each time, until that is None.
 
@@ -173,7 +160,10 @@ class LogWriter:
 
     def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> int:
         """The offset of one record, which counts when this returns."""
-        with self.lock:
+        guard = self._guard
+        if guard.is_mine():  # as in `lock`: what is appended by itself is many
+            raise guard.refuse()
+        with guard.lock:
             self._enter()
             builder = self._builder
             builder.reset()
@@ -185,7 +175,7 @@ class LogWriter:
                 self._syncer.wait(offset + 1)
             elif self._flushes:
                 self._flush_if_due()
-        except (StorageError, ClosedError) as error:
+        except (StorageError, ClosedError, ReentrantCallError) as error:
             raise self._unsynced_error(1, error) from error
         return offset
 
@@ -306,11 +296,11 @@ class LogWriter:
                 self._syncer.wait(start + count)
             elif self._flushes:
                 self._flush_if_due()
-        except (StorageError, ClosedError) as error:
+        except (StorageError, ClosedError, ReentrantCallError) as error:
             raise self._unsynced_error(count, error) from error
         return range(start, start + count)
 
-    def _unsynced_error(self, count: int, error: StorageError | ClosedError) -> UnsyncedError:
+    def _unsynced_error(self, count: int, error: StorageError | ClosedError | ReentrantCallError) -> UnsyncedError:
         """What to tell of records that are in the log, and whose sync failed with ``error``."""
         cause = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
         return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}", cause)
@@ -358,15 +348,16 @@ class LogWriter:
         if ack is not None:
             return ack
         held: list[bool] = []
+        lock = self.lock
         try:
-            held.extend(map(self.lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
+            held.extend(map(lock.acquire, (False,)))  # one call into C: no signal handler comes between the lock and its note
             if not held[0] or self._busy or self._gathering is not None or not self._has_room():
                 return None
             self._begin_gathering()
             return self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
         finally:
             if held and held[0]:
-                self.lock.release()
+                lock.release()
 
     def _begin_gathering(self) -> Outcome:
         self._check()
@@ -413,6 +404,7 @@ class LogWriter:
         """
         if self._has_room():
             return
+        self._guard.free()  # a wait within this thread's own change would be for nothing
         deadline = time.monotonic() + self._max_block_s
         while not self._has_room():
             self.check()
@@ -460,6 +452,17 @@ class LogWriter:
                 self._fail(outcome, count, OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", "interrupted"))
             raise
 
+    def _write_rest(self) -> None:
+        """For who vouches for what was gathered: write it. Raises what its handles hear, and what keeps the log from being whole."""
+        if self._busy:
+            self._repair()
+        gathered = self._gathering
+        if gathered is not None:
+            self._write_gathered()
+            if gathered.error is not None:
+                gathered.asked = True
+                raise gathered.error
+
     def _fail(self, outcome: Outcome, count: int, error: BaseException) -> None:
         """So many records were refused, or nobody knows: their handles tell, and the end of the log does where nobody asks these."""
         self._failures.note(outcome, count)
@@ -473,14 +476,6 @@ class LogWriter:
             self._check()
         if self._gathering is not None:
             self._write_gathered()
-
-    def _enter_surely(self) -> None:
-        """As :meth:`_enter`, for who vouches for what was gathered too: raises what its handles hear."""
-        gathered = self._gathering
-        self._enter()
-        if gathered is not None and gathered.error is not None:
-            gathered.asked = True
-            raise gathered.error
 
     @property
     def failure(self) -> Exception | None:
@@ -575,6 +570,11 @@ class LogWriter:
             log.write_mark()
             if self._followers:
                 self._tell_followers()
+        self._settle_below(flushed)
+        self._tell_of_room()
+
+    def _settle_below(self, flushed: int) -> None:
+        """What is wholly below the offset ``flushed`` counts."""
         unsettled = self._unsettled
         while unsettled:
             appended, outcome = unsettled[0]
@@ -583,7 +583,6 @@ class LogWriter:
             if not outcome.settled:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
             unsettled.popleft()
-        self._tell_of_room()
 
     def _tell_of_room(self) -> None:
         for turn in tuple(self._room_wanted):
@@ -592,10 +591,28 @@ class LogWriter:
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
         LOGGER.error("%s is poisoned by a failed sync: %s", self.name, error)
+        self._fail_all(error)
+
+    def _fail_all(self, reason: PyreplogError | None = None) -> None:
+        """Of a log that takes nothing any more: whoever waits hears of it, for what was written (with ``reason``, if there is one) and for
+        what was only gathered. REQUIRES the lock."""
+        self._gatherer.reset()  # takes nothing any more
+        try:
+            self.check()
+        except ClosedError as error:
+            refusal = error
+        else:
+            return
         while self._unsettled:
-            appended, outcome = self._unsettled.popleft()
+            appended, outcome = self._unsettled[0]
             if not outcome.settled:
-                self._fail(outcome, appended.record_count, self._unsynced_error(appended.record_count, error))
+                cause = reason if isinstance(reason, (StorageError, ClosedError)) else refusal
+                self._fail(outcome, appended.record_count, self._unsynced_error(appended.record_count, cause))
+            self._unsettled.popleft()
+        gathered = self._gathering
+        if gathered is not None and not gathered.settled:
+            self._fail(gathered, len(self._stamps), refusal)
+        self._gathering = None
         self._tell_followers()
         self._tell_of_room()
 
@@ -645,15 +662,21 @@ class LogWriter:
                 raise TimeoutError("not on stable storage yet; it is on its way there")
             try:
                 self._syncer.wait(written.last_offset + 1, timeout)
-            except (StorageError, ClosedError) as error:
+            except (StorageError, ClosedError, ReentrantCallError) as error:
                 if not pending.settled:  # the sync could not even begin: a later one may settle it
                     raise self._unsynced_error(written.record_count, error) from error
+        self._check_process(pending)  # it may have been on its way from the one to the other
         assert pending.settled, "what is neither gathered nor waits for a sync is settled"
+
+    def _check_process(self, pending: Pending) -> None:
+        if isinstance(self._failure, ForkedError) and not pending.settled:
+            raise self._failure
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
         import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
 
+        self._check_process(pending)
         loop = asyncio.get_running_loop()
         future = loop.create_future()
 
@@ -677,15 +700,20 @@ class LogWriter:
     def flush(self) -> None:
         """Make everything appended so far durable, what ``append_nowait`` gathered included. Raises what kept that from being written."""
         with self.lock:
-            self._enter_surely()
+            self.check()
+            self._write_rest()
             end = self.log.end_offset
         self._syncer.wait(end)
 
     def settle_gathered(self) -> None:
-        """Append what was gathered, so that it can be read (under ``sync``: once it is synced)."""
+        """Append what was gathered, so that it can be read (under ``sync``: once it is synced). A poisoned log is read up to what was
+        durable."""
         if self._gathering is not None:
             with self.lock:
-                self._enter()
+                if self._failure is None and self._syncer.failure is not None:
+                    self._fail_all()
+                else:
+                    self._enter()
 
     def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
         """See :meth:`pyreplog.log.Log.read`."""
@@ -718,7 +746,9 @@ class LogWriter:
         end = -1
         try:
             with self.lock:
-                if self._failure is not None or self._syncer.failure is not None:
+                if self.failure is not None:
+                    if self._failure is None:  # a chore found it out, and those who wait do not know yet
+                        self._fail_all()
                     return None
                 now = self._now_ns()
                 flush_due = self._flushes and self.log.sync_due(now)
@@ -739,8 +769,10 @@ class LogWriter:
                     if self.failure is None:
                         self._retain(now)
                         self._checkpoint(now)
-        except PyreplogError as error:  # those who waited have heard of it
+        except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
+        if self._failure is None and self._syncer.failure is not None:
+            return 0.0  # some of those who wait may not have heard of it
         due = self._chores_due_ns()
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
@@ -790,39 +822,55 @@ class LogWriter:
     # ------------------------------------------------------------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless. Raises what failed, having closed all
-        the same."""
-        failure: BaseException | None = None
-        with self.lock:
-            if self.closed:
-                return
+        """Write and sync everything, leave the clean marker, release the folder. Twice is harmless: who comes second waits for the first,
+        and where an exception (Ctrl-C) cut that short does the rest. Raises what failed, having closed all the same."""
+        if self._closer == threading.get_ident():
+            return  # a signal handler, within a close of its own thread
+        with self._closing:
+            try:
+                self._closer = threading.get_ident()
+                if not self.released:
+                    self._close()
+            finally:
+                self._closer = None
+
+    def _close(self) -> None:
+        """Each step may be done already."""
+        failure: PyreplogError | None = None
+        try:
             self.closed = True
-            if self._syncer.failure is None:
+            self._failure = self._failure or ClosedError(f"{self.name} is closed")
+            with self.lock:
+                if self._syncer.failure is None:
+                    try:
+                        self._write_rest()
+                    except PyreplogError as error:
+                        failure = error
+                end = self.log.end_offset
+                self._gatherer.reset()  # takes nothing any more
+            if self._syncer.failure is None and not self._busy and not self.log.closed:
                 try:
-                    self._enter_surely()
+                    self._syncer.wait(end)
                 except PyreplogError as error:
                     failure = error
-            end = self.log.end_offset
-            self._failure = ClosedError(f"{self.name} is closed")
-            self._gatherer.reset()  # takes nothing any more
-        if self._syncer.failure is None:
-            try:
-                self._syncer.wait(end)
-            except PyreplogError as error:
-                failure = error
-        self._background.stop()
-        with self.lock:
-            well = self._syncer.failure is None and not self._busy
-            if well:
+            self._background.stop()
+            with self.lock:
+                well = self._syncer.failure is None and not self._busy
+                if well and not self.log.closed:
+                    try:
+                        self._retain(self._now_ns())  # who opens and closes often may never have had a turn
+                    except PyreplogError as error:
+                        failure = failure or error
                 try:
-                    self._retain(self._now_ns())  # who opens and closes often may never have had a turn
+                    self._root.close(clean=well)
                 except PyreplogError as error:
                     failure = failure or error
-            self._root.close(clean=well)
-            if self._gathering is not None:
-                self._fail(self._gathering, len(self._stamps), self._failure)
-                self._gathering = None
-        self._tell_followers()
+                else:
+                    self._settle_below(self.log.flushed_offset if well else -1)  # a sync that could not begin before was made now
+                self._fail_all(failure)
+                self.released = True
+        finally:
+            self._tell_followers()
         tell_unheard(self._failures, self.name)
         if failure is not None:
             raise failure
@@ -833,17 +881,22 @@ class LogWriter:
         return self._root.path
 
     def unclosed(self) -> str | None:
-        """For the warning at exit. None where its face has given one."""
-        return None if self.is_told_of else self.name.removeprefix("the ")
+        """For the warning at exit. None where its face has given one, and where somebody began to close it."""
+        return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 
     def forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
-        self.lock = threading.Lock()
-        self.closed = True
+        self._guard = Guard(self.name)
+        self._closing, self._closer = threading.Lock(), None
+        self.closed = self.released = True
         self._gatherer.reset()
         self._failure = ForkedError(
             f"{self.name} belongs to the parent process, of which this one is a fork: open it again here, with mode='r' while that one "
             "writes it"
         )
+        for outcome in (*(outcome for _, outcome in self._unsettled), self._gathering):
+            if outcome is not None and not outcome.settled:
+                outcome.error, outcome.settled = self._failure, True  # nobody is called: its waiters are the parent's
         self._gathering = None
+        self._unsettled.clear()
         self._followers.clear()

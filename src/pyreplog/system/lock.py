@@ -15,7 +15,6 @@ import fcntl
 import os
 import stat
 import struct
-import threading
 import time
 from typing import Final
 
@@ -24,6 +23,7 @@ from pyreplog.system.process import current
 
 __all__ = ["SystemLock", "take_lock"]
 
+OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 TEXT_SIZE_MAX: Final = 512
 HOLDER_TRIES: Final = 10
 HOLDER_WAIT_S: Final = 0.005
@@ -36,31 +36,43 @@ _FLOCK: Final = "hhqqi0q"
 
 _registry: dict[tuple[int, int], str] = {}
 """What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself."""
-_registry_lock = threading.Lock()
 
 
 class SystemLock:
-    """A lock that is held. Given up by ``release``, or by the end of the process."""
+    """A lock that is held. Given up by ``release``, or by the end of the process, or where nobody has it any more.
+
+    A signal handler that raises may do so at any call. What belongs together is therefore done by statements without one.
+    """
 
     __slots__ = ("_fd", "_key", "_process")
 
-    def __init__(self, fd: int, key: tuple[int, int]) -> None:
-        self._fd = fd
-        self._key = key
+    def __init__(self) -> None:
+        """Nothing yet: made by :func:`take_lock`."""
+        self._fd = -1
+        self._key: tuple[int, int] | None = None  # None: open, and not locked
         self._process = current()
-        self._process.lock_descriptors[fd] = None
 
     def release(self) -> None:
         """Give it up. Twice is harmless, and so is a call in a forked child, which never held it."""
-        fd, self._fd = self._fd, -1
+        fd = self._fd
         if fd < 0 or self._process.left:
             return
-        with contextlib.suppress(OSError):
-            os.ftruncate(fd, 0)  # the text names a holder, and there is none any more
-        self._process.lock_descriptors.pop(fd, None)
-        with _registry_lock:
-            _registry.pop(self._key, None)
-        os.close(fd)
+        try:
+            if self._key is not None:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, 0)  # the text names a holder, and there is none any more
+        finally:
+            if self._fd >= 0:  # no other thread was faster
+                self._fd = -1
+                del self._process.lock_descriptors[fd]
+                if self._key is not None:
+                    del _registry[self._key]
+                os.close(fd)
+
+    def __del__(self) -> None:
+        # Of one whose taking was interrupted before anybody had it.
+        if getattr(self, "_fd", -1) >= 0:
+            self.release()
 
 
 def take_lock(path: str, about: str) -> SystemLock:
@@ -69,34 +81,52 @@ def take_lock(path: str, about: str) -> SystemLock:
     Raises :class:`LockedError` with the holder's text, or :class:`StorageError`.
     """
     text = f"pid {os.getpid()} on {os.uname().nodename} since {_now()}{f' ({about})' if about else ''}"
+    lock = SystemLock()
+    opened: list[int] = []
+    try:
+        _open(path, opened)
+        fd = opened[0]
+        lock._process.lock_descriptors[fd] = None
+        lock._fd = fd
+        del opened[:]
+        _take(lock, path, text)
+    except BaseException as error:
+        lock.release()
+        for descriptor in opened:
+            os.close(descriptor)
+        if isinstance(error, OSError) and not isinstance(error, StorageError):
+            raise StorageError.from_os_error(error, "locking", path) from error
+        raise
+    return lock
+
+
+def _open(path: str, opened: list[int]) -> None:
+    """Add its descriptor to ``opened``."""
     try:
         if not _SETLK:
-            _refuse_registered(path)  # raises LockedError
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+            _refuse_registered(path)
+        # One call into C: no signal handler comes between the descriptor and its note.
+        opened.extend(map(os.open, (path,), (OPEN_FLAGS,), (0o600,)))
     except LockedError:
         raise
     except OSError as error:
         raise StorageError.from_os_error(error, "opening the lock file", path) from error
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise StorageError(errno.EINVAL, "the lock file is no regular file", path)
-        if status.st_size == 0 and status.st_uid == os.geteuid():
-            os.fchmod(fd, 0o600)
-        key = (status.st_dev, status.st_ino)
-        if not _try(fd):
-            raise LockedError(path, _holder(fd))
-        with _registry_lock:
-            _registry[key] = text
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
-    except StorageError:
-        os.close(fd)
-        raise
-    except OSError as error:
-        os.close(fd)
-        raise StorageError.from_os_error(error, "locking", path) from error
-    return SystemLock(fd, key)
+
+
+def _take(lock: SystemLock, path: str, text: str) -> None:
+    fd = lock._fd
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(errno.EINVAL, "the lock file is no regular file", path)
+    if status.st_size == 0 and status.st_uid == os.geteuid():
+        os.fchmod(fd, 0o600)
+    if not _try(fd):
+        raise LockedError(path, _holder(fd))
+    key = (status.st_dev, status.st_ino)
+    _registry[key] = text
+    lock._key = key
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
 
 
 def _now() -> str:
@@ -120,8 +150,7 @@ def _refuse_registered(path: str) -> None:
     # Before the file is opened: closing it again would give this process's own POSIX lock up.
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path)
-        with _registry_lock:
-            holder = _registry.get((status.st_dev, status.st_ino))
+        holder = _registry.get((status.st_dev, status.st_ino))
         if holder is not None:
             raise LockedError(path, f"this process, {holder}")
 
@@ -142,10 +171,7 @@ def _holder(fd: int) -> str:
 
 
 def _in_child() -> None:
-    # A child holds none of its parent's locks, and the mutex may have been taken when it was copied.
-    global _registry_lock
-    _registry_lock = threading.Lock()
-    _registry.clear()
+    _registry.clear()  # a child holds none of its parent's locks
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -1,0 +1,44 @@
+"""Guard: the lock of one log, which refuses the thread that has it already instead of waiting for ever.
+
+That thread is in the middle of something: a signal handler or a ``__del__`` that runs within it can neither wait for its end nor go on.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from pyreplog.errors import ReentrantCallError
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """``lock``, to be entered by ``with`` (an entry in C: no signal handler comes between taking it and guarding it), and who has it.
+
+    It knows its owner, which costs nothing more. That its owner could take it again is what nobody may do: ask ``is_mine`` first.
+    """
+
+    __slots__ = ("_name", "is_mine", "lock")
+
+    def __init__(self, name: str) -> None:
+        """``name``: what errors call the log."""
+        self._name = name
+        lock: Any = threading.RLock()
+        self.lock: Final[threading.RLock] = lock
+        #: Whether this thread has it. What ``threading.Condition`` asks, too.
+        self.is_mine: Final[Callable[[], bool]] = lock._is_owned
+
+    def free(self) -> threading.RLock:
+        """``lock``, where this thread does not hold it. Raises :class:`ReentrantCallError`."""
+        if self.is_mine():
+            raise self.refuse()
+        return self.lock
+
+    def refuse(self) -> ReentrantCallError:
+        """What to tell who is within another call."""
+        return ReentrantCallError(
+            f"{self._name} is used within another use of it by this thread, by a signal handler, a __del__ or a weak reference's callback: "
+            "have another thread do it, or do it when that has returned"
+        )

@@ -1,0 +1,540 @@
+"""The end of an open log when things go wrong: closing that fails, is cut short, or happens twice; and what a failure leaves waiting."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pyreplog
+from pyreplog.log import Log as PartitionLog
+from pyreplog.log import SyncPlan
+from pyreplog.runtime.background import Background
+from pyreplog.runtime.exits import remembered
+from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.views import ReaderView
+from pyreplog.testing import SimDisk
+from tests.runtime.test_log_faults import GatedDisk, Interrupted, interrupted, opened
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Of the syncs of a GatedDisk. Open to begin with."""
+    GatedDisk.gate.set()
+    GatedDisk.entered.clear()
+    yield GatedDisk.gate
+    GatedDisk.gate.set()
+
+
+def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
+    """``work`` in a thread, and where its result is, or what it raised."""
+    ended: list[Any] = []
+
+    def run() -> None:
+        try:
+            ended.append(work())
+        except pyreplog.PyreplogError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, ended
+
+
+def alone(log: pyreplog.Log) -> None:
+    """From now on its background thread does nothing."""
+    assert log._writer is not None
+    log._writer._background._work = lambda: None
+
+
+def cut_short(log: pyreplog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An append that a signal handler interrupts within the change of the log."""
+
+    def strike(*_: object, **__: object) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "append_as_leader", strike)
+        with pytest.raises(Interrupted):
+            log.append(b"interrupted")
+
+
+def drop(held: list[pyreplog.Log]) -> None:
+    """Nobody has them any more."""
+    held.clear()
+    gc.collect()
+
+
+# ------------------------------------------------------------------------------------------------------------- a failed sync
+
+
+def test_what_is_gathered_while_a_sync_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its handles hear of the failure although nobody wrote it, and reads of what was durable go on."""
+    disk = SimDisk()
+    log = opened(disk)
+    log.append(b"durable")
+    alone(log)
+    gathered: list[pyreplog.Ack] = []
+    sync = Syncer._sync
+
+    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+        gathered.append(log.append_nowait(b"gathered"))
+        sync(self, of, plan)
+
+    monkeypatch.setattr(Syncer, "_sync", during)
+    disk.fail("sync", "*.log", times=None)
+    with pytest.raises(pyreplog.UnsyncedError):
+        log.append(b"lost?")
+    assert gathered[0].done()
+    assert isinstance(gathered[0].exception(), pyreplog.ClosedError)
+    assert [record.value for record in log.read()] == [b"durable"]
+    assert [record.value for record in log] == [b"durable"]
+    assert log.high_watermark == 1
+    log.close()
+
+
+def test_a_chore_that_poisons_the_log_is_told() -> None:
+    """Who waits for a record that was gathered hears of it, whoever found out that the log takes nothing any more."""
+    log = opened(SimDisk())
+    log.append(b"durable")
+    alone(log)
+    ack = log.append_nowait(b"gathered")
+    assert log._writer is not None
+    log._writer.log.poison(pyreplog.StorageError(errno.EIO, "told to", "x"))
+    assert [record.value for record in log.read()] == [b"durable"]
+    assert isinstance(ack.exception(), pyreplog.ClosedError)
+    log.close()
+
+
+def test_the_background_thread_tells_of_a_poisoned_log() -> None:
+    """The same where nobody reads or asks."""
+    log = opened(SimDisk())
+    log.append(b"durable")
+    alone(log)
+    ack = log.append_nowait(b"gathered")
+    assert log._writer is not None
+    log._writer.log.poison(pyreplog.StorageError(errno.EIO, "told to", "x"))
+    assert log._writer._tend() is None
+    assert ack.done()
+    log.close()
+
+
+# -------------------------------------------------------------------------------------------------------- closing that fails
+
+
+@pytest.mark.parametrize("call", ["rename", "create", "sync_directory"])
+def test_a_failed_close_ends_who_follows(call: str) -> None:
+    """No room for the checkpoints: ``close`` raises it, and nobody goes on waiting for records of a closed log."""
+    disk = SimDisk()
+    log = opened(disk)
+    log.append(b"x")
+    first = threading.Event()
+
+    def follow() -> list[bytes | None]:
+        found = []
+        for record in log.follow():
+            found.append(record.value)
+            first.set()
+        return found
+
+    thread, ended = in_thread(follow)
+    assert first.wait(PATIENCE_S)
+    disk.fail(call, "*", times=None, error=errno.ENOSPC)
+    with pytest.raises(pyreplog.StorageError):
+        log.close()
+    thread.join(PATIENCE_S)
+    assert ended == [[b"x"]]
+    disk.clear_faults()
+    with opened(disk) as log:
+        assert log.end_offset == 1
+
+
+def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sync could begin, and none will any more: the handles say so, to who awaits them too."""
+    disk = SimDisk()
+    log = opened(disk)
+    alone(log)
+    ack = log.append_nowait(b"x")
+    assert log._writer is not None
+    with log._writer.lock:
+        log._writer._enter()
+
+    def refused(_: object) -> None:
+        raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
+
+    monkeypatch.setattr(PartitionLog, "sync_plan", refused)
+    monkeypatch.setattr(PartitionLog, "_sync_blocking", refused)
+    with pytest.raises(pyreplog.StorageError, match="Too many"):
+        log.close()
+    assert ack.done()
+    assert isinstance(ack.exception(), pyreplog.UnsyncedError)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_closing_a_log_that_cannot_be_opened_again(durability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an interrupted append there is no descriptor to open the partition with: ``close`` says so and ends, and nothing is lost."""
+    disk = SimDisk()
+    log = opened(disk, durability=durability)
+    log.append(b"x")
+    cut_short(log, monkeypatch)
+    disk.fail("open", "*", times=None, error=errno.EMFILE)
+    thread, ended = in_thread(log.close)
+    thread.join(PATIENCE_S)
+    assert [getattr(error, "errno", error) for error in ended] == [errno.EMFILE]
+    disk.clear_faults()
+    with opened(disk) as log:
+        assert [record.value for record in log] == [b"x"]
+
+
+# ---------------------------------------------------------------------------------------------------- a repair beside others
+
+
+def test_who_waits_for_a_sync_while_the_log_is_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that a thread is about to sync are closed by one that opens the partition again: its record is there, and counts."""
+    log = opened(SimDisk())
+    alone(log)
+    sync = Syncer._sync
+    once = [True]
+
+    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+        if once.pop() if once else False:
+            cut_short(log, monkeypatch)
+            log.append_many([b"next"], wait=False)
+        sync(self, of, plan)
+
+    monkeypatch.setattr(Syncer, "_sync", during)
+    assert log.append(b"first") == 0
+    assert log.append(b"last") == 2
+    assert [record.value for record in log] == [b"first", b"next", b"last"]
+    log.close()
+
+
+def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """... and where the partition cannot be opened again just now, it does not wait for ever; later appends succeed."""
+    disk = SimDisk()
+    log = opened(disk)
+    alone(log)
+    sync = Syncer._sync
+    once = [True]
+
+    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+        if once.pop() if once else False:
+            cut_short(log, monkeypatch)
+            disk.fail("open", "*", times=None, error=errno.EMFILE)
+            with pytest.raises(pyreplog.StorageError, match="open"):
+                log.append(b"refused")
+        sync(self, of, plan)
+
+    monkeypatch.setattr(Syncer, "_sync", during)
+    thread, ended = in_thread(lambda: log.append(b"first"))
+    thread.join(PATIENCE_S)
+    assert [type(error) for error in ended] == [pyreplog.UnsyncedError]
+    assert "could not be opened again" in str(ended[0])
+    disk.clear_faults()
+    assert log.append(b"last") == 1
+    log.close()
+
+
+# ------------------------------------------------------------------------------------------------------ closing that is cut short
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_close_interrupted_at_any_moment(durability: str) -> None:
+    """A handler that raises at any point of ``close``: the second call does the rest, nothing acknowledged is lost, nobody hangs."""
+    moment = 0
+    struck = True
+    while struck:
+        moment += 1
+        disk = SimDisk()
+        log = opened(disk, durability=durability)
+        alone(log)
+        told = [log.append(b"before")]
+        acks = [log.append_nowait(b"%d" % number) for number in range(2)]
+        struck = interrupted(moment, log.close)
+        log.close()
+        assert log._writer is not None
+        assert log._writer not in remembered()
+        for ack in acks:
+            assert ack.done()
+            if ack.offset is not None:
+                told.append(ack.offset)
+        with opened(disk) as again:
+            assert again.end_offset > max(told)
+    assert moment > 50
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_log_whose_close_was_cut_short_is_closed_when_opened_again(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By then nobody has it any more, and its folder is not left locked; until then the process knows of it, to close it at exit."""
+    disk = SimDisk()
+    log = opened(disk)
+    alone(log)
+    ack = log.append_nowait(b"x")
+
+    def strike(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Syncer, "wait", strike)
+        with pytest.raises(error):
+            log.close()
+    assert log._writer in remembered()
+    assert log.closed
+    with pytest.raises(pyreplog.LockedError):
+        opened(disk)
+    held = [log]
+    del log
+    with pytest.warns(ResourceWarning, match="unclosed log"):
+        drop(held)
+    with opened(disk) as log:
+        assert [record.value for record in log] == [b"x"]
+    assert ack.result().offset == 0
+
+
+def test_a_close_that_is_cut_short_ends_who_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that follows must not keep the process, which ends of the same Ctrl-C, from ending."""
+    log = opened(SimDisk())
+    log.append(b"x")
+    first = threading.Event()
+
+    def follow() -> int:
+        count = 0
+        for _ in log.follow():
+            count += 1
+            first.set()
+        return count
+
+    thread, ended = in_thread(follow)
+    assert first.wait(PATIENCE_S)
+
+    def strike(*_: object) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Syncer, "wait", strike)
+        with pytest.raises(Interrupted):
+            log.close()
+    thread.join(PATIENCE_S)
+    assert ended == [1]
+    with pytest.raises(pyreplog.ClosedError):
+        log.append(b"late")
+    log.close()
+
+
+def test_who_closes_beside_another_waits_for_it(tmp_path: Path, gate: threading.Event) -> None:
+    """When ``close`` returns, the log is closed, whoever closes it: its records count, and its folder may be opened."""
+    log = pyreplog.open_log(tmp_path / "log", disk=GatedDisk())
+    gate.clear()
+    ack = log.append_nowait(b"x")
+    first, _ = in_thread(log.close)
+    assert GatedDisk.entered.wait(PATIENCE_S)
+
+    def close() -> bool:
+        log.close()
+        return ack.done()
+
+    second, done = in_thread(close)
+    second.join(0.1)  # one that does not wait has ended by then
+    gate.set()
+    for thread in (first, second):
+        thread.join(PATIENCE_S)
+    assert done == [True]
+    pyreplog.open_log(tmp_path / "log").close()
+
+
+def test_closing_within_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler that closes the log while its thread does."""
+    log = opened(SimDisk())
+    log.append(b"x")
+    wait = Syncer.wait
+
+    def handler(self: Syncer, offset: int, timeout: float | None = None) -> None:
+        log.close()
+        wait(self, offset, timeout)
+
+    monkeypatch.setattr(Syncer, "wait", handler)
+    thread, ended = in_thread(log.close)
+    thread.join(PATIENCE_S)
+    assert ended == [None]
+
+
+# ----------------------------------------------------------------------------------------------------------------- opening
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed log:ResourceWarning")  # struck between its making and its giving
+@pytest.mark.parametrize(("there", "step"), [(False, 1), (True, 7)])
+def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
+    """A handler that raises at any point of an opening leaves no folder locked and nothing to be closed at exit."""
+    known = remembered()
+    moment = 0
+    struck = True
+    while struck:
+        moment += step
+        disk = SimDisk()
+        if there:
+            opened(disk).close()
+        made: list[pyreplog.Log] = []
+        struck = interrupted(moment, lambda made=made, disk=disk: made.append(opened(disk)))  # type: ignore[misc]
+        for log in made:
+            log.close()
+        with opened(disk) as log:
+            log.append(b"x")
+        assert remembered() == known
+    assert moment > 100
+
+
+# -------------------------------------------------------------------------------------------------------------------- threads
+
+
+def test_a_thread_whose_start_was_interrupted_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before the system was asked for it: the next call asks again. One that came after all ends at once."""
+    worked: list[threading.Thread] = []
+    done = threading.Event()
+
+    def work() -> None:
+        worked.append(threading.current_thread())
+        done.set()
+
+    background = Background("test", work)
+    late: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def strike(thread: threading.Thread) -> None:
+        late.append(thread)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", strike)
+        with pytest.raises(Interrupted):
+            background.start()
+    assert not background.is_running
+    start(late[0])
+    late[0].join(PATIENCE_S)
+    assert not worked
+    background.start()
+    assert done.wait(PATIENCE_S)
+    assert background.is_running
+    background.stop()
+    assert late[0] not in worked
+
+
+def test_a_thread_that_runs_when_its_start_is_interrupted_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C after the thread began: it is the one."""
+    done = threading.Event()
+    background = Background("test", lambda: done.set())
+    start = threading.Thread.start
+
+    def strike(thread: threading.Thread) -> None:
+        start(thread)
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", strike)
+        with pytest.raises(Interrupted):
+            background.start()
+    assert background.is_running
+    assert done.wait(PATIENCE_S)
+    background.stop()
+
+
+# -------------------------------------------------------------------------------------------------------- calls within calls
+
+
+def within(log: pyreplog.Log, monkeypatch: pytest.MonkeyPatch, use: Callable[[], object]) -> list[Any]:
+    """What ``use`` gives in the middle of an append, as in a signal handler; the append succeeds."""
+    append = PartitionLog.append_as_leader
+    ended: list[Any] = []
+
+    def handler(self: PartitionLog, *arguments: Any, **settings: Any) -> Any:
+        if not ended:
+            try:
+                ended.append(use())
+            except pyreplog.PyreplogError as error:
+                ended.append(error)
+        return append(self, *arguments, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionLog, "append_as_leader", handler)
+        thread, offsets = in_thread(lambda: log.append(b"outer"))
+        thread.join(PATIENCE_S)
+        assert len(offsets) == 1
+        assert isinstance(offsets[0], int)
+    return ended
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_call_within_a_call_of_the_same_thread_is_refused(durability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal handler or a ``__del__`` that uses the log in the middle of an append gets an error, and the append goes on."""
+    log = opened(SimDisk(), durability=durability)
+    log.append(b"first")
+    uses: list[Callable[[], object]] = [
+        lambda: log.append(b"inner"),
+        lambda: log.append_many([b"inner"]),
+        lambda: log.append_many([b"inner"], wait=False),
+        lambda: log.append_nowait(b"inner").result(),
+        lambda: log.flush(),
+        lambda: list(log.read()),
+        lambda: log.stats(),
+        lambda: log.delete_records(0),
+    ]
+    for use in uses:
+        assert [type(error) for error in within(log, monkeypatch, use)] == [pyreplog.ReentrantCallError]
+    assert [record.value for record in log if record.value != b"outer"] == [b"first"]
+    assert log.end_offset == 1 + len(uses)
+    log.close()
+
+
+def test_closing_within_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler of SIGTERM that closes the log: refused, and the next call closes it in order."""
+    disk = SimDisk()
+    log = opened(disk)
+    assert [type(error) for error in within(log, monkeypatch, log.close)] == [pyreplog.ReentrantCallError]
+    with pytest.raises(pyreplog.ClosedError):
+        log.append(b"late")
+    log.close()
+    with opened(disk) as log:
+        assert [record.value for record in log] == [b"outer"]
+
+
+def test_an_append_within_a_sync_of_the_same_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record is written, and the outer one's thread is in the middle of the sync: whether it gets there is not known yet."""
+    log = opened(SimDisk())
+    alone(log)
+    sync = Syncer._sync
+    errors: list[BaseException | None] = []
+
+    def handler(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+        if not errors:
+            with pytest.raises(pyreplog.UnsyncedError) as caught:
+                log.append(b"inner")
+            errors.append(caught.value.__cause__)
+        sync(self, of, plan)
+
+    monkeypatch.setattr(Syncer, "_sync", handler)
+    thread, ended = in_thread(lambda: log.append(b"outer"))
+    thread.join(PATIENCE_S)
+    assert ended == [0]
+    assert [type(error) for error in errors] == [pyreplog.ReentrantCallError]
+    assert log.append(b"after") == 2
+    log.close()
+
+
+def test_a_reader_within_itself_is_refused() -> None:
+    """The same of a log that is open for reading."""
+    disk = SimDisk()
+    with opened(disk) as log, opened(disk, mode="r") as reader:
+        log.append(b"x")
+        view = reader._view
+        assert isinstance(view, ReaderView)
+        with view._guard.lock, pytest.raises(pyreplog.ReentrantCallError, match="within another use"):
+            list(reader)
+        assert [record.value for record in reader] == [b"x"]
