@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyreplog.log import Log as PartitionLog
 from pyreplog.log import SyncPlan
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.exits import remembered
+from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
@@ -538,3 +540,13 @@ def test_a_reader_within_itself_is_refused() -> None:
         with view._guard.lock, pytest.raises(pyreplog.ReentrantCallError, match="within another use"):
             list(reader)
         assert [record.value for record in reader] == [b"x"]
+
+
+def test_the_logger_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask takes a lock of ``logging`` that Ctrl-C may leave held: whoever tells something later would wait for it."""
+    LOGGER.warning("first")
+    asked: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(logging, "getLogger", asked.append)
+        LOGGER.warning("second")
+    assert not asked

@@ -55,6 +55,10 @@ def tell_unheard(failures: Failures, where: str) -> None:
 
 
 def _logger() -> logging.Logger | None:
+    # Asked for once: each time takes a lock of `logging`, which a signal handler that raises there leaves held for ever.
+    global _found
+    if _found is not None:
+        return _found
     try:
         import logging  # noqa: PLC0415  (see above)
     except (ImportError, OSError, MemoryError):
@@ -62,8 +66,11 @@ def _logger() -> logging.Logger | None:
     logger = logging.getLogger("pyreplog")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
+    _found = logger
     return logger
 
+
+_found: logging.Logger | None = None
 
 if "logging" in sys.modules:
     _logger()
