@@ -150,4 +150,4 @@ def test_whichever_allocation_fails(tmp_path: Path, way: str) -> None:
         assert [record.offset for record in contents(log)] == [*range(end)]
         log.close(clean=False)
         disk.close()
-    assert failed > 3
+    assert failed >= 3

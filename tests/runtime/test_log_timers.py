@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import pyreplog
-from pyreplog.runtime.writer import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
+from pyreplog.runtime.chores import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
 from pyreplog.testing import SimClock, SimDisk
 
 PATH = "/events"

@@ -301,6 +301,40 @@ def _check_no_memory(said: str) -> None:
     assert sum(line.split()[1] == "True" for line in lines) >= 8
 
 
+REFUSED_OR_UNKNOWN = """
+import _testcapi, sys, pyreplog
+log = pyreplog.open_log(sys.argv[1], durability=sys.argv[2])
+uses = (log.append, lambda value: log.append_many([value, value]))
+refused, unknown = set(), set()
+for which, use in enumerate(uses):
+    for nth in range(150):
+        value = b"%d %d" % (which, nth)
+        try:
+            _testcapi.set_nomemory(nth, nth + 1)
+            try:
+                use(value)
+            finally:
+                _testcapi.remove_mem_hooks()
+        except MemoryError:
+            refused.add(value)
+        except pyreplog.OutcomeUnknownError:
+            unknown.add(value)
+        log.append(b"alive")
+there = {record.value for record in log.read()}
+print(sorted(refused & there), bool(refused), bool(unknown & there))
+log.close()
+"""
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_row_37_no_memory_behind_the_write(tmp_path: Path, durability: str) -> None:
+    """What is told as a MemoryError is not in the log, so that who sends it again does not double it; else the outcome is unknown."""
+    pytest.importorskip("_testcapi")
+    if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
+        pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")
+    assert ran(REFUSED_OR_UNKNOWN, tmp_path / "log", durability, options=()) == "[] True True\n"
+
+
 LITTLE_MEMORY = """
 import resource, sys, pyreplog
 log = pyreplog.open_log(sys.argv[1], durability="os", config={"max.message.bytes": 600_000_000})

@@ -36,6 +36,7 @@ from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.background import LINGER_S, Background, release
+from pyreplog.runtime.chores import Chores
 from pyreplog.runtime.follow import WriterNews
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER, tell_unheard
@@ -53,9 +54,6 @@ BUFFER_MEMORY: Final = 64 << 20
 RETRY_NS: Final = 500_000_000
 MAX_BLOCK_MS: Final = 60_000
 """How long who does not want to wait waits for room among them, unless ``open_log`` was told otherwise."""
-HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS: Final = 5_000_000_000
-CHECKPOINT_INTERVAL_NS: Final = 60_000_000_000
-RETENTION_INTERVAL_NS: Final = 300_000_000_000
 
 
 class LogWriter:
@@ -123,12 +121,9 @@ class LogWriter:
         self._is_new = True
         self._look: Callable[[], float | None] | None = None
         self._look_due_ns = 0
-        now = self._now_ns()
-        self._high_watermark_due_ns = now + HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
-        self._checkpoint_due_ns = now + CHECKPOINT_INTERVAL_NS
-        self._retention_due_ns = now
+        self._chores = Chores(root, self._now_ns())
         self._lead()
-        self._checkpointed = log.high_watermark
+        self._chores.begin(log)
 
     @property
     def lock(self) -> threading.RLock:
@@ -175,7 +170,7 @@ class LogWriter:
                 self._syncer.wait(offset + 1)
             elif self._flushes:
                 self._flush_if_due()
-        except (StorageError, ClosedError, ReentrantCallError) as error:
+        except (StorageError, ClosedError, ReentrantCallError, MemoryError) as error:
             raise self._unsynced_error(1, error) from error
         return offset
 
@@ -196,13 +191,14 @@ class LogWriter:
             builder.reset()
             stamp = self._now_ms()
             taken = builder.extend(values, keys, headers, timestamps, stamp, 0)
+            start = self.log.end_offset
+            offsets = range(start, start + count)  # made first: a lack of memory would be told as if nothing were there
             if taken == count:
-                start = self._write(builder.finish()).base_offset
+                self._write(builder.finish())
             else:
-                start = self.log.end_offset
                 for batch, _ in self._encode_several(values, keys, headers, timestamps, stamp, taken):
                     self._write_part(batch, start, count)
-        return self._counted(start, count)
+        return self._counted(offsets)
 
     def append_many_nowait(
         self,
@@ -257,9 +253,10 @@ class LogWriter:
         with self.lock:
             self._enter()
             start = self.log.end_offset
+            offsets = range(start, start + count)
             for batch, _, _, _ in self._encode_rows(rows):
                 self._write_part(batch, start, count)
-        return self._counted(start, count)
+        return self._counted(offsets)
 
     def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
         """The same rows, written when this returns, and handles on when they count."""
@@ -289,20 +286,22 @@ class LogWriter:
             row, size = rows.encode(first, stamp, self._table_memory)
             yield memoryview(self._table_memory)[:size], first, row - first, stamp
 
-    def _counted(self, start: int, count: int) -> range:
+    def _counted(self, offsets: range) -> range:
         """The range, once it counts."""
         try:
             if self._sync_each:
-                self._syncer.wait(start + count)
+                self._syncer.wait(offsets.stop)
             elif self._flushes:
                 self._flush_if_due()
-        except (StorageError, ClosedError, ReentrantCallError) as error:
-            raise self._unsynced_error(count, error) from error
-        return range(start, start + count)
+        except (StorageError, ClosedError, ReentrantCallError, MemoryError) as error:
+            raise self._unsynced_error(len(offsets), error) from error
+        return offsets
 
-    def _unsynced_error(self, count: int, error: StorageError | ClosedError | ReentrantCallError) -> UnsyncedError:
+    def _unsynced_error(self, count: int, error: StorageError | ClosedError | ReentrantCallError | MemoryError) -> UnsyncedError:
         """What to tell of records that are in the log, and whose sync failed with ``error``."""
-        cause = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
+        cause: Exception = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
+        if isinstance(error, MemoryError):
+            cause = MemoryError("there was no memory left")
         return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}", cause)
 
     def _write_later(
@@ -510,16 +509,18 @@ class LogWriter:
                 log.write_mark()
                 if self._followers:
                     self._tell_followers()
+            else:
+                self._unsynced.append((appended.last_offset + 1, appended.size))
+                self._unsynced_size += appended.size
         except PyreplogError as error:
             self._busy = False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
             self._tell_followers()  # who may wait for what can no longer come
             if appended is not None:  # there, and not in the mark: the next opening finds it
                 raise OutcomeUnknownError(f"append of {appended.record_count} records to {log.topic_partition}", str(error)) from error
             raise
+        except MemoryError as error:  # before the write or behind it: who finds `_busy` opens the partition again, and it may be there
+            raise OutcomeUnknownError(f"append to {log.topic_partition}", "there was no memory left") from error
         self._busy = False
-        if self._sync_each:
-            self._unsynced.append((appended.last_offset + 1, appended.size))
-            self._unsynced_size += appended.size
         return appended
 
     def _write_part(self, batch: memoryview, start: int, count: int) -> None:
@@ -752,7 +753,7 @@ class LogWriter:
                     return None
                 now = self._now_ns()
                 flush_due = self._flushes and self.log.sync_due(now)
-                if self._gathering is not self._seen and not self._hurry and not flush_due and now < self._chores_due_ns():
+                if self._gathering is not self._seen and not self._hurry and not flush_due and now < self._chores.due_ns:
                     # Begun since the last look: who fills batches this fast needs no help.
                     self._seen = self._gathering
                     return LINGER_S
@@ -763,17 +764,16 @@ class LogWriter:
             if end >= 0:
                 self._syncer.wait(end)
             # Last, so that nobody who waits for the sync waits for these too; and in any case, so that no load puts them off for good.
-            if now >= self._chores_due_ns():
+            if now >= self._chores.due_ns:
                 with self.lock:
                     self._mend()
                     if self.failure is None:
-                        self._retain(now)
-                        self._checkpoint(now)
+                        self._chores.do(self.log, now)
         except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
         if self._failure is None and self._syncer.failure is not None:
             return 0.0  # some of those who wait may not have heard of it
-        due = self._chores_due_ns()
+        due = self._chores.due_ns
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
             due = min(due, now + self._flush_ns)
@@ -796,28 +796,8 @@ class LogWriter:
             return self.log.apply_retention(confirmed=True)
 
     def _retain_soon(self) -> None:
-        self._retention_due_ns = 0
+        self._chores.retain_soon()
         self._background.arm()
-
-    def _chores_due_ns(self) -> int:
-        return min(self._high_watermark_due_ns, self._checkpoint_due_ns, self._retention_due_ns)
-
-    def _retain(self, now: int) -> None:
-        """What retention asks for, every few minutes and after each roll. REQUIRES the lock."""
-        if now >= self._retention_due_ns:
-            self._retention_due_ns = now + RETENTION_INTERVAL_NS
-            self.log.apply_retention()
-
-    def _checkpoint(self, now: int) -> None:
-        if now >= self._checkpoint_due_ns:
-            self._checkpoint_due_ns = now + CHECKPOINT_INTERVAL_NS
-            self._root.checkpoint_recovery_points()
-            self._root.checkpoint_log_starts()
-        if now >= self._high_watermark_due_ns:
-            self._high_watermark_due_ns = now + HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
-            if self._checkpointed != self.log.high_watermark:
-                self._checkpointed = self.log.high_watermark
-                self._root.checkpoint_high_watermarks()
 
     # ------------------------------------------------------------------------------------------------------------------- the end
 
@@ -858,7 +838,7 @@ class LogWriter:
                 well = self._syncer.failure is None and not self._busy
                 if well and not self.log.closed:
                     try:
-                        self._retain(self._now_ns())  # who opens and closes often may never have had a turn
+                        self._chores.retain(self.log, self._now_ns())  # who opens and closes often may never have had a turn
                     except PyreplogError as error:
                         failure = failure or error
                 try:
