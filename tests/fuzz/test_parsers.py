@@ -39,7 +39,7 @@ FED: Final = {
     "frame": ["wire/conversation.Conversation.decode_request", "wire/conversation.Conversation.decode_response"],
     "json": ["log/incarnation.read_farewell"],
     "identity": ["log/identity.decode_uuid", "log/identity.parse_properties"],
-    "import": ["cli/resuming._place", "cli/resuming.parse_places", "verify/states.imports"],
+    "import": ["cli/resuming.parse_places", "verify/states.imports"],
     "indexes": ["_core.OffsetIndex", "_core.TimeIndex"],
     "legacy": ["_core.legacy_messages", "record/legacy._batch", "record/legacy._mend_lz4", "record/legacy._xxh32"],
     "mark": ["log/mark.parse_mark", "log/mark.parse_slot"],

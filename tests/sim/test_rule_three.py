@@ -10,6 +10,7 @@ import pytest
 
 from pyreplog.log import Log
 from pyreplog.log.mark import find_mark
+from pyreplog.log.opening import Origin
 from pyreplog.ports import Disk
 from pyreplog.quorum import Controller
 from pyreplog.testing import InvariantBroken, SimDisk, TopicOptions, World
@@ -102,10 +103,10 @@ class Forgetful(Log):
     """A log that does not remember over a mere kill that it was incomplete."""
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, **about: Any) -> Log:
+    def load(cls, *about: Any) -> Log:
         """With the flag washed off where only the process died."""
-        log = super().open(disk, directory, **about)
-        if about["same_boot"] and log.incomplete:
+        log = super().load(*about)
+        if any(one.same_boot for one in about if isinstance(one, Origin)) and log.incomplete:
             log.set_incomplete(False)
         return log
 
@@ -156,10 +157,10 @@ class Remembering(Log):
     """A log that remembers over a loss that the controller had heard of an earlier one."""
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, **about: Any) -> Log:
+    def load(cls, disk: Disk, directory: str, *about: Any) -> Log:
         """With the flag put back."""
         found = find_mark(disk, directory)
-        log = super().open(disk, directory, **about)
+        log = super().load(disk, directory, *about)
         if found is not None and found[0].reported:
             log.set_reported()
         return log
