@@ -130,39 +130,36 @@ class Effects:
 
     def _carry_out(self, hosted: Hosted, effects: list[Effect]) -> None:
         try:
-            self._carry_out_all(hosted, effects)
+            for effect in effects:
+                kind = type(effect)
+                if kind is Reply:
+                    if effect.correlation_id < 0:  # type: ignore[union-attr]
+                        seat = self.seats.get(effect.correlation_id)  # type: ignore[union-attr]
+                        if seat is not None:
+                            seat.answer(effect.result)  # type: ignore[union-attr, arg-type]
+                    else:
+                        self._reply(hosted, effect)  # type: ignore[arg-type]
+                elif kind is Fetch:
+                    self.on_fetch(hosted, effect)  # type: ignore[arg-type]
+                elif kind is Wake:
+                    self._wake(hosted, effect.at_ns)  # type: ignore[union-attr]
+                elif kind is Sync:
+                    self.syncs[self._disk.submit_sync(effect.files, self._transport.wake)] = (hosted, effect)  # type: ignore[union-attr, assignment]
+                elif isinstance(effect, AlterPartition):
+                    self.on_alter(hosted, effect)
+                elif isinstance(effect, StopFetching):
+                    self.on_stop_fetching(hosted)
+                elif isinstance(effect, Offline):
+                    self.on_offline(hosted, effect.error)
+                elif isinstance(effect, BrokenRule):
+                    self.on_broken_rule(hosted, effect)
+                elif isinstance(effect, Lost):
+                    self.on_lost(hosted, effect)
+                elif isinstance(effect, Unexpected):
+                    self.on_unexpected(hosted, effect)
         except Exception:
             self.half_way = True
             raise
-
-    def _carry_out_all(self, hosted: Hosted, effects: list[Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is Reply:
-                if effect.correlation_id < 0:  # type: ignore[union-attr]
-                    seat = self.seats.get(effect.correlation_id)  # type: ignore[union-attr]
-                    if seat is not None:
-                        seat.answer(effect.result)  # type: ignore[union-attr, arg-type]
-                else:
-                    self._reply(hosted, effect)  # type: ignore[arg-type]
-            elif kind is Fetch:
-                self.on_fetch(hosted, effect)  # type: ignore[arg-type]
-            elif kind is Wake:
-                self._wake(hosted, effect.at_ns)  # type: ignore[union-attr]
-            elif kind is Sync:
-                self.syncs[self._disk.submit_sync(effect.files, self._transport.wake)] = (hosted, effect)  # type: ignore[union-attr, assignment]
-            elif isinstance(effect, AlterPartition):
-                self.on_alter(hosted, effect)
-            elif isinstance(effect, StopFetching):
-                self.on_stop_fetching(hosted)
-            elif isinstance(effect, Offline):
-                self.on_offline(hosted, effect.error)
-            elif isinstance(effect, BrokenRule):
-                self.on_broken_rule(hosted, effect)
-            elif isinstance(effect, Lost):
-                self.on_lost(hosted, effect)
-            elif isinstance(effect, Unexpected):
-                self.on_unexpected(hosted, effect)
 
     def _reply(self, hosted: Hosted, effect: Reply) -> None:
         try:
