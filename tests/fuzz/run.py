@@ -87,6 +87,8 @@ def fuzz(target: Target, count: int, seed: int, trace: str | None = None, second
         if target.seal is not None:
             data = target.seal(data, chance)
         if note is not None:
+            if len(note) < 4 + len(data):  # sealing makes some of them longer
+                note.resize(4 + len(data))
             note[4 : 4 + len(data)] = data
             note[:4] = len(data).to_bytes(4, "big")
         word = repr(execute(target, data))
