@@ -17,6 +17,7 @@ from pyreplog.log import Log, LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Standing
 from pyreplog.ports import Address
+from pyreplog.quorum import LOST_DIRECTORY
 from pyreplog.wire import (
     NO_ERROR,
     BrokerHeartbeatRequest,
@@ -150,7 +151,8 @@ class Lifecycle:
             root.cluster_id,
             root.incarnation_id,
             listeners=[Listener("PEER", self._effects.address)],
-            log_dirs=[] if root.damaged else [root.directory_id],  # what is damaged is missing, but not because it was never made
+            # What is damaged is missing, but not because it was never made.
+            log_dirs=[root.directory_id, LOST_DIRECTORY] if root.damaged else [root.directory_id],
             previous_broker_epoch=self._previous_epoch,
             partition_ends=_registered_ends(root),
         )

@@ -15,13 +15,22 @@ if TYPE_CHECKING:
     from pyreplog.quorum.controller import Controller
     from pyreplog.quorum.describe import describe_cluster, describe_configs, describe_topics, metadata
     from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, UncleanElection, change_record, settle, settle_uncleanly
-    from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage, effective_min_isr
+    from pyreplog.quorum.image import (
+        LOST_DIRECTORY,
+        BrokerImage,
+        MetadataImage,
+        PartitionImage,
+        PartitionKey,
+        TopicImage,
+        effective_min_isr,
+    )
     from pyreplog.quorum.placement import place
     from pyreplog.quorum.state import ControllerState, decode, encode, load, store
     from pyreplog.quorum.topics import new_id
 
 __all__ = [
     "CONTROLLER_ADDRESS",
+    "LOST_DIRECTORY",
     "MISSING",
     "STATE_FILE",
     "Authority",
@@ -57,6 +66,7 @@ _LATER: Final = {
     "Authority": ".authority",
     "AuthorityEndpoint": ".authority",
     "AuthorityReply": ".authority",
+    "LOST_DIRECTORY": ".image",
     "BrokerImage": ".image",
     "CONTROLLER_ADDRESS": ".authority",
     "Controller": ".controller",

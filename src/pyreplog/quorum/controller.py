@@ -16,7 +16,7 @@ from typing import Final
 from pyreplog.config import NodeConfig
 from pyreplog.ports import Random
 from pyreplog.quorum.election import MISSING, ReplicaEnd, Settlement, UncleanElection, change_record, settle, settle_uncleanly
-from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, effective_min_isr
+from pyreplog.quorum.image import LOST_DIRECTORY, BrokerImage, MetadataImage, PartitionImage, PartitionKey, effective_min_isr
 from pyreplog.quorum.topics import create_topic
 from pyreplog.wire import (
     ELECT_UNCLEAN,
@@ -178,7 +178,7 @@ class Controller:
                 end_points=tuple(BrokerEndpoint(one.name, one.host, one.port, one.security_protocol) for one in request.listeners),
                 features=tuple(BrokerFeature(one.name, one.min_supported_version, one.max_supported_version) for one in request.features),
                 rack=request.rack,
-                log_dirs=tuple(request.log_dirs),
+                log_dirs=_directories(request),
             )
         )
         return BrokerRegistrationResponse(broker_epoch=epoch)
@@ -193,7 +193,9 @@ class Controller:
         """
         broker_id = request.broker_id
         clean = known is not None and request.previous_broker_epoch == known.epoch
-        same_disk = known is not None and len(request.log_dirs) > 0 and tuple(request.log_dirs) == known.log_dirs
+        directories = _directories(request)
+        same_disk = known is not None and len(directories) > 0 and directories == known.log_dirs
+        never_made = same_disk and len(directories) == len(request.log_dirs)  # what is not there: else it may be damaged
         reported = {(end.topic_id, end.partition): end for end in request.partition_ends}
         self._ends[broker_id] = {key: ReplicaEnd(end.last_epoch, end.end_offset) for key, end in reported.items()}
         if same:
@@ -206,7 +208,7 @@ class Controller:
             suspects = self.suspects.get(key, {})
             # Who is a member only because it never had a copy was not vouched for with the one that it has made since.
             vouched = found is not None and found.reported and same_disk and suspects.get(broker_id) != MISSING
-            if (found is not None and found.incomplete and not vouched) or (found is None and not same_disk):
+            if (found is not None and found.incomplete and not vouched) or (found is None and not never_made):
                 self._settle(key, now_ns, lost=broker_id)
             elif found is None or not clean or broker_id in suspects:
                 self._suspect(key, broker_id, MISSING if found is None else ReplicaEnd(found.last_epoch, found.end_offset))
@@ -526,3 +528,8 @@ class Controller:
         offset = self.image.offset + 1
         self.image.apply(offset, record)
         self._records.append((offset, record))
+
+
+def _directories(request: BrokerRegistrationRequest) -> tuple[str, ...]:
+    """The broker's own: known again at its next registration, whether or not a copy there is damaged now."""
+    return tuple(one for one in request.log_dirs if one != LOST_DIRECTORY)

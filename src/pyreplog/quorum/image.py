@@ -36,6 +36,10 @@ PartitionKey = tuple[str, int]
 """(topic id, partition number): what names a partition for good, whatever becomes of the topic's name."""
 
 
+LOST_DIRECTORY: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
+"""Kafka's id of a directory that is lost (``DirectoryId.LOST``). A broker names it beside its own while a copy there is damaged."""
+
+
 class BrokerImage(NamedTuple):
     """One registered broker. ``epoch`` is the offset of its registration; ``fenced`` brokers serve nothing and cannot lead."""
 
