@@ -21,6 +21,7 @@ import polars as pl
 from flights import FLIGHT_COUNT
 from picture import BAD, GOOD, Moment, draw
 from pyspark.sql import functions as sf
+from quiet import QUIET
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from sender import PARTITION_COUNT, TOPIC, TOPIC_UNPACED
@@ -155,8 +156,7 @@ def one_day(cluster: pyreplog.Cluster, log: pl.DataFrame) -> pl.DataFrame:
 
 def delays_by_spark(folder: Path) -> pl.DataFrame:
     """Mean departure delay per carrier, computed by Spark from the log's files."""
-    quiet = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"}
-    with local_session("replog demo", cores=2, config=quiet) as spark:
+    with local_session("replog demo", cores=2, config=QUIET) as spark:
         flights = spark.read.format("replog").option("path", str(folder)).option("topic", TOPIC).load()
         result = (
             flights.select(

@@ -26,7 +26,8 @@ import polars as pl
 from flights import FLIGHT_COUNT
 from pipeline_feed import DELAYS, FLIGHTS
 from pipeline_page import Run, write_page
-from pipeline_stream import QUIET, daily, records
+from pipeline_stream import daily, records
+from quiet import QUIET
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

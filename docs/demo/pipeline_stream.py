@@ -10,21 +10,16 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 
 from pipeline_feed import DELAYS, FLIGHTS
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
+from quiet import QUIET
 
 from pyreplog.spark import local_session
 
 LATENESS = "5 days"
 """Of event time: half a second at the demo's pace."""
-QUIET = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
-    # What Spark's workers print when they are ended over Unix sockets would stand between the lines of the demo.
-    "spark.python.unix.domain.socket.enabled": "false",
-}
 
 
 def say(kind: str, **facts: object) -> None:
