@@ -106,3 +106,18 @@ cdef inline int check_root(arrow_array *array, arrow_schema *schema) except -1:
     for i in range(array.n_children):
         check_child(array, schema, i)
     return 0
+
+
+cdef inline arrow_array *check_items(arrow_array *array, arrow_schema *schema, arrow_array *parent) except NULL:
+    """A list of structs, of whose schema and its child's the caller made sure. Returns its items, whose columns are there, not looked at yet."""
+    cdef arrow_schema *item = schema.children[0]
+    cdef arrow_array *items
+    cdef int64_t i
+    check_array(array, schema, parent, 2)
+    check_buffer(array, schema, 1)
+    check_child(array, schema, 0)
+    items = array.children[0]
+    check_array(items, item, NULL, 1)
+    for i in range(item.n_children):
+        check_child(items, item, i)
+    return items

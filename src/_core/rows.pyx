@@ -9,7 +9,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strcmp, strncmp
 
-from foreign cimport check_array, check_buffer, check_child, check_root, check_schema, malformed, name_of, taken_already
+from foreign cimport check_array, check_buffer, check_items, check_root, check_schema, malformed, name_of, taken_already
 from kernels cimport (
     BATCH_HEADER_SIZE,
     STATUS_ABSURD,
@@ -86,13 +86,7 @@ cdef int _read_headers(rows *out, arrow_schema *schema, arrow_array *array, arro
         or strcmp(name_of(item.children[1]), b"value") != 0
     ):
         raise TypeError("a header must be a struct of key and value")
-    check_array(array, schema, parent, 2)
-    check_buffer(array, schema, 1)
-    check_child(array, schema, 0)
-    items = array.children[0]
-    check_array(items, item, NULL, 1)
-    check_child(items, item, 0)
-    check_child(items, item, 1)
+    items = check_items(array, schema, parent)
     out.headers.validity = <const uint8_t *>array.buffers[0]
     out.headers.offsets = array.buffers[1]
     out.headers.first = parent.offset + array.offset

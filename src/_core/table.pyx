@@ -13,7 +13,7 @@ from foreign cimport (
     BUFFERS_VIEW,
     check_array,
     check_buffer,
-    check_child,
+    check_items,
     check_root,
     check_schema,
     malformed,
@@ -170,13 +170,7 @@ cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array
         and (strcmp(name_of(item.children[0]), b"key") != 0 or strcmp(name_of(item.children[1]), b"value") != 0)
     ):
         raise _wrong(schema, "a list of structs of key and value, or a map")
-    check_array(array, schema, parent, 2)
-    check_buffer(array, schema, 1)
-    check_child(array, schema, 0)
-    items = array.children[0]
-    check_array(items, item, NULL, 1)
-    check_child(items, item, 0)
-    check_child(items, item, 1)
+    items = check_items(array, schema, parent)
     _read_bytes(&out.header_key, item.children[0], items.children[0], items)
     _read_bytes(&out.header_value, item.children[1], items.children[1], items)
     out.headers.validity = <const uint8_t *>array.buffers[0]

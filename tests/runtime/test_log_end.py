@@ -16,7 +16,7 @@ import pyreplog
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import SyncPlan
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.exits import remembered
+from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.runtime.views import ReaderView
@@ -550,3 +550,44 @@ def test_the_logger_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(logging, "getLogger", asked.append)
         LOGGER.warning("second")
     assert not asked
+
+
+def test_logs_are_forgotten_beside_others_that_open(tmp_path: Path) -> None:
+    """A collection may begin anywhere, and while it runs another thread opens a log: the one that closes is closed, without an error."""
+    log = pyreplog.open_log(tmp_path / "log")
+    others: list[Any] = [log]
+    threshold = gc.get_threshold()
+    pairs = [(number, -number) for number in range(5000)]  # no pair of an earlier life is left to be taken: making one counts
+
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and remembered():
+            others.append(Another())
+            remember(others[-1])
+
+    gc.callbacks.append(collecting)
+    gc.set_threshold(1)
+    try:
+        forget(log._writer)  # type: ignore[arg-type]  (it is open for writing)
+        assert log._writer not in remembered()
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(collecting)
+        for other in others[1:]:
+            forget(other)
+        log.close()
+    assert len(others) > 1, "nothing was collected"
+    assert len(pairs) and not remembered()
+
+
+class Another:
+    """Something else that is open."""
+
+    def close(self) -> None:
+        """Nothing is owned."""
+
+    def forked(self) -> None:
+        """Nothing is owned."""
+
+    def unclosed(self) -> str | None:
+        """Nobody is to know."""
+        return None

@@ -47,10 +47,11 @@ def remember(item: Closeable) -> None:
 
 
 def forget(item: Closeable) -> None:
-    """``item`` is closed. Unknown ones are fine."""
-    for number, known in list(_open.items()):
+    """``item`` is closed. Unknown ones are fine, and so are other threads that remember and forget meanwhile."""
+    # A copy is made at one stroke. A list of pairs is not: for each of them a collection may begin, and other threads run within it.
+    for number, known in _open.copy().items():
         if known is item:
-            del _open[number]
+            _open.pop(number, None)
 
 
 def remembered() -> list[Closeable]:
