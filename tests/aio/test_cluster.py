@@ -61,8 +61,21 @@ def test_the_same_names(tmp_path: Path) -> None:
                 assert [record.value for record in await consumer.poll(5.0)] == [b"99", b"after"]
                 assert await consumer.end_offset("orders", 0) == 101
                 assert await consumer.position("orders", 0) == 101
+                # A loop that is left has read what it gave, and nothing else.
+                await consumer.seek("orders", 0, 10)
+                async for record in consumer:
+                    assert await consumer.position("orders", 0) == record.offset + 1
+                    if record.offset == 12:
+                        break
+                assert [record.offset for record in await consumer.poll(5.0, 2)] == [13, 14]
+                records = consumer.until_end()
+                assert (await anext(records)).offset == 15
+                async with cluster.producer() as producer:
+                    await (await producer.send("orders", b"behind", partition=0))
+                assert [record.offset async for record in records] == list(range(16, 101))
+                assert [record.value for record in await consumer.poll(5.0)] == [b"behind"]
             scan = await cluster.scan("orders", ["value"])
-            assert sum(batch.row_count for batch in await asyncio.to_thread(lambda: list(scan.batches()))) == 103
+            assert sum(batch.row_count for batch in await asyncio.to_thread(lambda: list(scan.batches()))) == 104
 
     run(main)
 
@@ -102,7 +115,7 @@ class Held:
         self.began, self.told = threading.Event(), threading.Event()
         self.offset = 0
 
-    def take(self, count_max: int | None = None) -> tuple[list[pyreplog.Record], None]:
+    def take(self, count_max: int | None = None, ends: object = None) -> tuple[list[pyreplog.Record], None]:
         """The next record."""
         offset, self.offset = self.offset, self.offset + 1
         if not self.began.is_set():

@@ -255,6 +255,30 @@ def test_waiting_and_looking_up() -> None:
     assert answer.offset == 100
 
 
+def test_reading_up_to_ends() -> None:
+    """Nothing from an end on is taken, or waited for, however much is there; it stays for whoever asks next. An end may lie in a gap."""
+    script = Script(partitions=2)
+    first, second = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+    ends = {first: 2, second: 8}
+    script.answer(PartitionData(0, records=batch(0, b"a", b"b", b"c") + batch(3, b"d")), PartitionData(1))
+    consumer = script.consumer
+    assert [record.value for record in consumer.take(None, ends)] == [b"a", b"b"]
+    assert consumer.position(*first) == 2
+    assert consumer.take(None, ends) == []
+    pending = consumer.wait_for_records(ends)
+    assert not pending.settled
+    assert consumer.has_records
+    script.turn()
+    assert not pending.settled
+    script.answer(PartitionData(1, records=batch(5, b"x") + batch(9, b"y")))
+    assert pending.settled
+    assert [record.value for record in consumer.take(None, ends)] == [b"x"]
+    assert consumer.take(None, ends) == []
+    assert consumer.position(*second) == 8
+    consumer.forget(consumer.wait_for_records(ends))
+    assert sorted(record.value or b"" for record in consumer.take()) == [b"c", b"d", b"y"]
+
+
 def test_unknown_partitions() -> None:
     """An assignment that the topic does not have is an error of that partition, told when records are asked for."""
     script = Script()

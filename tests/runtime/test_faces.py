@@ -286,3 +286,47 @@ def test_a_record_of_a_coroutine_takes_a_datetime(tmp_path: Path) -> None:
                 assert [one.timestamp for one in await (await producer.send_many("events", [b"v"], timestamps=[at]))] == [ms]
 
     asyncio.run(use())
+
+
+def test_a_loop_that_is_left_has_read_what_it_gave(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Behind the last record of a loop everything goes on, whatever had arrived: another loop, poll, position, seek."""
+    topic = create()
+    place = TopicPartition(topic, 0)
+    with cluster.producer() as producer:
+        producer.send_many(topic, [b"%d" % number for number in range(20)]).wait()
+    with cluster.consumer(topic) as consumer:
+        for record in consumer:
+            assert consumer.position(place) == record.offset + 1
+            if record.offset == 4:
+                break
+        assert next(iter(consumer)).offset == 5
+        assert [record.offset for record in consumer.poll(10, count_max=2)] == [6, 7]
+        loop = iter(consumer)
+        assert next(loop).offset == 8
+        assert consumer.seek(place, 2) == consumer.position(place) == 2
+        assert next(loop).offset == 2
+        assert [record.offset for record in consumer.until_end()] == list(range(3, 20))
+
+
+def test_what_lies_behind_the_end_is_there_for_the_next(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """``until_end`` gives what was there when it began, and takes nothing else away."""
+    topic, other = create(partitions=2), create("other")
+    with cluster.producer() as producer, cluster.consumer(topic) as consumer:
+        producer.send_many(topic, [b"before"] * 10, partition=0).wait()
+        producer.send_many(topic, [b"before"] * 600, partition=1).wait()
+        records = consumer.until_end()
+        found = [next(records)]
+        for partition in (0, 1):
+            producer.send_many(topic, [b"after"] * 700, partition=partition).wait()
+        found += records
+        assert [record.value for record in found] == [b"before"] * 610
+        assert (consumer.position(topic, 0), consumer.position(topic, 1)) == (10, 600)
+        rest: list[bytes | None] = []
+        while len(rest) < 1400:
+            rest += [record.value for record in consumer.poll(10)]
+        assert rest == [b"after"] * 1400
+        consumer.seek_to_beginning()
+        records = consumer.until_end()
+        next(records)
+        consumer.assign(other)
+        assert list(records) == [], "what is not read any more is not waited for"

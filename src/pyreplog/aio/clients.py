@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import NoReturn, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, NoReturn, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -18,6 +19,9 @@ from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
 from pyreplog.values import TopicPartition
+
+if TYPE_CHECKING:
+    from pyreplog.client import Ends
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
@@ -104,15 +108,17 @@ class Producer:
 class Consumer:
     """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``: ``async with`` it. See :class:`pyreplog.Consumer`.
 
-    ``async for record in consumer`` never ends; ``until_end()`` stops at the end as it is now. For one coroutine at a time.
+    ``async for record in consumer`` never ends; ``until_end()`` stops at the end as it is now. Whoever leaves such a loop has read what it
+    gave and nothing else. For one coroutine at a time.
     """
 
     def __init__(self, consumer: runtime.Consumer, calls: Calls) -> None:
         """Made by the cluster."""
         self._consumer = consumer
         self._calls = calls
-        #: Taken, and not yet handed out, because whoever asked was cancelled. Threads add to it, in order, under the lock.
-        self._left: list[Record] = []
+        #: Taken, and not yet handed out, because whoever asked was cancelled, or takes one by one. Threads add to it, in order, under the
+        #: lock.
+        self._left: deque[Record] = deque()
         self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
 
@@ -126,35 +132,38 @@ class Consumer:
 
         A poll that is cancelled loses nothing: the next one gives what it would have given.
         """
-        patience = check_seconds("timeout", timeout)
+        if not await self._fill(check_seconds("timeout", timeout), count_max, None):
+            return []
+        count = len(self._left) if count_max is None else min(count_max, len(self._left))
+        return [self._left.popleft() for _ in range(count)]  # one by one: a poll that was cancelled may be adding to it
+
+    async def _fill(self, patience: float | None, count_max: int | None, ends: Ends | None) -> bool:
+        """Have something below ``ends`` to hand out; whether there is anything after ``patience`` seconds."""
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
-        while True:
-            if self._left:
-                given = self._left[:count_max]
-                del self._left[: len(given)]  # in place: a poll that was cancelled may be adding to it
-                return given
-            pending = await self._calls.read(self._take, count_max)
+        while not self._left:
+            pending = await self._calls.read(self._take, count_max, ends)
             if self._left or pending is None:
                 continue
             left = None if deadline is None else deadline - loop.time()
             if left is not None and left <= 0:
                 self._calls.dispatch(partial(self._consumer.forget, pending))
-                return []
+                return False
             try:
                 async with asyncio.timeout(left):
                     await pending.future()
             except TimeoutError:
                 self._calls.dispatch(partial(self._consumer.forget, pending))
-                return []
+                return False
             except asyncio.CancelledError:
                 self._calls.dispatch(partial(self._consumer.forget, pending))
                 raise
+        return True
 
-    def _take(self, count_max: int | None) -> Pending | None:
+    def _take(self, count_max: int | None, ends: Ends | None) -> Pending | None:
         """In a thread: what came is kept here first, in case nobody waits for it any more."""
         with self._taking:
-            records, pending = self._consumer.take(count_max)
+            records, pending = self._consumer.take(count_max, ends)
             self._left.extend(records)
             return pending
 
@@ -162,13 +171,13 @@ class Consumer:
         """In a thread: go on elsewhere, without the records taken before that ``forget`` names."""
         with self._taking:
             found = move()
-            self._left[:] = [record for record in self._left if not forget(record)]
+            self._left = deque(record for record in self._left.copy() if not forget(record))
             return found
 
     def _position(self, place: tuple[str, int], timeout: float | None) -> int:
         """In a thread."""
         with self._taking:
-            for record in self._left:
+            for record in self._left.copy():
                 if (record.topic, record.partition) == place:
                     return record.offset
             return self._consumer.position(*place, timeout=timeout)
@@ -176,22 +185,18 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
         while True:
-            for record in await self.poll(None):
-                yield record
+            await self._fill(None, None, None)
+            while self._left:
+                yield self._left.popleft()
 
     async def until_end(self) -> AsyncIterator[Record]:
-        """Records up to the ends of the partitions as they are now."""
+        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
         ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
-        left = {entry for entry, end in ends.items() if await self.position(*entry) < end}
-        while left:
-            for record in await self.poll(None):
-                entry = TopicPartition(record.topic, record.partition)
-                end = ends.get(entry)
-                if end is None or record.offset < end:
-                    yield record
-                if end is not None and record.offset >= end - 1:
-                    left.discard(entry)
-            left = {entry for entry in left if await self.position(*entry) < ends[entry]}
+        left = list(ends)
+        while left := [entry for entry in left if entry in self.assignment and await self.position(*entry) < ends[entry]]:
+            await self._fill(None, None, ends)
+            while self._left:
+                yield self._left.popleft()
 
     @property
     def assignment(self) -> list[TopicPartition]:

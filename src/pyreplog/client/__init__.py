@@ -14,7 +14,7 @@ from pyreplog.client.outcome import Outcome, Owner, Pending
 
 if TYPE_CHECKING:
     from pyreplog.client.admin import Admin, Answer
-    from pyreplog.client.consumer import Consumer, ConsumerConfig, OffsetAnswer
+    from pyreplog.client.consumer import Consumer, ConsumerConfig, Ends, OffsetAnswer
     from pyreplog.client.producer import ACKS, Producer, ProducerConfig
     from pyreplog.client.relay import Relay
 
@@ -25,6 +25,7 @@ __all__ = [
     "Answer",
     "Consumer",
     "ConsumerConfig",
+    "Ends",
     "Failures",
     "OffsetAnswer",
     "Outcome",
@@ -41,6 +42,7 @@ _LATER: Final = {
     "Answer": ".admin",
     "Consumer": ".consumer",
     "ConsumerConfig": ".consumer",
+    "Ends": ".consumer",
     "OffsetAnswer": ".consumer",
     "Producer": ".producer",
     "ProducerConfig": ".producer",

@@ -9,14 +9,14 @@ Source: Kafka's ``Fetcher``, without sessions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
-from pyreplog.config import INT32_MAX, check_number
+from pyreplog.config import INT32_MAX, INT64_MAX, check_number
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, UnknownTopicError, cluster_error
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
@@ -38,7 +38,10 @@ from pyreplog.wire import (
     Records,
 )
 
-__all__ = ["Consumer", "ConsumerConfig", "OffsetAnswer"]
+__all__ = ["Consumer", "ConsumerConfig", "Ends", "OffsetAnswer"]
+
+Ends = Mapping[TopicPartition, int]
+"""Offsets below which somebody wants to read."""
 
 _PASSING: Final = frozenset(
     {
@@ -188,7 +191,7 @@ class Consumer:
         self._lookups: list[OffsetAnswer] = []
         self._retry_lookup_ns = 0
         self._retry_ns: int | None = None
-        self._waiting: list[Pending] = []
+        self._waiting: list[tuple[Pending, Ends | None]] = []
         self._turn = 0
         self._closed = False
 
@@ -250,10 +253,11 @@ class Consumer:
 
     # --------------------------------------------------------------------------------------------------------------------- reading
 
-    def take(self, count_max: int | None = None) -> list[Record]:
+    def take(self, count_max: int | None = None, ends: Ends | None = None) -> list[Record]:
         """Records that have arrived, in order within each partition, at most ``count_max`` (``max_poll_records``); moves the positions.
 
-        Raises what stands between a partition and its next record (CorruptError, OffsetOutOfRangeError, ...) once, when its turn comes.
+        Of a partition in ``ends`` none from that offset on. Raises what stands between a partition and its next record (CorruptError,
+        OffsetOutOfRangeError, ...) once, when its turn comes.
         """
         limit = self.config.max_poll_records if count_max is None else count_max
         taken: list[Record] = []
@@ -267,11 +271,11 @@ class Consumer:
             if state.error is not None and not taken:
                 error, state.error = state.error, None
                 raise error
-            self._take_from(entry, state, taken, limit)
+            self._take_from(entry, state, taken, limit, _end_of(entry, ends))
         return taken
 
-    def _take_from(self, entry: TopicPartition, state: _Partition, taken: list[Record], limit: int) -> None:
-        while len(taken) < limit:
+    def _take_from(self, entry: TopicPartition, state: _Partition, taken: list[Record], limit: int, end: int) -> None:
+        while len(taken) < limit and state.position < end:
             if not state.records:
                 if not state.batches:
                     return
@@ -293,31 +297,44 @@ class Consumer:
                     state.position = max(state.position, batch.next_offset)
                     continue
             room = limit - len(taken)
-            if len(state.records) <= room:
+            if len(state.records) <= room and state.records[-1].offset < end:
                 taken.extend(state.records)
                 state.records.clear()
-            else:
-                taken.extend(state.records.popleft() for _ in range(room))
-            state.position = taken[-1].offset + 1
+                state.position = taken[-1].offset + 1
+                continue
+            while room and state.records and state.records[0].offset < end:
+                taken.append(state.records.popleft())
+                state.position = taken[-1].offset + 1
+                room -= 1
+            if room:
+                state.position = end  # the next record lies behind it
 
     @property
     def has_records(self) -> bool:
         """Whether :meth:`take` would return or raise something."""
-        return any(state.records or state.batches or state.error is not None for state in self._partitions.values())
+        return self._has_records(None)
 
-    def wait_for_records(self) -> Pending:
-        """Settled as soon as :meth:`take` has something, or once this is closed."""
+    def _has_records(self, ends: Ends | None) -> bool:
+        """As :attr:`has_records`, below ``ends``. Where it is not certain, yes: :meth:`take` finds out."""
+        for entry, state in self._partitions.items():
+            if state.error is not None:
+                return True
+            if (state.records or state.batches) and state.position < _end_of(entry, ends):
+                return True
+        return False
+
+    def wait_for_records(self, ends: Ends | None = None) -> Pending:
+        """Settled as soon as :meth:`take` with ``ends`` has something, or once this is closed."""
         pending = Pending(self._owner)
-        if self._closed or self.has_records:
+        if self._closed or self._has_records(ends):
             pending.settle()
         else:
-            self._waiting.append(pending)
+            self._waiting.append((pending, ends))
         return pending
 
     def forget(self, pending: Pending) -> None:
         """Nobody waits for it any more."""
-        if pending in self._waiting:
-            self._waiting.remove(pending)
+        self._waiting = [(other, ends) for other, ends in self._waiting if other is not pending]
 
     def look_up(self, topic: str, partition: int, timestamp: int) -> OffsetAnswer:
         """Ask for the offset of the first record at or after ``timestamp`` (ms), or LATEST_TIMESTAMP, EARLIEST_TIMESTAMP."""
@@ -348,17 +365,18 @@ class Consumer:
         happened = self._calls.poll()
         happened |= self._ask()
         happened |= self._router.poll()
-        if self._waiting and self.has_records:
+        if self._waiting:
             self._release()
         return happened
 
     def _release(self) -> None:
-        """Whoever waits for records looks again."""
-        while self._waiting:
-            pending = self._waiting[-1]  # taken out last: nobody is forgotten by a signal handler that comes in between
-            if not pending.settled:
-                pending.settle()
-            self._waiting.pop()
+        """Whoever waits for records that are there looks again, and everybody once this is closed."""
+        for entry in self._waiting.copy():
+            pending, ends = entry
+            if self._closed or self._has_records(ends):
+                if not pending.settled:
+                    pending.settle()
+                self._waiting.remove(entry)  # taken out last: nobody is forgotten by a signal handler that comes in between
 
     def _ask(self) -> bool:
         now = self._now_ns()
@@ -579,6 +597,10 @@ class Consumer:
             answer.fail(_closed_error())
         self._lookups.clear()
         self._release()
+
+
+def _end_of(entry: TopicPartition, ends: Ends | None) -> int:
+    return INT64_MAX if ends is None else ends.get(entry, INT64_MAX)
 
 
 def _closed_error() -> PyreplogError:

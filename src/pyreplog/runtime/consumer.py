@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, TypeVar, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
-from pyreplog.client import Pending
+from pyreplog.client import Ends, Pending
 from pyreplog.config import INT32_MAX, INT64_MAX, check_seconds, whole
 from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
@@ -33,7 +35,8 @@ class Consumer:
     """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``; use it in ``with``, or call ``close``.
 
     Records come in order within each partition, and only once they are below the high watermark. Iterating over the consumer
-    never ends (it waits for more); ``until_end()`` stops at the end as it is now.
+    never ends (it waits for more); ``until_end()`` stops at the end as it is now. Whoever leaves such a loop has read what it gave and
+    nothing else: the next loop, ``poll`` or ``position`` goes on behind it.
     """
 
     def __init__(
@@ -54,6 +57,8 @@ class Consumer:
         self._closed = False
         self._ended = False
         self._failure: Exception | None = None
+        self._left: deque[Record] = deque()
+        """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's lock."""
         with driver.exclusive():
             self._place = make(self.interrupted)
             """The machine and its seat: replaced in one, under the lock of the former seat."""
@@ -109,8 +114,18 @@ class Consumer:
                 if number >= (count := self._partition_count(entry.topic, patience)):
                     raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
                 partitions.append(TopicPartition(entry.topic, number))
-        self._use(lambda machine: machine.assign(partitions))
+
+        def begin(machine: Machine) -> None:
+            machine.assign(partitions)
+            self._drop_but(partitions)
+
+        self._use(begin)
         self._driver.enter(self._seat)
+
+    def _drop_but(self, partitions: Sequence[TopicPartition]) -> None:
+        """Under the machine's lock: what was taken of others is not wanted any more."""
+        if self._left:
+            self._left = deque(record for record in self._left.copy() if (record.topic, record.partition) in partitions)
 
     def _partition_count(self, topic: str, timeout: float | None) -> int:
         try:
@@ -175,19 +190,33 @@ class Consumer:
             if records or patience is not None:
                 return records
 
-    def take(self, count_max: int | None = None) -> tuple[list[Record], Pending | None]:
-        """The records that are there, and where there are none what is settled as soon as there are; then :meth:`forget` it."""
+    def take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Pending | None]:
+        """The records that are there (below ``ends``), and where there are none what is settled as soon as there are; then :meth:`forget`
+        it."""
         self._check()
+        records: list[Record] = []
+        if self._left:
+            limit = self._machine.config.max_poll_records if count_max is None else count_max
+            with suppress(IndexError):  # no more, or another thread has them
+                while len(records) < limit:
+                    records.append(self._left.popleft())
+            if records:
+                return records, None
+        return records, self._arrived(records, count_max, ends)
+
+    def _arrived(self, records: list[Record] | None, count_max: int | None, ends: Ends | None) -> Pending | None:
+        """Add what has arrived to ``records`` (None: to what is left); where nothing has, what is settled as soon as something does."""
         while True:
             place = self._place
             machine, seat = place
             with seat.lock:
                 if place is self._place:  # what another has left is read again by that one
-                    records = machine.take(count_max)
-                    pending = None if records else machine.wait_for_records()
+                    taken = machine.take(count_max, ends)
+                    (self._left if records is None else records).extend(taken)
+                    pending = None if taken else machine.wait_for_records(ends)
                     break
         self._driver.enter(seat)
-        return records, pending
+        return pending
 
     def forget(self, pending: Pending) -> None:
         """Nobody waits any more for what :meth:`take` gave."""
@@ -196,21 +225,29 @@ class Consumer:
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for more at the end."""
         while True:
-            yield from self.poll(None)
+            yield from self._one_by_one(None)
 
     def until_end(self) -> Iterator[Record]:
-        """Records up to the ends of the partitions as they are now."""
+        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
         ends = {entry: self.end_offset(*entry) for entry in self.assignment}
-        left = {entry: end for entry, end in ends.items() if self.position(*entry) < end}
-        while left:
-            for record in self.poll(None):
-                entry = TopicPartition(record.topic, record.partition)
-                end = ends.get(entry)
-                if end is None or record.offset < end:
-                    yield record
-                if end is not None and record.offset >= end - 1:
-                    left.pop(entry, None)
-            left = {entry: end for entry, end in left.items() if self.position(*entry) < end}
+        while any(self.position(*entry) < ends.get(entry, -1) for entry in self.assignment):
+            yield from self._one_by_one(ends)
+
+    def _one_by_one(self, ends: Ends | None) -> Iterator[Record]:
+        """What is there below ``ends``, waiting for it. A record is read when it is given: what is left then is the next that anybody
+        gets."""
+        if not self._left:
+            self._check()
+            pending = self._arrived(None, None, ends)
+            if pending is not None:
+                self._driver.wait_for(pending, None)
+                return
+        while True:
+            try:
+                record = self._left.popleft()
+            except IndexError:  # all are given, or another thread has them
+                return
+            yield record
 
     # ------------------------------------------------------------------------------------------------------------------- positions
 
@@ -262,7 +299,12 @@ class Consumer:
             if offset < 0:
                 offset = self.end_offset(name, number, timeout=timeout)
         where = whole("offset", offset, 0, INT64_MAX)
-        self._use(lambda machine: machine.seek(name, number, where))
+
+        def move(machine: Machine) -> None:
+            machine.seek(name, number, where)
+            self._drop_but([entry for entry in machine.assignment if entry != (name, number)])
+
+        self._use(move)
         self._driver.enter(self._seat)
         return where
 
@@ -281,7 +323,7 @@ class Consumer:
     @overload
     def position(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     def position(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
-        """The offset of the next record that ``poll`` returns. Waits until it is known; RequestTimedOutError after ``timeout`` seconds.
+        """The offset of the next record that is given out. Waits until it is known; RequestTimedOutError after ``timeout`` seconds.
 
         Raises UnknownTopicError for a partition that this consumer does not read.
         """
@@ -290,6 +332,9 @@ class Consumer:
         name, number = place_of("position", topic, partition)
         self._driver.enter(self._seat)
         known = self._machine.position(name, number)
+        for record in self._left.copy():
+            if (record.topic, record.partition) == (name, number):
+                return record.offset
         if known >= 0:
             return known
 
