@@ -6,7 +6,7 @@ import json
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pyreplog._core import BatchBuilder, OffsetIndex, SegmentScanner, TimeIndex, TimeSearch, find_offset, find_timestamp, whole_batches
@@ -294,6 +294,7 @@ def test_whole_batches() -> None:
 
 
 @given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1))
+@example(bytes(17), 0)  # a message of old, if its length were not wrong
 def test_searches_on_any_bytes(data: bytes, least: int) -> None:
     """Made-up bytes give an answer or CorruptError."""
     for made_up in (data, data[:16] + b"\2" + data[17:], data[:8] + b"\0\0\0\x40" + data[12:16] + b"\2" + data[17:]):

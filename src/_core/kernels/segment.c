@@ -23,8 +23,12 @@ void segment_scan_begin(segment_scan *scan, int64_t base_offset, int64_t positio
 static int read_legacy(const segment_scan *scan, const uint8_t *p, const uint8_t *end, batch_header *h) {
     legacy_message m;
     const int status = legacy_read(p, end, &m);
-    if (status <= 0) {
-        return status == 0 ? 0 : STATUS_MAGIC; /* rather a batch whose magic is wrong */
+    if (status < 0) {
+        const int64_t size = batch_size_at(p, end); /* rather a batch, whose magic is wrong if its length is not */
+        return size < 0 ? (int)size : STATUS_MAGIC;
+    }
+    if (status == 0) {
+        return 0;
     }
     *h = (batch_header){
         .base_offset = m.offset,
