@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyreplog.errors import CorruptError, InvalidRequestError
+from pyreplog.errors import CorruptError, InvalidRequestError, InvalidTimestampError
 from pyreplog.record import (
     CODEC_NAMES,
     BatchBuilder,
@@ -126,6 +126,14 @@ def test_a_leader_lets_in_what_a_client_may_send() -> None:
 def test_a_leader_refuses_what_a_client_may_not_send(data: bytes, words: str) -> None:
     """Markers, transactions, offsets of its own: well formed, and not allowed."""
     with pytest.raises(InvalidRequestError, match=words):
+        validate_from_client(RecordBatch(data))
+
+
+def test_a_client_may_not_claim_the_log_s_append_time() -> None:
+    """Kafka's rule: who reads it may believe that it is the leader's."""
+    data = bytearray(make(1))
+    set_append_time(memoryview(data), 123456)
+    with pytest.raises(InvalidTimestampError, match="set by the leader alone"):
         validate_from_client(RecordBatch(data))
 
 

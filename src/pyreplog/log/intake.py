@@ -134,7 +134,7 @@ class Intake:
 
 def check_from_client(view: memoryview, header: RecordBatch) -> int:
     """``header`` is all that ``view`` holds, and a client may write it; the greatest timestamp of its records. Raises
-    :class:`CorruptError`, :class:`InvalidRequestError`."""
+    :class:`CorruptError`, :class:`InvalidRequestError`, :class:`InvalidTimestampError`."""
     if header.size != view.nbytes:
         raise CorruptError("bytes behind the batch", position=header.size)
     return validate_from_client(header)

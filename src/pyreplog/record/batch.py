@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from pyreplog._core import HEADER_SIZE, Record, RecordBatch, SegmentScanner, crc32c
-from pyreplog.errors import CorruptError, InvalidRequestError
+from pyreplog.errors import CorruptError, InvalidRequestError, InvalidTimestampError
 from pyreplog.ports import Buffer
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
 
@@ -68,7 +68,8 @@ def validate_from_client(batch: RecordBatch) -> int:
     """Check what a leader demands of a client's batch: checksum, codec, dense offsets from 0, well-formed records, no control records.
 
     Returns the greatest timestamp of its records, -1 where none has one: what its header should say, and may not. Raises
-    :class:`CorruptError` for bad bytes, :class:`InvalidRequestError` for what is well formed and not allowed.
+    :class:`CorruptError` for bad bytes, :class:`InvalidRequestError` and :class:`InvalidTimestampError` for what is well formed and not
+    allowed.
     """
     batch.check_crc()
     if batch.codec >= len(CODEC_NAMES):
@@ -77,6 +78,8 @@ def validate_from_client(batch: RecordBatch) -> int:
         raise InvalidRequestError("control batches are written by the broker alone")
     if batch.is_transactional:
         raise InvalidRequestError("transactions are not supported")
+    if batch.attributes & LOG_APPEND_TIME_BIT:
+        raise InvalidTimestampError("the log's append time is set by the leader alone, and the batch bears one")
     if batch.base_offset != 0:
         raise InvalidRequestError(f"a client's batch begins at offset 0, not {batch.base_offset}")
     if batch.record_count <= 0:
