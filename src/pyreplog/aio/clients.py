@@ -132,33 +132,37 @@ class Consumer:
 
         A poll that is cancelled loses nothing: the next one gives what it would have given.
         """
-        if not await self._fill(check_seconds("timeout", timeout), count_max, None):
+        patience = check_seconds("timeout", timeout)
+        if not await self._fill(patience, count_max):
             return []
         count = len(self._left) if count_max is None else min(count_max, len(self._left))
         return [self._left.popleft() for _ in range(count)]  # one by one: a poll that was cancelled may be adding to it
 
-    async def _fill(self, patience: float | None, count_max: int | None, ends: Ends | None) -> bool:
-        """Have something below ``ends`` to hand out; whether there is anything after ``patience`` seconds."""
+    async def _fill(self, patience: float | None, count_max: int | None) -> bool:
+        """Have something to hand out; whether there is anything after ``patience`` seconds."""
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
         while not self._left:
-            pending = await self._calls.read(self._take, count_max, ends)
+            pending = await self._calls.read(self._take, count_max, None)
             if self._left or pending is None:
                 continue
-            left = None if deadline is None else deadline - loop.time()
-            if left is not None and left <= 0:
-                self._calls.dispatch(partial(self._consumer.forget, pending))
+            if not await self._wait(pending, None if deadline is None else deadline - loop.time()):
                 return False
-            try:
-                async with asyncio.timeout(left):
-                    await pending.future()
-            except TimeoutError:
-                self._calls.dispatch(partial(self._consumer.forget, pending))
-                return False
-            except asyncio.CancelledError:
-                self._calls.dispatch(partial(self._consumer.forget, pending))
-                raise
         return True
+
+    async def _wait(self, pending: Pending, patience: float | None) -> bool:
+        """Whether ``pending`` is settled within ``patience`` seconds. Nobody waits for it afterwards."""
+        settled = False
+        try:
+            async with asyncio.timeout(patience):
+                await pending.future()
+            settled = True
+        except TimeoutError:
+            pass
+        finally:
+            if not settled:
+                self._calls.dispatch(partial(self._consumer.forget, pending))
+        return settled
 
     def _take(self, count_max: int | None, ends: Ends | None) -> Pending | None:
         """In a thread: what came is kept here first, in case nobody waits for it any more."""
@@ -185,18 +189,21 @@ class Consumer:
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
         while True:
-            await self._fill(None, None, None)
+            await self._fill(None, None)
             while self._left:
                 yield self._left.popleft()
 
     async def until_end(self) -> AsyncIterator[Record]:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
         ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
-        left = list(ends)
-        while left := [entry for entry in left if entry in self.assignment and await self.position(*entry) < ends[entry]]:
-            await self._fill(None, None, ends)
+        more = True
+        while more:
+            pending = None if self._left else await self._calls.read(self._take, None, ends)
+            if pending is not None:
+                await self._wait(pending, None)
             while self._left:
                 yield self._left.popleft()
+            more = await self._calls.read(self._consumer.has_more, ends)
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -315,16 +315,19 @@ class Consumer:
         return self._has_records(None)
 
     def _has_records(self, ends: Ends | None) -> bool:
-        """As :attr:`has_records`, below ``ends``. Where it is not certain, yes: :meth:`take` finds out."""
+        """Whether there is something to look at below ``ends``, or nothing to wait for. Where it is not certain, yes: :meth:`take` finds
+        out."""
         for entry, state in self._partitions.items():
-            if state.error is not None:
+            if state.error is not None or ((state.records or state.batches) and state.position < _end_of(entry, ends)):
                 return True
-            if (state.records or state.batches) and state.position < _end_of(entry, ends):
-                return True
-        return False
+        return ends is not None and not self.has_more(ends)
+
+    def has_more(self, ends: Ends) -> bool:
+        """Whether records may come that lie below ``ends``: no longer where they were read, deleted, or never there."""
+        return any(state.position < ends.get(entry, -1) for entry, state in self._partitions.items())
 
     def wait_for_records(self, ends: Ends | None = None) -> Pending:
-        """Settled as soon as :meth:`take` with ``ends`` has something, or once this is closed."""
+        """Settled as soon as :meth:`take` with ``ends`` has something, or none can come any more, or once this is closed."""
         pending = Pending(self._owner)
         if self._closed or self._has_records(ends):
             pending.settle()

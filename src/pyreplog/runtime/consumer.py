@@ -230,8 +230,12 @@ class Consumer:
     def until_end(self) -> Iterator[Record]:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
         ends = {entry: self.end_offset(*entry) for entry in self.assignment}
-        while any(self.position(*entry) < ends.get(entry, -1) for entry in self.assignment):
+        while self.has_more(ends):
             yield from self._one_by_one(ends)
+
+    def has_more(self, ends: Ends) -> bool:
+        """Whether there are records below ``ends`` that were not given yet, as far as it is known."""
+        return bool(self._left) or self._use(lambda machine: machine.has_more(ends))
 
     def _one_by_one(self, ends: Ends | None) -> Iterator[Record]:
         """What is there below ``ends``, waiting for it. A record is read when it is given: what is left then is the next that anybody
