@@ -8,13 +8,15 @@ from typing import Final
 
 import pytest
 
+from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
+from pyreplog.log import LogRoot, open_readers
 from pyreplog.repair import PartitionPlan, save, survey
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, verify
 from tests.flips.golden import KEY, ROOT, Content, files, golden, served
-from tests.log.support import CLOCK
+from tests.log.support import CLOCK, batch, sync
 
 NEW: Final = "saved"
 
@@ -96,6 +98,49 @@ def test_a_header_is_mended(position: int) -> None:
         assert plan.lost == [], (bit, plan.lost)
         assert [(one.start, one.end) for one in plan.mended] == [(1, 2)]
         assert found[KEY] == sound.full[KEY]
+
+
+def test_a_write_over_the_seam_of_two_batches_costs_no_more_than_these() -> None:
+    """Eight bytes went over the end of one batch and the base offset of the next: the damaged offset, which no checksum covers, is not
+    taken for where the log goes on."""
+    sound = golden("own")
+    path = f"{ROOT}/t-0/{0:020}.log"
+    seam = len(sound.full[KEY][0][2]) + len(sound.full[KEY][1][2])
+    for start in range(seam - 7, seam):
+        for value in (b"\x78", b"\x01", b"\x00\x00\x00\x01"):
+            disk = sound.disk.snapshot()
+            file = disk.open(path, write=True)
+            file.write_at(start, [(value * 8)[:8]])
+            file.close()
+            disk.write_back()
+            plan, found = repaired(disk)
+            check(plan, found[KEY], sound.full[KEY])
+            assert [(one.start, one.end) for one in plan.lost] == [(1, 3)], (start, value)
+
+
+@pytest.mark.parametrize("cut", [1, 100, 1000])
+def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
+    """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
+    log.become_leader(0)
+    for _ in range(10):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(disk, log)
+    log.advance_high_watermark(20)
+    log.delete_records(19)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    file = disk.open(path, write=True)
+    file.truncate(file.size() - cut)
+    file.close()
+    plan, found = repaired(disk)
+    assert [(one.start, one.end) for one in plan.lost] == [(19, 20)]
+    assert found[KEY] == ()
+    (reader,) = open_readers(disk, NEW).values()
+    assert (reader.start_offset, reader.end_offset) == (19, 19)
+    reader.close()
 
 
 def test_the_beginning_and_a_whole_segment() -> None:

@@ -128,6 +128,8 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
             expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following)
         finally:
             file.close()
+    if plan.pieces and plan.pieces[-1].next_offset <= state.start_offset:
+        plan.pieces.clear()  # all of them are deleted, and would be seen again in a log that ends below its start
     if state.promised is not None and (expected or 0) < state.promised:
         _lose(plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown")
     _cut_behind_gaps(plan)
@@ -157,7 +159,7 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
             if not _epoch_fits(plan, batch.leader_epoch, expected):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
-            after = resume(window, position, expected + 1, broken.size)
+            after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
             # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
             mended = _mend(plan, window, path, position, after, expected, end) if state.dense else None

@@ -165,7 +165,7 @@ class PartitionCheck(FolderCheck):
                     damaged, part = True, batch.base_offset
             except Broken as broken:
                 damaged = True
-                after = resume(window, position, expected + 1, broken.size)
+                after = resume(window, position, expected + 1, broken.size, following=self._following(base, bases), dense=self._dense)
                 self._broken(window, broken, after, path, base, bases)
                 if after is None:
                     return True
