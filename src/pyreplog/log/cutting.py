@@ -18,8 +18,7 @@ def truncate_to(log: Log, offset: int) -> None:
     if offset < 0:
         raise InternalError(f"{log.topic_partition}: truncation to offset {offset}")
     if offset >= log.end_offset:
-        if log.epochs.truncate_from_end(log.end_offset):
-            log._write_epochs()
+        _cut_epochs(log)
         return
     if offset < log._segments.first.base_offset:
         truncate_fully(log, offset)
@@ -32,10 +31,22 @@ def truncate_to(log: Log, offset: int) -> None:
     except HALF_WAY as error:
         log.end(error)
         raise
-    if log.epochs.truncate_from_end(log.end_offset):
-        log._write_epochs()
-    else:
+    if not _cut_epochs(log):
         log.write_mark()
+
+
+def _cut_epochs(log: Log) -> bool:
+    """Drop what the history says of offsets that are not there; whether there was any. Where it cannot be written down it stays, and no
+    older epoch can go on before the next try: a history that only memory has cut would contradict, after a kill, what came behind."""
+    before = log.epochs.entries
+    if not log.epochs.truncate_from_end(log.end_offset):
+        return False
+    try:
+        log._write_epochs()
+    except BaseException:
+        log.epochs.restore(before)
+        raise
+    return True
 
 
 def _truncate(log: Log, offset: int) -> None:

@@ -133,7 +133,13 @@ class Segments:
         except CorruptError as error:
             raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
         if found is not None:
-            return found[1][: chain.check(segment, found[0], found[1], offset, end_offset)]
+            try:
+                return found[1][: chain.check(segment, found[0], found[1], offset, end_offset)]
+            except CorruptLogError as error:
+                if error.end > offset:
+                    raise
+                # It is before what is wanted, and so nobody can say whether that is where it belongs.
+                raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
         # Its batch may end above `end_offset`. But it must be there.
         position = segment.position_of(offset)
         if position is None:
