@@ -782,6 +782,27 @@ def test_what_is_deleted_once_more_after_a_full_disk_stays_so(times: int) -> Non
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_history_that_could_not_be_written_is_at_the_close(durability: Durability) -> None:
+    """Records were deleted while the disk was full, and the leader epoch history stayed as it was. A close in order leaves one that the mark
+    vouches for: the next start need not scan, and an ``os`` log has everything after a reboot."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0", LogConfig(durability=durability))
+    disk.sync_directory("")
+    log.append_as_leader(batch(4), 0)
+    sync(disk, log)
+    log.advance_high_watermark(4)
+    disk.fail(path="*leader-epoch-checkpoint*", error=errno.ENOSPC)
+    assert log.delete_records(3) == 3
+    disk.clear_faults()
+    log.close(clean=True)
+    log = reopen(disk, "t-0", clean=True, same_boot=False)
+    assert log.recovery.clean
+    assert not log.incomplete
+    assert log.epochs.entries == [(0, 3)]
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_full_disk_while_epochs_are_cut(durability: Durability) -> None:
     """The history could not be written once the log was cut, and the cut is made again: no epoch that is gone comes back to contradict
     what is appended then."""

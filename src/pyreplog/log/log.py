@@ -229,6 +229,8 @@ class Log:
                 self._sync_blocking()
                 self._sync_or_poison(lambda: self.producers.close(self._segments.first.base_offset, self.end_offset))
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
+                if self._mark.state.epochs_crc != (crc := self.epochs.checksum()):  # it could not be written down before
+                    self._mark.write_state(self._state()._replace(epochs_crc=crc))
                 self.write_mark()
                 self._sync_or_poison(self._mark.seal)
                 if self._graves.dug:
