@@ -783,8 +783,8 @@ def test_what_is_deleted_once_more_after_a_full_disk_stays_so(times: int) -> Non
 
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_a_history_that_could_not_be_written_is_at_the_close(durability: Durability) -> None:
-    """Records were deleted while the disk was full, and the leader epoch history stayed as it was. A close in order leaves one that the mark
-    vouches for: the next start need not scan, and an ``os`` log has everything after a reboot."""
+    """Records were deleted while the disk was full, and the leader epoch history stayed as it was. A close in order leaves one that the
+    mark vouches for: the next start need not scan, and an ``os`` log has everything after a reboot."""
     disk = SimDisk(Random(1))
     log = create(disk, "t-0", LogConfig(durability=durability))
     disk.sync_directory("")

@@ -118,6 +118,39 @@ def test_a_write_over_the_seam_of_two_batches_costs_no_more_than_these() -> None
             assert [(one.start, one.end) for one in plan.lost] == [(1, 3)], (start, value)
 
 
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("damaged", [0, 1, 4, 9])
+@pytest.mark.parametrize("deleted", [0, 2])
+@pytest.mark.parametrize("synced", [20, 6])
+def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int, deleted: int, damaged: int, history: bool) -> None:
+    """A bit of a leader epoch, which no checksum covers, makes it a later one: below the log's start, above what was ever synced, and with
+    a history that cannot be read. The batches behind it, of the right epoch, are saved, and so is it where what lies around it agrees."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
+    log.become_leader(3)
+    for _ in range(10):
+        log.append_as_leader(batch(2, size=50), 3)
+        if log.end_offset == synced:
+            sync(disk, log)
+            log.advance_high_watermark(synced)
+            log.delete_records(deleted)
+    log.write_mark()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    root.close(clean=False)
+    disk.flip(path, disk.open(path).size() // 10 * damaged + 14, 4)
+    if not history:
+        disk.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
+    (plan,) = survey(disk, ROOT)
+    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    assert plan.lost == []
+    (reader,) = open_readers(disk, NEW).values()
+    kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(reader.start_offset, reader.end_offset)]
+    reader.close()
+    unsure = not history or synced == 6
+    assert kept == [(base, 1027 if unsure and base == 18 and damaged == 9 else 3) for base in range(deleted, 20, 2)]
+
+
 @pytest.mark.parametrize("cut", [1, 100, 1000])
 def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
     """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""

@@ -17,7 +17,18 @@ from crc32c import crc32c
 
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Disk
-from pyreplog.verify import Batch, Broken, PartitionState, Window, batch_at, find_partitions, read_partition_state, resume, segment_bases
+from pyreplog.verify import (
+    Batch,
+    Broken,
+    PartitionState,
+    Window,
+    batch_at,
+    find_partitions,
+    look_behind,
+    read_partition_state,
+    resume,
+    segment_bases,
+)
 
 HEADER_SIZE: Final = 61
 _CRC_POSITION: Final = 17
@@ -156,7 +167,7 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
                 raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
-            if not _epoch_fits(plan, batch.leader_epoch, expected):
+            if not _epoch_fits(plan, window, batch):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
@@ -184,11 +195,21 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
         expected, position = batch.last_offset + 1, position + batch.size
 
 
-def _epoch_fits(plan: PartitionPlan, epoch: int, offset: int) -> bool:
-    if plan.pieces and epoch < plan.pieces[-1].leader_epoch:
+def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch) -> bool:
+    """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
+    one that rises is not believed where those behind it all have an older one."""
+    epoch, before = batch.leader_epoch, plan.pieces[-1].leader_epoch if plan.pieces else None
+    if before is not None and epoch < before:
         return False
-    known = plan.state.epoch_at(offset)
-    return known is None or known == epoch or offset >= (plan.state.promised or 0)
+    known = plan.state.epoch_at(batch.base_offset)
+    if known == epoch:
+        return True
+    if known is not None and batch.base_offset < (plan.state.promised or 0):
+        return False
+    if epoch == before:
+        return True
+    behind = [one.leader_epoch for one in look_behind(window, batch)]
+    return not behind or max(behind) >= epoch
 
 
 def _mend(
@@ -215,8 +236,8 @@ def _mend(
         return None
     known = plan.state.epoch_at(expected)
     before = plan.pieces[-1].leader_epoch if plan.pieces else None
-    if known is None and after is not None and before == after.leader_epoch:
-        known = before
+    if known is None and after is not None and before in (None, after.leader_epoch):
+        known = after.leader_epoch
     if known is not None:
         epoch = known
     elif before is not None and epoch < before:

@@ -226,16 +226,24 @@ def _good(window: Window, position: int, expected: int, following: int | None, *
         return None
     if following is not None and batch.last_offset >= following:
         return None
-    after, at = batch.last_offset + 1, position + batch.size
+    after = batch.last_offset + 1
     # How many offsets a batch has its checksum covers: so one of those behind may be wrong where the next one agrees.
-    for look in range(_LOOKS):
-        behind = _whole(window, at)
-        if behind is None:
-            return None if look else batch
+    for behind in look_behind(window, batch):
         if behind.base_offset == after or (behind.base_offset > after and not dense):
             return batch
-        after, at = after + behind.last_offset - behind.base_offset + 1, at + behind.size
-    return None
+        after += behind.last_offset - behind.base_offset + 1
+    return batch if after == batch.last_offset + 1 else None
+
+
+def look_behind(window: Window, batch: Batch) -> Iterator[Batch]:
+    """The next few batches behind ``batch``, as far as they are whole."""
+    at = batch.position + batch.size
+    for _ in range(_LOOKS):
+        behind = _whole(window, at)
+        if behind is None:
+            return
+        yield behind
+        at += behind.size
 
 
 def _whole(window: Window, position: int) -> Batch | None:

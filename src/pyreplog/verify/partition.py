@@ -277,6 +277,10 @@ class PartitionCheck(FolderCheck):
 
     def _epoch(self, batch: Batch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
+        known = self._known_epoch(batch.base_offset)
+        if known >= 0 and known == batch.leader_epoch:
+            self._last_epoch = known  # whatever the batch before said
+            return
         if batch.leader_epoch < self._last_epoch:
             text = f"leader epoch {batch.leader_epoch} after {self._last_epoch}: it may not fall"
             if self.facts.mark is not None and self._promised is not None and batch.base_offset >= self._promised:
@@ -287,8 +291,6 @@ class PartitionCheck(FolderCheck):
         self._last_epoch = batch.leader_epoch
         if self._history is None or batch.leader_epoch < 0:
             return
-        slot = bisect_right(self._history_starts, batch.base_offset) - 1
-        known = self._history[slot][0] if slot >= 0 else -1
         if known == batch.leader_epoch or (known < 0 and batch.base_offset < self.facts.start):
             return
         text = f"leader epoch {batch.leader_epoch} in a batch, and by {states.EPOCHS} its offsets belong to epoch {known}"
@@ -298,6 +300,11 @@ class PartitionCheck(FolderCheck):
             self._book.damage(path, text, ANOTHER_COPY, **where)
         else:
             self._book.note(path, text, "nothing to do: above what was synced or shown, the next writer decides", **where)
+
+    def _known_epoch(self, offset: int) -> int:
+        """By the history that the mark vouches for; -1 where it does not say."""
+        slot = bisect_right(self._history_starts, offset) - 1
+        return -1 if self._history is None or slot < 0 else self._history[slot][0]
 
     def _records(self, batch: Batch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
