@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import sys
 from random import Random
+from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -616,6 +618,47 @@ def test_a_log_begins_anew(place: Place) -> None:
     log.become_leader(9)
     assert log.append_as_leader(batch(2), 9).base_offset == 5
     log.close(clean=True)
+
+
+def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
+    """Ctrl-C at any line of it: what is called next is done, or refused with a typed error; the next opening has the log as it was, or
+    empty."""
+    moment = 0
+    while True:
+        moment += 1
+        disk = SimDisk(Random(1))
+        log = create(disk, "t-0", SMALL)
+        disk.sync_directory("")
+        for number in range(12):
+            log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
+        left = [moment]
+
+        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> object:
+            if frame.f_code.co_filename.endswith(("log/cutting.py", "log/segments.py")) and event == "line":
+                left[0] -= 1
+                if not left[0]:
+                    raise KeyboardInterrupt
+            return strike
+
+        tracer = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            log.truncate_fully(50)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        try:
+            log.truncate_fully(50)
+            assert (log.start_offset, log.end_offset) == (50, 50)
+        except ClosedError:
+            assert log.failure is not None
+        log.close(clean=False)
+        log = reopen(disk, "t-0")
+        assert log.start_offset in (0, 50), moment
+        log.close(clean=True)
+    assert moment > 20
 
 
 def test_the_lowered_mark_comes_before_the_cut() -> None:

@@ -351,6 +351,8 @@ class Segment(SegmentEnd):
             self.size = position
             self._reserved = self._reserve_from
             self._legacy, self._legacy_known = None, False
+            if self.first_producer >= position:
+                self.first_producer = UNKNOWN_POSITION  # other batches will be there
         indexes.truncate(offset)
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
