@@ -284,6 +284,25 @@ def test_the_offsets_of_damage_hold_the_one_that_was_asked_for(place: Place, pos
                     offset = error.end
 
 
+def test_the_offsets_of_damage_hold_the_one_that_was_asked_for_at_the_end(place: Place) -> None:
+    """As above, where the log's end, up to which is read, lies within the batch that is asked for."""
+    root, log = begin(place, config=LogConfig(durability="os"))
+    for _ in range(3):
+        log.append_as_leader(batch(4, size=75), 0)
+    log.advance_high_watermark(10)
+    log.write_mark()
+    root.close()
+    path = f"root/events-0/{0:020}.log"
+    content = bytearray(place.read(path))
+    content[7] ^= 1
+    place.write(path, bytes(content))
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        for offset in (8, 9):
+            with pytest.raises(CorruptLogError) as caught:
+                reader.read(offset, 1 << 20)
+            assert caught.value.start <= offset < caught.value.end
+
+
 def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:
     """A topic is deleted, and one of its name is made and written alike, so that both marks were written as often: a reader that looks
     again has what is there now."""
