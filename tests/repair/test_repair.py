@@ -216,6 +216,35 @@ def test_two_replicas_make_one_whole() -> None:
     check(plan, content, sound.full[KEY])
 
 
+@pytest.mark.parametrize("history", [True, False])
+def test_what_another_leader_wrote_is_not_borrowed(history: bool) -> None:
+    """A replica that led for a moment alone has records of its own at offsets that another one lost: they were never committed, and are not
+    taken for what is lost, also where the history of epochs cannot be read. What is of the same epoch is taken."""
+    disk = SimDisk(Random(1))
+    common = [(1, b"a"), (1, b"b"), (1, b"c")]
+    for root_path, batches in (("cluster/node-1", [*common, (3, b"d"), (3, b"e")]), ("cluster/node-2", [*common, (2, b"x")])):
+        root = LogRoot.open(disk, root_path, clock=CLOCK, random=Random(1))
+        log = root.create_log("t", 0, "AbCdEfGhIjKlMnOpQrStUw", LogConfig())
+        for epoch, tag in batches:
+            log.append_as_leader(batch(2, size=50, tag=tag), epoch)
+        sync(disk, log)
+        log.advance_high_watermark(log.end_offset)
+        root.close()
+        if not history:
+            disk.remove(f"{root_path}/t-0/leader-epoch-checkpoint")
+    path = f"cluster/node-1/t-0/{0:020}.log"
+    size = disk.open(path).size() // 5
+    for number in (1, 3):
+        disk.flip(path, number * size + 100)
+    (plan,) = survey(disk, "cluster")
+    assert [(one.start, one.end) for one in plan.borrowed] == [(2, 4)]
+    assert [(one.start, one.end) for one in plan.lost] == [(6, 8)]
+    save(disk, "cluster", NEW, [plan], clock=CLOCK, random=Random(3))
+    (reader,) = open_readers(disk, NEW).values()
+    assert [(one.base_offset, one.leader_epoch) for one in reader.batches(0, 10)] == [(0, 1), (2, 1), (4, 1), (8, 3)]
+    reader.close()
+
+
 def test_never_in_place_and_never_over_something() -> None:
     """The target is new or empty, and apart from the source."""
     sound = golden("own")

@@ -271,11 +271,13 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
     taken: list[Piece] = []
     for lost in plan.lost:
         at = lost.start
+        around = _epochs_around(plan, lost)
         for piece in other.pieces:
             if piece.base_offset < at or piece.next_offset > lost.end or piece.base_offset >= lost.end:
                 continue
+            # Of one offset and leader epoch there is one record. Another epoch's may never have been committed.
             known = plan.state.epoch_at(piece.base_offset)
-            if known is not None and known != piece.leader_epoch:
+            if piece.leader_epoch != known if known is not None else not around.issubset({piece.leader_epoch}):
                 continue
             if piece.base_offset > at:
                 left.append(Range(at, piece.base_offset, lost.about))
@@ -287,6 +289,13 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
     if taken:
         plan.pieces = sorted([*plan.pieces, *taken])
         plan.lost = left
+
+
+def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:
+    """The leader epochs of what is saved next to ``lost``, on either side."""
+    before = [piece.leader_epoch for piece in plan.pieces if piece.next_offset <= lost.start][-1:]
+    behind = [piece.leader_epoch for piece in plan.pieces if piece.base_offset >= lost.end][:1]
+    return {*before, *behind}
 
 
 def check_plan(plan: PartitionPlan) -> None:
