@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import sys
 from random import Random
+from types import FrameType
 from typing import Any, cast
 
 import pytest
 
-from pyreplog.config import LogConfig
+from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import (
     ClosedError,
     ConfigError,
@@ -617,6 +620,47 @@ def test_a_log_begins_anew(place: Place) -> None:
     log.close(clean=True)
 
 
+def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
+    """Ctrl-C at any line of it: what is called next is done, or refused with a typed error; the next opening has the log as it was, or
+    empty."""
+    moment = 0
+    while True:
+        moment += 1
+        disk = SimDisk(Random(1))
+        log = create(disk, "t-0", SMALL)
+        disk.sync_directory("")
+        for number in range(12):
+            log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
+        left = [moment]
+
+        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> object:
+            if frame.f_code.co_filename.endswith(("log/cutting.py", "log/segments.py")) and event == "line":
+                left[0] -= 1
+                if not left[0]:
+                    raise KeyboardInterrupt
+            return strike
+
+        tracer = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            log.truncate_fully(50)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        try:
+            log.truncate_fully(50)
+            assert (log.start_offset, log.end_offset) == (50, 50)
+        except ClosedError:
+            assert log.failure is not None
+        log.close(clean=False)
+        log = reopen(disk, "t-0")
+        assert log.start_offset in (0, 50), moment
+        log.close(clean=True)
+    assert moment > 20
+
+
 def test_the_lowered_mark_comes_before_the_cut() -> None:
     """A truncation below the synced end lowers and syncs the mark first, then cuts."""
     disk = SimDisk(Random(1))
@@ -759,6 +803,72 @@ def test_deleting_needs_no_room_and_no_descriptor(code: int) -> None:
     disk.clear_faults()
     log = reopen(disk.crash(Random(2)), "t-0", same_boot=False)
     assert (log.start_offset, log.end_offset, log.epochs.entries) == (3, 4, [(2, 3)])
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_what_is_deleted_once_more_after_a_full_disk_stays_so(times: int) -> None:
+    """The mark could not be written, and the deletion failed. Once more it succeeds: then it is durable, as always."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0")
+    disk.sync_directory("")
+    log.append_as_leader(batch(4), 0)
+    sync(disk, log)
+    log.advance_high_watermark(4)
+    log.write_mark()
+    disk.fail("write", path="*replog.mark", times=times, error=errno.ENOSPC)
+    for _ in range(times):
+        with contextlib.suppress(StorageError):
+            log.delete_records(3)
+    disk.clear_faults()
+    assert log.delete_records(3) == 3
+    assert reopen(disk.crash(Random(2)), "t-0", same_boot=False).start_offset == 3
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_history_that_could_not_be_written_is_at_the_close(durability: Durability) -> None:
+    """Records were deleted while the disk was full, and the leader epoch history stayed as it was. A close in order leaves one that the
+    mark vouches for: the next start need not scan, and an ``os`` log has everything after a reboot."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0", LogConfig(durability=durability))
+    disk.sync_directory("")
+    log.append_as_leader(batch(4), 0)
+    sync(disk, log)
+    log.advance_high_watermark(4)
+    disk.fail(path="*leader-epoch-checkpoint*", error=errno.ENOSPC)
+    assert log.delete_records(3) == 3
+    disk.clear_faults()
+    log.close(clean=True)
+    log = reopen(disk, "t-0", clean=True, same_boot=False)
+    assert log.recovery.clean
+    assert not log.incomplete
+    assert log.epochs.entries == [(0, 3)]
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_full_disk_while_epochs_are_cut(durability: Durability) -> None:
+    """The history could not be written once the log was cut, and the cut is made again: no epoch that is gone comes back to contradict
+    what is appended then."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0", LogConfig(segment_bytes=1024, durability=durability))
+    disk.sync_directory("")
+    log.append_as_leader(batch(4, size=90), 0)
+    log.append_as_leader(batch(2), log.epochs.latest + 5)
+    sync(disk, log)
+    disk.fail(path="*leader-epoch-checkpoint*", error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        log.truncate_to(4)
+    disk.clear_faults()
+    log.truncate_to(4)
+    assert log.epochs.entries == [(0, 0)]
+    for base in (4, 8, 12):
+        log.append_as_follower([batch(4, size=90, base_offset=base, leader_epoch=0)])
+        sync(disk, log)
+    assert len(log.segments()) > 1
+    log.close(clean=False)
+    log = reopen(disk, "t-0")
+    assert (log.end_offset, log.epochs.entries) == (16, [(0, 0)])
+    log.close(clean=True)
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -1069,7 +1179,7 @@ def test_a_lack_of_means_refuses_one_append_or_read(code: int, follows: bool) ->
 
 def test_what_lies_before_a_flipped_leader_epoch_is_read(place: Place) -> None:
     """The epoch is outside the checksum. A batch that has another than the history says is damage: what lies before it is given, then it is
-    raised with its offsets."""
+    raised with its offsets. Of what lies behind it, up to the next index entry, nobody can say that it is where it belongs."""
     log = create(place.disk, place.of("t-0"))
     log.keep_tail(0)
     for number in range(10):
@@ -1082,8 +1192,8 @@ def test_what_lies_before_a_flipped_leader_epoch_is_read(place: Place) -> None:
     file.close()
     found = log.read(0, 1 << 20, log.end_offset)
     assert [one.base_offset for one in split(b"".join(found.parts()))] == [0, 2, 4, 6, 8, 10]
-    for offset in (12, 14):
+    for offset, span in ((12, (12, 14)), (14, (14, 20))):
         with pytest.raises(CorruptLogError) as caught:
             log.read(offset, 1 << 20, log.end_offset)
-        assert (caught.value.start, caught.value.end) == (12, 14)
+        assert (caught.value.start, caught.value.end) == span
     log.close(clean=False)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import sys
 from random import Random
+from types import FrameType
 
 import pytest
 
+from pyreplog.errors import StorageError
 from pyreplog.log import random_uuid
 from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, MarkFile, MarkState, find_mark, parse_mark, parse_slot, read_mark
 from pyreplog.testing.disk import SimDisk
@@ -94,6 +98,49 @@ def test_unchanged_values_are_not_written(place: Place) -> None:
     before = place.read("replog.mark")
     mark.write(11, 7, 3)
     assert place.read("replog.mark") == before
+    mark.close()
+
+
+def test_a_state_that_was_not_written_is_forgotten() -> None:
+    """The disk refuses a state, or Ctrl-C strikes at any line before it is written: what the mark holds is still what was written last, so
+    that the next writing of what was wanted is not taken for a repetition, and what it promises on the disk is known."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("d")
+    mark = MarkFile.create(disk, "d", STATE)
+    mark.write(20, 21, 5)
+    wanted = STATE._replace(synced_end=30, high_watermark=31, start_offset=9, incomplete=True)
+    disk.fail("write", error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        mark.write_state(wanted)
+    assert (mark.state, mark.promises) == (find_mark(disk, "d")[0], 21)  # type: ignore[index]
+    moment = 0
+    while True:
+        moment += 1
+        left = [moment]
+
+        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> object:
+            if frame.f_code.co_filename.endswith("log/mark.py") and event == "line":
+                left[0] -= 1
+                if not left[0]:
+                    raise KeyboardInterrupt
+            return strike
+
+        tracer = sys.gettrace()
+        sys.settrace(strike)
+        try:
+            mark.write_state(wanted)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        found = find_mark(disk, "d")
+        assert found is not None
+        if found[0].synced_end != 30:
+            assert mark.state == found[0], moment
+        mark.write(20, 21, 5)
+    assert moment > 10
+    assert mark.state == find_mark(disk, "d")[0]  # type: ignore[index]
     mark.close()
 
 

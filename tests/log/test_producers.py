@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from pyreplog._core import ProducerEntry, SentBatch
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
+    ClosedError,
+    CorruptError,
     CorruptLogError,
     DuplicateSequenceError,
     InvalidProducerEpochError,
@@ -348,6 +350,46 @@ def test_truncation_forgets(place: Place) -> None:
     assert len(log.producers.table) == 0
     assert send(log, 0)[:2] == (100, 100)
     log.close(clean=True)
+
+
+def test_truncation_twice_behind_a_recovery(place: Place) -> None:
+    """Recovery noted where the first batch of a producer lies in the last segment. That was cut, others are there by now, and none of them
+    bears a producer: the second cut looks for producers from where a batch begins."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))
+    log.append_as_leader(batch(1, size=900, sequence=0), 0)
+    log.append_as_leader(batch(1, size=50), 0)
+    log.append_as_leader(batch(1, size=50, sequence=1), 0)
+    assert [base for base, _ in log.segments()] == [0, 1]
+    log.close(clean=False)
+    log = reopen(place.disk, place.of("t-0"))
+    log.truncate_to(1)
+    for number in range(4):
+        log.append_as_leader(batch(1, size=60 + number), 0)
+    log.truncate_to(4)
+    assert log.end_offset == 4
+    entry = log.producers.table.get(7)
+    assert entry is not None
+    assert entry.last_sequence == 0
+    log.close(clean=True)
+
+
+def test_rot_that_a_truncation_meets_ends_the_log(place: Place) -> None:
+    """The producers cannot be made out any more: the cut is half done, and no close calls what is known of them whole."""
+    log = create(place.disk, place.of("t-0"))
+    for number in range(6):
+        log.append_as_leader(batch(1, size=50, sequence=number), 0)
+    path = f"t-0/{0:020}.log"
+    content = bytearray(place.read(path))
+    content[len(content) // 6 + 16] = 9  # the magic of the second batch
+    file = place.disk.open(place.of(path), write=True)
+    file.write_at(0, [content])
+    file.close()
+    with pytest.raises(CorruptError):
+        log.truncate_to(5)
+    with pytest.raises(ClosedError):
+        log.append_as_leader(batch(1), 0)
+    log.close(clean=True)
+    assert [name for name in place.disk.list(place.of("t-0")) if name.endswith(".snapshot")] == []
 
 
 def test_snapshot_bytes() -> None:

@@ -259,6 +259,76 @@ def test_the_offsets_of_damage_are_all_that_cannot_be_read(place: Place, harm: s
         assert offsets(reader, span[1]) == list(range(span[1], 24))
 
 
+@pytest.mark.parametrize("position", [7, 15, 26])
+def test_the_offsets_of_damage_hold_the_one_that_was_asked_for(place: Place, position: int) -> None:
+    """Base offset, leader epoch or count of a batch are damaged, and one behind it is asked for, whose place nobody can be sure of then:
+    the error is about that one, and who goes on where the range ends comes to the end."""
+    root, log = begin(place, config=LogConfig(index_interval_bytes=1 << 20))
+    for _ in range(12):
+        log.append_as_leader(batch(2, size=75), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(24)
+    root.close()
+    path = f"root/events-0/{0:020}.log"
+    content = bytearray(place.read(path))
+    content[2 * len(content) // 12 + position] ^= 4
+    place.write(path, bytes(content))
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        for first in range(24):
+            offset = first
+            while offset < 24:
+                try:
+                    offset = split(reader.read(offset, 1 << 20))[-1].next_offset
+                except CorruptLogError as error:
+                    assert error.start <= offset < error.end <= 24, offset
+                    offset = error.end
+
+
+def test_the_offsets_of_damage_hold_the_one_that_was_asked_for_at_the_end(place: Place) -> None:
+    """As above, where the log's end, up to which is read, lies within the batch that is asked for."""
+    root, log = begin(place, config=LogConfig(durability="os"))
+    for _ in range(3):
+        log.append_as_leader(batch(4, size=75), 0)
+    log.advance_high_watermark(10)
+    log.write_mark()
+    root.close()
+    path = f"root/events-0/{0:020}.log"
+    content = bytearray(place.read(path))
+    content[7] ^= 1
+    place.write(path, bytes(content))
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        for offset in (8, 9):
+            with pytest.raises(CorruptLogError) as caught:
+                reader.read(offset, 1 << 20)
+            assert caught.value.start <= offset < caught.value.end
+
+
+def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:
+    """A topic is deleted, and one of its name is made and written alike, so that both marks were written as often: a reader that looks
+    again has what is there now."""
+    root, log = begin(place)
+    key = TopicPartition("events", 0)
+    for tag in (b"old", b"new"):
+        if tag == b"new":
+            root.remove_log(key)
+            log = root.create_log(*key, root.new_topic_id(), SMALL)
+            log.become_leader(0)
+        for number in range(30):
+            log.append_as_leader(batch(1, size=40, tag=b"%s %d:" % (tag, number)), 0)
+        sync(place.disk, log)
+        log.advance_high_watermark(30)
+        log.write_mark()
+        if tag == b"old":
+            reader = only(open_readers(place.disk, place.of("root")))
+            assert offsets(reader) == list(range(30))
+            continue
+        reader.refresh()
+        assert reader.topic_id == log.topic_id
+        assert b"".join(bytes(one.data) for one in reader.batches(0, 30)) == raw(log)
+    reader.close()
+    root.close()
+
+
 def test_a_log_whose_files_are_all_gone_is_not_an_empty_one(place: Place) -> None:
     """Somebody else removed the segments: what the mark calls synced is reported as missing, not passed over."""
     root, log = begin(place)

@@ -384,6 +384,36 @@ def test_wrong_indexes_only_cost_time(place: Place) -> None:
         place.write(f"{T}/replog.mark", files["replog.mark"])
 
 
+@pytest.mark.parametrize("cut", [0, 12, 24])
+@pytest.mark.parametrize("truncates", [False, True])
+def test_a_cut_time_index_hides_nothing_from_what_is_appended_behind_it(place: Place, cut: int, truncates: bool) -> None:
+    """The time index of the last segment lost its end after a clean stop, and with it the greatest timestamp. What is appended then adds
+    entries behind the loss: every search finds the same, while the segment is written and once it is closed, and it is as new."""
+    log = create(place.disk, place.of(T), LogConfig(segment_bytes=4000, index_interval_bytes=60))
+    for number in range(10):
+        log.append_as_leader(batch(2, size=50, timestamp=5000 if number == 3 else 1000 + number), 0)
+    log.close(clean=True)
+    name = f"{T}/{0:020}.timeindex"
+    assert len(place.read(name)) == 36
+    place.write(name, place.read(name)[:cut])
+    log = reopen(place.disk, place.of(T), clean=True)
+    assert log.recovery.clean
+    if truncates:
+        log.truncate_to(18)
+    for number in range(3):
+        log.append_as_leader(batch(2, size=50, timestamp=1100 + number), 0)
+    assert log.find_timestamp(5000, log.end_offset) == (6, 5000)
+    for number in range(20):
+        log.append_as_leader(batch(2, size=50, timestamp=1200 + number), 0)
+    assert len(log.segments()) > 1
+    assert log.find_timestamp(5000, log.end_offset) == (6, 5000)
+    log.close(clean=True)
+    log = reopen(place.disk, place.of(T), clean=True)
+    assert log.find_timestamp(5000, log.end_offset) == (6, 5000)
+    assert log.find_timestamp(5001, log.end_offset) == (7, 5001)
+    log.close(clean=True)
+
+
 def test_a_wrong_epoch_history_is_made_anew(place: Place) -> None:
     """Any flipped bit in the epoch file, any cut, none at all, or an old copy: the history is that of the batches."""
     written(place, 10)

@@ -8,13 +8,15 @@ from typing import Final
 
 import pytest
 
+from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
+from pyreplog.log import LogRoot, open_readers
 from pyreplog.repair import PartitionPlan, save, survey
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, verify
 from tests.flips.golden import KEY, ROOT, Content, files, golden, served
-from tests.log.support import CLOCK
+from tests.log.support import CLOCK, batch, sync
 
 NEW: Final = "saved"
 
@@ -98,6 +100,82 @@ def test_a_header_is_mended(position: int) -> None:
         assert found[KEY] == sound.full[KEY]
 
 
+def test_a_write_over_the_seam_of_two_batches_costs_no_more_than_these() -> None:
+    """Eight bytes went over the end of one batch and the base offset of the next: the damaged offset, which no checksum covers, is not
+    taken for where the log goes on."""
+    sound = golden("own")
+    path = f"{ROOT}/t-0/{0:020}.log"
+    seam = len(sound.full[KEY][0][2]) + len(sound.full[KEY][1][2])
+    for start in range(seam - 7, seam):
+        for value in (b"\x78", b"\x01", b"\x00\x00\x00\x01"):
+            disk = sound.disk.snapshot()
+            file = disk.open(path, write=True)
+            file.write_at(start, [(value * 8)[:8]])
+            file.close()
+            disk.write_back()
+            plan, found = repaired(disk)
+            check(plan, found[KEY], sound.full[KEY])
+            assert [(one.start, one.end) for one in plan.lost] == [(1, 3)], (start, value)
+
+
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("damaged", [0, 1, 4, 9])
+@pytest.mark.parametrize("deleted", [0, 2])
+@pytest.mark.parametrize("synced", [20, 6])
+def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int, deleted: int, damaged: int, history: bool) -> None:
+    """A bit of a leader epoch, which no checksum covers, makes it a later one: below the log's start, above what was ever synced, and with
+    a history that cannot be read. The batches behind it, of the right epoch, are saved, and so is it where what lies around it agrees."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
+    log.become_leader(3)
+    for _ in range(10):
+        log.append_as_leader(batch(2, size=50), 3)
+        if log.end_offset == synced:
+            sync(disk, log)
+            log.advance_high_watermark(synced)
+            log.delete_records(deleted)
+    log.write_mark()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    root.close(clean=False)
+    disk.flip(path, disk.open(path).size() // 10 * damaged + 14, 4)
+    if not history:
+        disk.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
+    (plan,) = survey(disk, ROOT)
+    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    assert plan.lost == []
+    (reader,) = open_readers(disk, NEW).values()
+    kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(reader.start_offset, reader.end_offset)]
+    reader.close()
+    unsure = not history or synced == 6
+    assert kept == [(base, 1027 if unsure and base == 18 and damaged == 9 else 3) for base in range(deleted, 20, 2)]
+
+
+@pytest.mark.parametrize("cut", [1, 100, 1000])
+def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
+    """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
+    log.become_leader(0)
+    for _ in range(10):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(disk, log)
+    log.advance_high_watermark(20)
+    log.delete_records(19)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    file = disk.open(path, write=True)
+    file.truncate(file.size() - cut)
+    file.close()
+    plan, found = repaired(disk)
+    assert [(one.start, one.end) for one in plan.lost] == [(19, 20)]
+    assert found[KEY] == ()
+    (reader,) = open_readers(disk, NEW).values()
+    assert (reader.start_offset, reader.end_offset) == (19, 19)
+    reader.close()
+
+
 def test_the_beginning_and_a_whole_segment() -> None:
     """A first batch, a middle segment, the last one: what is gone is named exactly."""
     sound = golden("own")
@@ -136,6 +214,35 @@ def test_two_replicas_make_one_whole() -> None:
     assert [(one.start, one.end) for one in plan.lost] == [(0, 1)]
     content = found[KEY]
     check(plan, content, sound.full[KEY])
+
+
+@pytest.mark.parametrize("history", [True, False])
+def test_what_another_leader_wrote_is_not_borrowed(history: bool) -> None:
+    """A replica that led for a moment alone has records of its own at offsets that another one lost: they were never committed, and are not
+    taken for what is lost, also where the history of epochs cannot be read. What is of the same epoch is taken."""
+    disk = SimDisk(Random(1))
+    common = [(1, b"a"), (1, b"b"), (1, b"c")]
+    for root_path, batches in (("cluster/node-1", [*common, (3, b"d"), (3, b"e")]), ("cluster/node-2", [*common, (2, b"x")])):
+        root = LogRoot.open(disk, root_path, clock=CLOCK, random=Random(1))
+        log = root.create_log("t", 0, "AbCdEfGhIjKlMnOpQrStUw", LogConfig())
+        for epoch, tag in batches:
+            log.append_as_leader(batch(2, size=50, tag=tag), epoch)
+        sync(disk, log)
+        log.advance_high_watermark(log.end_offset)
+        root.close()
+        if not history:
+            disk.remove(f"{root_path}/t-0/leader-epoch-checkpoint")
+    path = f"cluster/node-1/t-0/{0:020}.log"
+    size = disk.open(path).size() // 5
+    for number in (1, 3):
+        disk.flip(path, number * size + 100)
+    (plan,) = survey(disk, "cluster")
+    assert [(one.start, one.end) for one in plan.borrowed] == [(2, 4)]
+    assert [(one.start, one.end) for one in plan.lost] == [(6, 8)]
+    save(disk, "cluster", NEW, [plan], clock=CLOCK, random=Random(3))
+    (reader,) = open_readers(disk, NEW).values()
+    assert [(one.base_offset, one.leader_epoch) for one in reader.batches(0, 10)] == [(0, 1), (2, 1), (4, 1), (8, 3)]
+    reader.close()
 
 
 def test_never_in_place_and_never_over_something() -> None:

@@ -14,15 +14,17 @@ import pytest
 
 import pyreplog
 from pyreplog.config import LogConfig
-from pyreplog.errors import StorageError
+from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.log.mark import MarkFile, MarkState
 from pyreplog.ports import File
+from pyreplog.repair import survey
 from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Book, Level, records_of, verify
 from pyreplog.verify.records import Malformed
+from pyreplog.verify.states import MARK, Slot, mark_slots
 from tests.flips.golden import ROOT, TOPIC_ID, files, golden, served
 from tests.golden.units import UNITS, copy_of, unit
 from tests.log.racing import ALONE, RacingDisk, Turn, Writers
@@ -493,6 +495,86 @@ def test_the_summary_of_a_root_is_held_against_its_marker(tmp_path: Path) -> Non
     store.unlink()
     assert "missing" in found(verify(disk, str(tmp_path / "root")), Level.WARNING)[0]
     disk.close()
+
+
+def with_producer(disk: SimDisk) -> LogRoot:
+    """A root with one log of four segments, closed once at its offset 4, where a snapshot is since; a producer wrote the first two."""
+    LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1)).close()
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    config = LogConfig(segment_bytes=1024, file_delete_delay_ms=0)
+    log = root.create_log("t", 0, TOPIC_ID, config)
+    for number in range(10):
+        if number == 2:
+            sync(disk, log)
+            log.advance_high_watermark(4)
+            root.close()
+            root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+            log = root.logs[TopicPartition("t", 0)]
+        log.append_as_leader(batch(2, size=100, sequence=2 * number if number < 6 else -1), 0)
+    sync(disk, log)
+    log.advance_high_watermark(20)
+    log.write_mark()
+    assert [base for base, _ in log.segments()] == [0, 6, 12, 18]
+    assert f"{4:020}.snapshot" in disk.list(f"{ROOT}/t-0")
+    return root
+
+
+def test_a_snapshot_from_before_the_log_begins_is_not_gone_on_from() -> None:
+    """A close left a producer snapshot in the midst of a segment that was deleted since: between it and the log's beginning there is much
+    that it does not know, so the next snapshot is not wrong for knowing it. (Whoever did what was advised, and removed that one, would
+    have lost what is known of the producer.)"""
+    disk = SimDisk(Random(1))
+    root = with_producer(disk)
+    log = root.logs[TopicPartition("t", 0)]
+    log.delete_records(6)
+    assert log.apply_retention() == 1
+    root.close()
+    assert [one for one in verify(disk, ROOT).findings if one.level is not Level.NOTE] == []
+
+
+def test_behind_a_lost_segment_no_snapshot_is_called_wrong() -> None:
+    """A segment is gone, and with it what the producer did there: the damage is found, and nothing is said of the snapshots behind."""
+    disk = SimDisk(Random(1))
+    root = with_producer(disk)
+    root.close()
+    disk.remove(f"{ROOT}/t-0/{6:020}.log")
+    book = verify(disk, ROOT)
+    assert "a part of the log before it is missing" in found(book, Level.DAMAGE)[0]
+    assert [text for text in found(book, Level.WARNING) if "snapshot" in text] == []
+
+
+def test_a_mark_that_lost_its_end_vouches_for_nothing() -> None:
+    """What is left of a mark that is too short may say less than the newest slot did; the writer does not believe it, and refuses what is
+    rotten below the checkpoint. So does verify call it damage, and repair call it lost."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, TOPIC_ID, LogConfig())
+    path, left = f"{ROOT}/t-0/{MARK}", b""
+    for number in range(6):
+        log.append_as_leader(batch(2, size=50), 0)
+        sync(disk, log)
+        log.advance_high_watermark(log.end_offset)
+        log.write_mark()
+        if number == 1:
+            left = bytes(disk.open(path).read_at(0, 200))
+    root.close()
+    slot = mark_slots(left)[0]
+    assert isinstance(slot, Slot)
+    assert slot.promised == 4
+    disk.remove(f"{ROOT}/.kafka_cleanshutdown")
+    file = disk.open(path, write=True)
+    file.truncate(0)
+    file.write_at(0, [left])
+    file.close()
+    log_path = f"{ROOT}/t-0/{0:020}.log"
+    disk.flip(log_path, disk.open(log_path).size() - 5)
+    book = verify(disk, ROOT)
+    assert [(one.start, one.end) for one in book.findings if one.level is Level.DAMAGE] == [(10, 12)]
+    (plan,) = survey(disk, ROOT)
+    assert [(one.start, one.end) for one in plan.lost] == [(10, 12)]
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    assert isinstance(root.damaged[TopicPartition("t", 0)], CorruptLogError)
+    root.close(clean=False)
 
 
 @pytest.mark.parametrize("timestamps", [[-1, 2**63 - 1], [2**63 - 1, -1], [5, 2**63 - 1, -1]])

@@ -150,7 +150,8 @@ class PartitionCopy:
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         mark = read_mark(self.disk, self.directory)
-        if mark is not None and self._mark is not None and mark.sequence == self._mark.sequence:
+        known = self._mark
+        if mark is not None and known is not None and (mark.sequence, mark.topic_id) == (known.sequence, known.topic_id):
             return
         self._load()
 
@@ -180,6 +181,10 @@ class PartitionCopy:
         before = self._mark
         root, self._root = self._root or RootView(disk, parent_of(directory)), None
         mark = read_mark(disk, directory)
+        if before is not None and mark is not None and mark.topic_id != before.topic_id:
+            # The topic was deleted and made anew: nothing is as it was.
+            self._forget()
+            before = None
         for _ in range(_LOAD_TRIES):
             # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
             self._load_segments(self._settled_end(mark), foreign=mark is None)
@@ -232,6 +237,12 @@ class PartitionCopy:
         self.high_watermark = max(self.high_watermark, self.start_offset)
         # Not before: a look that a removed segment ended must not pass for one.
         self._mark = mark
+
+    def _forget(self) -> None:
+        """What was found so far is of another log."""
+        self.release()
+        self._files = {}
+        self._mark = self._producers = self._unreadable_size = None
 
     def _settled_end(self, mark: MarkState | None) -> int:
         """Below this offset the log has what it had at the last look: what was committed then, unless the history says otherwise."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyreplog.errors import InternalError, StorageError
+from pyreplog.errors import CorruptError, InternalError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.segment import HALF_WAY, Segment
 
@@ -18,8 +18,7 @@ def truncate_to(log: Log, offset: int) -> None:
     if offset < 0:
         raise InternalError(f"{log.topic_partition}: truncation to offset {offset}")
     if offset >= log.end_offset:
-        if log.epochs.truncate_from_end(log.end_offset):
-            log._write_epochs()
+        _cut_epochs(log)
         return
     if offset < log._segments.first.base_offset:
         truncate_fully(log, offset)
@@ -29,13 +28,25 @@ def truncate_to(log: Log, offset: int) -> None:
     except StorageError as error:
         log.poison(error)
         raise
-    except HALF_WAY as error:
+    except (CorruptError, *HALF_WAY) as error:
         log.end(error)
         raise
-    if log.epochs.truncate_from_end(log.end_offset):
-        log._write_epochs()
-    else:
+    if not _cut_epochs(log):
         log.write_mark()
+
+
+def _cut_epochs(log: Log) -> bool:
+    """Drop what the history says of offsets that are not there; whether there was any. Where it cannot be written down it stays, and no
+    older epoch can go on before the next try: a history that only memory has cut would contradict, after a kill, what came behind."""
+    before = log.epochs.entries
+    if not log.epochs.truncate_from_end(log.end_offset):
+        return False
+    try:
+        log._write_epochs()
+    except BaseException:
+        log.epochs.restore(before)
+        raise
+    return True
 
 
 def _truncate(log: Log, offset: int) -> None:
@@ -54,20 +65,32 @@ def truncate_fully(log: Log, start_offset: int) -> None:
     """See :meth:`Log.truncate_fully`."""
     log._check_writable()
     try:
-        _forget(log)
-        first = log._segments.first.base_offset
-        log.start_offset = first
-        log.high_watermark = first
-        _lower(log, first)
-        log._segments.remove_all()
-        log._graves.make_way()
-        log.producers.clear(start_offset)
-    except StorageError as error:
-        log.poison(error)
-        raise
+        try:
+            _remove_all(log, start_offset)
+        except StorageError as error:
+            log.poison(error)
+            raise
+        _begin_at(log, start_offset)
     except HALF_WAY as error:
         log.end(error)
         raise
+    log._write_epochs()
+    log._sync_mark()
+
+
+def _remove_all(log: Log, start_offset: int) -> None:
+    _forget(log)
+    first = log._segments.first.base_offset
+    log.start_offset = first
+    log.high_watermark = first
+    _lower(log, first)
+    log._segments.remove_all()
+    log._graves.make_way()
+    log.producers.clear(start_offset)
+
+
+def _begin_at(log: Log, start_offset: int) -> None:
+    """A log that has lost its segments gets a new one."""
     try:
         interval = log.config.index_interval_bytes
         segment = Segment.create(log.disk, log.directory, start_offset, index_interval=interval, wall_ms=log.clock.wall_ms())
@@ -75,15 +98,10 @@ def truncate_fully(log: Log, start_offset: int) -> None:
     except StorageError as error:
         log.give_up(error)
         raise
-    except HALF_WAY as error:
-        log.end(error)
-        raise
     log._segments.append(segment)
     log._write_to(segment)
     log.start_offset = log.end_offset = log.flushed_offset = log.high_watermark = start_offset
     log.epochs.clear()
-    log._write_epochs()
-    log._sync_mark()
 
 
 def _forget(log: Log) -> None:

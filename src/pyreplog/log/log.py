@@ -229,6 +229,8 @@ class Log:
                 self._sync_blocking()
                 self._sync_or_poison(lambda: self.producers.close(self._segments.first.base_offset, self.end_offset))
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)
+                if self._mark.state.epochs_crc != (crc := self.epochs.checksum()):  # it could not be written down before
+                    self._mark.write_state(self._state()._replace(epochs_crc=crc))
                 self.write_mark()
                 self._sync_or_poison(self._mark.seal)
                 if self._graves.dug:
@@ -663,7 +665,7 @@ class Log:
         :class:`OffsetOutOfRangeError` above the high watermark, :class:`StorageError`.
         """
         self.increment_start_offset(self.high_watermark if offset == -1 else offset)
-        self._sync_mark()
+        self._write_mark_synced()  # also where the call before this one ended half-way
         return self.start_offset
 
     def apply_retention(self, *, confirmed: bool = False) -> int:
@@ -694,7 +696,7 @@ class Log:
         self._check_open()
         if self._mark.incomplete != incomplete or self._mark.reported:
             self._mark.write_state(self._state()._replace(incomplete=incomplete, reported=False))
-            self._sync_mark()
+        self._sync_mark()
 
     def set_reported(self) -> None:
         """Keep that the controller has heard that this replica is incomplete: what it says of it from now on says it of this copy. Survives
@@ -702,8 +704,8 @@ class Log:
         self._check_open()
         if self._mark.incomplete and not self._mark.reported:
             self._mark.write_state(self._state()._replace(reported=True))
-            if self._counts_flushed:
-                self._sync_mark()
+        if self._counts_flushed:
+            self._sync_mark()
 
     def sync_plan(self) -> SyncPlan | None:
         """What to sync so that the log is durable up to its end; None where it is already, or poisoned."""

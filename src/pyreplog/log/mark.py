@@ -185,9 +185,9 @@ class MarkFile:
 
     def write_state(self, state: MarkState) -> None:
         """Write all of ``state`` under the next sequence number. Not synced."""
-        before = self._state
-        self._take(state)
+        before = self.state
         try:
+            self._take(state)
             self._write_slot(state.synced_end, state.high_watermark, state.start_offset)
         except BaseException:
             self._take(before)

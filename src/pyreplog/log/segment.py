@@ -6,6 +6,7 @@ checked against the batch they name, and where they lie they are rebuilt from th
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import zlib
 from collections.abc import Callable, Sequence
@@ -350,6 +351,8 @@ class Segment(SegmentEnd):
             self.size = position
             self._reserved = self._reserve_from
             self._legacy, self._legacy_known = None, False
+            if self.first_producer >= position:
+                self.first_producer = UNKNOWN_POSITION  # other batches will be there
         indexes.truncate(offset)
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
@@ -357,18 +360,14 @@ class Segment(SegmentEnd):
     def _settle_tail(self, wall_ms: int) -> None:
         """Find end, timestamps and entries anew behind the last index entry."""
         indexes = self.indexes
-        entry_position = indexes.offsets.last[1] if indexes.offsets.count else 0
+        position = indexes.offsets.last[1] if indexes.offsets.count else 0
         # A final time entry of a closed segment may name a batch behind the last offset entry: it stays, the scan only adds.
-        scan = scan_segment(self.file, self.size, self.base_offset, position=entry_position, index_interval=self._interval, check_crc=False)
+        scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=False)
         if scan.position != self.size:
             raise CorruptError("a batch is damaged", file=self.path, position=scan.position)
         self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
         self.bytes_since_entry = scan.bytes_since_entry
-        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
-        if indexes.times.count:
-            self.max_timestamp, self.max_timestamp_offset = indexes.times.last
-        if scan.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
+        self._find_latest(scan, position)
         self._read_first_timestamp()
         if self.size == 0:
             self.created_ms = wall_ms
@@ -383,14 +382,28 @@ class Segment(SegmentEnd):
         scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=check_crc)
         self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
         self.bytes_since_entry = scan.bytes_since_entry
-        self.max_timestamp, self.max_timestamp_offset = -1, self.base_offset
-        if indexes.times.count:
-            self.max_timestamp, self.max_timestamp_offset = indexes.times.last
-        if scan.max_timestamp > self.max_timestamp:
-            self.max_timestamp, self.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
+        self._find_latest(scan, position)
         self._read_first_timestamp()
         self.created_ms = wall_ms
         return scan
+
+    def _find_latest(self, scan: SegmentScanner, position: int) -> None:
+        """Take over the greatest timestamp; ``scan`` walked what lies behind ``position``, the last index entry.
+
+        A time index that was cut does not say all that lies before. Entries added to it would hide that from every later search, so it is
+        walked, too, and the indexes are made anew where it is so.
+        """
+        times = self.indexes.times
+        with contextlib.suppress(CorruptError):  # damage there is for who reads it
+            start = (self.position_of(times.last[1]) or 0) if times.count else 0
+            if start < position:
+                before = scan_segment(self.file, position, self.base_offset, position=start, check_crc=False)
+                if before.max_timestamp > times.last[0]:
+                    self._rebuild_indexes()
+        times = self.indexes.times
+        self.max_timestamp, self.max_timestamp_offset = times.last
+        if scan.max_timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
 
     # -- reading --
 

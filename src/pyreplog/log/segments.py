@@ -133,18 +133,28 @@ class Segments:
         except CorruptError as error:
             raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
         if found is not None:
-            return found[1][: chain.check(segment, found[0], found[1], offset, end_offset)]
+            return found[1][: self._check(index, chain, *found, offset, end_offset, end_offset)]
         # Its batch may end above `end_offset`. But it must be there.
         position = segment.position_of(offset)
         if position is None:
             raise self._damaged(index, offset, end_offset, "the batch of this offset is not in its segment", segment.size)
         data = segment.read_at(position, HEADER_SIZE)
-        chain.check(segment, position, data, offset, INT64_MAX)
+        self._check(index, chain, position, data, offset, INT64_MAX, end_offset)
         try:
             RecordBatch(data).check_crc()
         except CorruptError as error:
             raise self._damaged(index, offset, end_offset, error.reason, position) from None
         return None
+
+    def _check(self, index: int, chain: Chain, position: int, data: memoryview, offset: int, checked_end: int, end_offset: int) -> int:
+        """As :meth:`Chain.check` up to ``checked_end``, for who reads from ``offset`` on below ``end_offset``."""
+        try:
+            return chain.check(self._segments[index], position, data, offset, checked_end)
+        except CorruptLogError as error:
+            if error.end > offset:
+                raise
+            # It is before what is wanted, and so nobody can say whether that is where it belongs.
+            raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
 
     def _damaged(self, index: int, offset: int, end_offset: int, reason: str, position: int | None) -> CorruptLogError:
         """The error for damage at ``position`` of segment ``index``, met by who wanted ``offset``: up to where reading can go on."""

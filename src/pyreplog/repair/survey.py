@@ -17,7 +17,18 @@ from crc32c import crc32c
 
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Disk
-from pyreplog.verify import Batch, Broken, PartitionState, Window, batch_at, find_partitions, read_partition_state, resume, segment_bases
+from pyreplog.verify import (
+    Batch,
+    Broken,
+    PartitionState,
+    Window,
+    batch_at,
+    find_partitions,
+    look_behind,
+    read_partition_state,
+    resume,
+    segment_bases,
+)
 
 HEADER_SIZE: Final = 61
 _CRC_POSITION: Final = 17
@@ -128,6 +139,8 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
             expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following)
         finally:
             file.close()
+    if plan.pieces and plan.pieces[-1].next_offset <= state.start_offset:
+        plan.pieces.clear()  # all of them are deleted, and would be seen again in a log that ends below its start
     if state.promised is not None and (expected or 0) < state.promised:
         _lose(plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown")
     _cut_behind_gaps(plan)
@@ -154,10 +167,10 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
                 raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
-            if not _epoch_fits(plan, batch.leader_epoch, expected):
+            if not _epoch_fits(plan, window, batch):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
-            after = resume(window, position, expected + 1, broken.size)
+            after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
             # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
             mended = _mend(plan, window, path, position, after, expected, end) if state.dense else None
@@ -182,11 +195,21 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
         expected, position = batch.last_offset + 1, position + batch.size
 
 
-def _epoch_fits(plan: PartitionPlan, epoch: int, offset: int) -> bool:
-    if plan.pieces and epoch < plan.pieces[-1].leader_epoch:
+def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch) -> bool:
+    """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
+    one that rises is not believed where those behind it all have an older one."""
+    epoch, before = batch.leader_epoch, plan.pieces[-1].leader_epoch if plan.pieces else None
+    if before is not None and epoch < before:
         return False
-    known = plan.state.epoch_at(offset)
-    return known is None or known == epoch or offset >= (plan.state.promised or 0)
+    known = plan.state.epoch_at(batch.base_offset)
+    if known == epoch:
+        return True
+    if known is not None and batch.base_offset < (plan.state.promised or 0):
+        return False
+    if epoch == before:
+        return True
+    behind = [one.leader_epoch for one in look_behind(window, batch)]
+    return not behind or max(behind) >= epoch
 
 
 def _mend(
@@ -213,8 +236,8 @@ def _mend(
         return None
     known = plan.state.epoch_at(expected)
     before = plan.pieces[-1].leader_epoch if plan.pieces else None
-    if known is None and after is not None and before == after.leader_epoch:
-        known = before
+    if known is None and after is not None and before in (None, after.leader_epoch):
+        known = after.leader_epoch
     if known is not None:
         epoch = known
     elif before is not None and epoch < before:
@@ -248,11 +271,13 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
     taken: list[Piece] = []
     for lost in plan.lost:
         at = lost.start
+        around = _epochs_around(plan, lost)
         for piece in other.pieces:
             if piece.base_offset < at or piece.next_offset > lost.end or piece.base_offset >= lost.end:
                 continue
+            # Of one offset and leader epoch there is one record. Another epoch's may never have been committed.
             known = plan.state.epoch_at(piece.base_offset)
-            if known is not None and known != piece.leader_epoch:
+            if piece.leader_epoch != known if known is not None else not around.issubset({piece.leader_epoch}):
                 continue
             if piece.base_offset > at:
                 left.append(Range(at, piece.base_offset, lost.about))
@@ -264,6 +289,13 @@ def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
     if taken:
         plan.pieces = sorted([*plan.pieces, *taken])
         plan.lost = left
+
+
+def _epochs_around(plan: PartitionPlan, lost: Range) -> set[int]:
+    """The leader epochs of what is saved next to ``lost``, on either side."""
+    before = [piece.leader_epoch for piece in plan.pieces if piece.next_offset <= lost.start][-1:]
+    behind = [piece.leader_epoch for piece in plan.pieces if piece.base_offset >= lost.end][:1]
+    return {*before, *behind}
 
 
 def check_plan(plan: PartitionPlan) -> None:

@@ -6,7 +6,7 @@ through the ``Disk`` port, takes no lock and changes nothing, so it may run besi
 
 from __future__ import annotations
 
-from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at, resume, walk
+from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at, look_behind, resume, walk
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
@@ -42,6 +42,7 @@ __all__ = [
     "control_type",
     "decompress",
     "find_partitions",
+    "look_behind",
     "old_records_of",
     "partition_of",
     "read_file",

@@ -21,6 +21,8 @@ _OLD_SIZE_MIN: Final = 14
 _V2: Final = struct.Struct(">qiibIhiqqqhii")
 _COMMON: Final = struct.Struct(">qiIb")
 _INT32_MAX: Final = 2**31 - 1
+_LOOKS: Final = 3
+"""So many batches behind one are asked whether they agree with its offsets."""
 
 
 class Broken(Exception):
@@ -187,13 +189,17 @@ def walk(window: Window, position: int = 0) -> Iterator[Batch]:
         position += batch.size
 
 
-def resume(window: Window, position: int, expected: int, claimed: int = 0) -> Batch | None:
+def resume(
+    window: Window, position: int, expected: int, claimed: int = 0, *, following: int | None = None, dense: bool = False
+) -> Batch | None:
     """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset ``expected`` or later.
 
-    ``claimed``: bytes that the damaged batch says it has. Looks there first, then byte by byte.
+    ``claimed``: bytes that the damaged batch says it has. Looks there first, then byte by byte. No checksum covers a base offset: one that
+    is contradicted by the batches behind it (``dense``: they begin where those before them end), or by ``following``, the base offset of
+    the next segment, is not believed.
     """
     if claimed:
-        found = _good(window, position + claimed, expected)
+        found = _good(window, position + claimed, expected, following, dense=dense)
         if found is not None:
             return found
     start = position + 1
@@ -206,7 +212,7 @@ def resume(window: Window, position: int, expected: int, claimed: int = 0) -> Ba
                 break
             offset, length = struct.unpack_from(">qi", piece, at - 16)
             if expected <= offset < expected + _INT32_MAX and HEADER_SIZE - OVERHEAD <= length <= window.size - start:
-                found = _good(window, start + at - 16, expected)
+                found = _good(window, start + at - 16, expected, following, dense=dense)
                 if found is not None:
                     return found
             at += 1
@@ -214,11 +220,35 @@ def resume(window: Window, position: int, expected: int, claimed: int = 0) -> Ba
     return None
 
 
-def _good(window: Window, position: int, expected: int) -> Batch | None:
+def _good(window: Window, position: int, expected: int, following: int | None, *, dense: bool) -> Batch | None:
+    batch = _whole(window, position)
+    if batch is None or not expected <= batch.base_offset < expected + _INT32_MAX:
+        return None
+    if following is not None and batch.last_offset >= following:
+        return None
+    after = batch.last_offset + 1
+    # How many offsets a batch has its checksum covers: so one of those behind may be wrong where the next one agrees.
+    for behind in look_behind(window, batch):
+        if behind.base_offset == after or (behind.base_offset > after and not dense):
+            return batch
+        after += behind.last_offset - behind.base_offset + 1
+    return batch if after == batch.last_offset + 1 else None
+
+
+def look_behind(window: Window, batch: Batch) -> Iterator[Batch]:
+    """The next few batches behind ``batch``, as far as they are whole."""
+    at = batch.position + batch.size
+    for _ in range(_LOOKS):
+        behind = _whole(window, at)
+        if behind is None:
+            return
+        yield behind
+        at += behind.size
+
+
+def _whole(window: Window, position: int) -> Batch | None:
     try:
         batch = batch_at(window, position)
     except Broken:
         return None
-    if batch is None or batch.base_offset < expected or batch.checksum() != batch.crc:
-        return None
-    return batch
+    return None if batch is None or batch.checksum() != batch.crc else batch

@@ -131,7 +131,7 @@ class FolderCheck:
     def _newest_mark(self) -> Slot | None:
         """As it is now."""
         data = self._read(states.MARK, quiet=True)
-        return states.newest_slot(states.mark_slots(data)) if data else None
+        return states.mark(data) if data else None
 
     def _at(self, name: str) -> str:
         return f"{self._path}/{name}"
@@ -163,19 +163,19 @@ class FolderCheck:
                         position=states.MARK_SLOTS[number],
                     )
             holes = b"".join(data[position + states.SLOT_SIZE : position + 512] for position in states.MARK_SLOTS[:2])
-            if any(holes) or len(data) > states.MARK_SLOTS[-1] + states.SLOT_SIZE:
+            if any(holes) or len(data) > states.MARK_SIZE:
                 self._book.warn(
                     path, "there are bytes between or behind its slots, where nothing is written", "look at the disk: who wrote them?"
                 )
-            whole = states.MARK_SLOTS[-1] + states.SLOT_SIZE
-            if len(data) < whole:
-                advice = "open the log for writing; until then readers may see an older end of the log"
-                self._book.warn(path, f"it has {len(data)} bytes where {whole} belong", advice)
-            mark = self.facts.mark = states.newest_slot(self._slots)
-            if mark is None:
+            mark = self.facts.mark = states.mark(data)
+            if len(data) < states.MARK_SIZE:
+                advice = "open the log for writing: everything is scanned, and a new one is made"
+                text = f"it has {len(data)} bytes where {states.MARK_SIZE} belong: none of it is believed, for the newest may be missing"
+                self._book.warn(path, text, advice)
+            elif mark is None:
                 advice = "open the log for writing: everything is scanned, and a new one is made"
                 self._book.warn(path, "none of its slots is whole: nothing says up to where the log was synced", advice)
-            else:
+            if mark is not None:
                 self._mark_content(mark, path)
         mark = self.facts.mark
         if mark is not None:

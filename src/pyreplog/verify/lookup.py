@@ -114,7 +114,7 @@ def read_partition_state(disk: Disk, directory: str) -> PartitionState:
     """What the small files in ``directory`` and its root say."""
     found = PartitionState()
     data = _read(disk, f"{directory}/{states.MARK}")
-    mark = states.newest_slot(states.mark_slots(data)) if data is not None else None
+    mark = states.mark(data) if data is not None else None
     try:
         found.topic_id = states.identity(_read(disk, f"{directory}/{states.IDENTITY}") or b"")
     except Unreadable:

@@ -51,6 +51,8 @@ class PartitionCheck(FolderCheck):
         self._last_epoch = -1
         self._producers = Producers()
         self._snapshots: list[tuple[int, str]] = []
+        # Nothing is missing between this offset and where the batches are now: what a snapshot from here on says can be gone on from.
+        self._whole_from = 0
         self._lost_from = -1
         #: Where the next writer ends the log; -1: not before its last batch.
         self._torn_from = -1
@@ -86,6 +88,7 @@ class PartitionCheck(FolderCheck):
         self.facts.start, self.facts.end = max(start, first), first
         if self._dense and mark is not None and first > mark.start_offset and self._promised and mark.start_offset < self._promised:
             self._book.damage(self._path, "the beginning of the log is missing", ANOTHER_COPY, start=mark.start_offset, end=first)
+        self._whole_from = first
         if first == 0:
             self._producers.load([])
 
@@ -130,7 +133,9 @@ class PartitionCheck(FolderCheck):
         expected = self._expected or 0
         if base < expected:
             self._book.damage(path, "it overlaps the segment before it", ANOTHER_COPY, start=base, end=expected)
-        elif self._dense:
+            return
+        if self._dense:
+            self._miss_up_to(base)
             promised = self._promised or 0
             if expected < promised:
                 self._book.damage(path, "a part of the log before it is missing", ANOTHER_COPY, start=expected, end=base)
@@ -165,11 +170,11 @@ class PartitionCheck(FolderCheck):
                     damaged, part = True, batch.base_offset
             except Broken as broken:
                 damaged = True
-                after = resume(window, position, expected + 1, broken.size)
+                after = resume(window, position, expected + 1, broken.size, following=self._following(base, bases), dense=self._dense)
                 self._broken(window, broken, after, path, base, bases)
                 if after is None:
                     return True
-                self._producers.exact = False
+                self._miss_up_to(after.base_offset)
                 self._expected = after.base_offset
                 position = after.position
                 continue
@@ -178,6 +183,11 @@ class PartitionCheck(FolderCheck):
                 index.feed(batch)
                 times.feed(batch)
             position += batch.size
+
+    def _miss_up_to(self, offset: int) -> None:
+        """What producers did before ``offset`` is not known any more, but for what a snapshot from there on says."""
+        self._producers.exact = False
+        self._whole_from = offset
 
     def _tear(self, offset: int) -> None:
         if self._torn_from < 0:
@@ -267,6 +277,10 @@ class PartitionCheck(FolderCheck):
 
     def _epoch(self, batch: Batch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
+        known = self._known_epoch(batch.base_offset)
+        if known >= 0 and known == batch.leader_epoch:
+            self._last_epoch = known  # whatever the batch before said
+            return
         if batch.leader_epoch < self._last_epoch:
             text = f"leader epoch {batch.leader_epoch} after {self._last_epoch}: it may not fall"
             if self.facts.mark is not None and self._promised is not None and batch.base_offset >= self._promised:
@@ -277,8 +291,6 @@ class PartitionCheck(FolderCheck):
         self._last_epoch = batch.leader_epoch
         if self._history is None or batch.leader_epoch < 0:
             return
-        slot = bisect_right(self._history_starts, batch.base_offset) - 1
-        known = self._history[slot][0] if slot >= 0 else -1
         if known == batch.leader_epoch or (known < 0 and batch.base_offset < self.facts.start):
             return
         text = f"leader epoch {batch.leader_epoch} in a batch, and by {states.EPOCHS} its offsets belong to epoch {known}"
@@ -288,6 +300,11 @@ class PartitionCheck(FolderCheck):
             self._book.damage(path, text, ANOTHER_COPY, **where)
         else:
             self._book.note(path, text, "nothing to do: above what was synced or shown, the next writer decides", **where)
+
+    def _known_epoch(self, offset: int) -> int:
+        """By the history that the mark vouches for; -1 where it does not say."""
+        slot = bisect_right(self._history_starts, offset) - 1
+        return -1 if self._history is None or slot < 0 else self._history[slot][0]
 
     def _records(self, batch: Batch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
@@ -364,6 +381,8 @@ class PartitionCheck(FolderCheck):
                     self._at(name), str(error), "nothing to do: an older one, or the batches, give the same when the log is next opened"
                 )
                 continue
+            if at < self._whole_from:
+                continue  # of records that were deleted, or lost
             if not self._producers.exact:
                 if offset != _BIG:
                     self._producers.load(producers)

@@ -34,6 +34,7 @@ OFFSET_CHECKPOINTS: Final = (RECOVERY_POINTS, LOG_STARTS, WATERMARKS, CLEANER)
 MARK_SLOTS: Final = (0, 512, 1024)
 _SLOT: Final = struct.Struct(">4sHHQqqqiI16sI")
 SLOT_SIZE: Final = _SLOT.size
+MARK_SIZE: Final = MARK_SLOTS[-1] + SLOT_SIZE
 _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
 _ABORTED: Final = struct.Struct(">hqqqq")
@@ -144,8 +145,13 @@ def mark_slots(data: bytes) -> list[Slot | Unreadable | None]:
     return found
 
 
+def mark(data: bytes) -> Slot | None:
+    """The slot that counts; None where there is none. A file that lost its end may have lost the newest one: none of it counts."""
+    return newest_slot(mark_slots(data)) if len(data) >= MARK_SIZE else None
+
+
 def newest_slot(slots: list[Slot | Unreadable | None]) -> Slot | None:
-    """The slot that counts."""
+    """The one that was written last."""
     return max((slot for slot in slots if isinstance(slot, Slot)), key=lambda slot: slot.sequence, default=None)
 
 
