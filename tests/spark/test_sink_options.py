@@ -177,3 +177,20 @@ def test_nobody_comes(tmp_path: Path) -> None:
         commit(path, files, 30.0, own=False)
     with pyreplog.open_log(path, "r") as log:
         assert [record.value for record in log] == [b"a"]
+
+
+def test_what_waits_of_another_query_fails_no_commit(tmp_path: Path) -> None:
+    """A batch of its own that cannot be finished is that query's: who commits beside it is told that its rows are in, and writes them once."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)
+    damaged = stage(spool, other, ("log", 0, [b"x"]))
+    spool.publish(other, [damaged])
+    assert spool.take(other) is not None
+    spool.begin(other)
+    staged = path / damaged.name
+    staged.write_bytes(staged.read_bytes()[:70] + b"?" + staged.read_bytes()[71:])
+    commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 30.0)
+    assert [waiting.batch_id for waiting in spool.waiting()] == [other]
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"a"]

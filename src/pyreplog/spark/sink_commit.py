@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pyreplog.errors import LockedError, OutcomeUnknownError, SpoolRefusedError, StorageError
+from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.runtime import apply_unowned
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
@@ -62,6 +62,12 @@ def commit_batch(
                 continue
             except LockedError as error:
                 holder = error.holder
+            except PyreplogError as error:
+                # It may be of another query, whose batch waits beside this one, or of the release: a write that is in did not fail.
+                if not spool.answered(batch_id):
+                    raise
+                _log.warning("%s is in the log; beside it: %s", batch_id, error)
+                continue
         time.sleep(min(pause, deadline - now))
         pause = min(pause * 2, PAUSE_MAX_S)
     if once:
