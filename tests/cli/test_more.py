@@ -196,6 +196,20 @@ def test_the_end_of_time(replog: Replog, tmp_path: Path) -> None:
 # -- export and import --
 
 
+@pytest.mark.parametrize("command", ["append", "import"])
+@pytest.mark.parametrize("inner", ["one", "n1/data"])
+def test_no_log_is_made_above_others(replog: Replog, tmp_path: Path, command: str, inner: str) -> None:
+    """A folder that stands for the logs in it, such as that of several brokers, is not made a log: it would hide them from its readers."""
+    rows = tmp_path / "rows.txt"
+    rows.write_text("x\n")
+    assert replog("append", tmp_path / "above" / inner, rows, "--topic", "t").code == 0
+    done = replog(command, tmp_path / "above", rows)
+    assert (done.code, done.out) == (1, "")
+    assert f"holds the folders of other logs, or of nodes ({inner})" in done.err
+    assert replog("topics", tmp_path / "above").out == "t  1 partition, 1 offset\n"
+    assert replog(command, tmp_path / "above" / inner, rows).code == 0
+
+
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
 def test_export_and_import_are_inverse(replog: Replog, events: Path, tmp_path: Path, form: str) -> None:
     """Keys, values, headers and timestamps survive both formats."""

@@ -30,7 +30,7 @@ _BATCH_SIZE_MAX: Final = 512 << 10
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog append``."""
-    add_path(parser)
+    add_path(parser, written=True)
     parser.add_argument("files", metavar="FILE", nargs="*", help="what to append; - or nothing is standard input")
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")

@@ -37,7 +37,7 @@ _BATCH_SIZE: Final = 512 << 10
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog import``."""
-    add_path(parser)
+    add_path(parser, written=True)
     parser.add_argument("files", metavar="FILE", nargs="+", help="what to import, in this order; - is standard input")
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")

@@ -117,11 +117,11 @@ def timestamp_of(text: str) -> int:
 _MILLISECOND: Final = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
 
 
-def add_path(parser: argparse.ArgumentParser) -> None:
-    """The folder argument that every command takes."""
-    parser.add_argument(
-        "path", metavar="PATH", help="a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
-    )
+def add_path(parser: argparse.ArgumentParser, *, written: bool = False) -> None:
+    """The folder argument that every command takes. ``written``: of one that appends to it."""
+    read = "a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
+    appended = "a log's folder, which is made where there is none, a cluster's folder, or a Kafka broker's log.dirs folder"
+    parser.add_argument("path", metavar="PATH", help=appended if written else read)
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
