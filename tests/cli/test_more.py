@@ -277,6 +277,48 @@ def test_export_selects_and_does_not_overwrite(replog: Replog, events: Path, tmp
     assert replog("export", events, "-", "--format", "parquet").code == 1
 
 
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_an_export_appears_when_it_is_whole(
+    replog: Replog, events: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk before it has its name, and written where nobody else writes: another export of the same name, or a file of somebody's."""
+    file = tmp_path / f"out.{form}"
+    somebodys = tmp_path / f"out.{form}.part"
+    somebodys.write_text("mine")
+    synced: list[int] = []
+    sync, replace = os.fsync, os.replace
+
+    def noted_sync(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    def noted_replace(source: str, target: str) -> None:
+        assert os.stat(source).st_ino in synced
+        assert os.fspath(target) == str(file)
+        monkeypatch.setattr(os, "replace", replace)
+        assert replog("export", events, file, "--start", 8).code == 0  # another one is done first
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    assert replog("export", events, file).code == 0
+    assert replog("import", tmp_path / "copy", file).out == "appended 10 records: copy-0 offsets 0 to 9\n"
+    assert somebodys.read_text() == "mine"
+    assert {one.name for one in tmp_path.iterdir()} == {"events", "copy", file.name, somebodys.name}
+
+
+def test_export_replaces_no_device(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """What is no plain file stays what it is, with --force too."""
+    os.mkfifo(tmp_path / "fifo.ndjson")
+    (tmp_path / "folder.ndjson").mkdir()
+    for name in ("fifo.ndjson", "folder.ndjson"):
+        for words in ((), ("--force",)):
+            done = replog("export", events, tmp_path / name, *words)
+            assert (done.code, done.out) == (1, "")
+            assert "is no plain file, and is not replaced" in done.err
+    assert (tmp_path / "fifo.ndjson").is_fifo()
+
+
 def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     """A table with columns of its own: each row becomes the value as JSON, with a key and a time taken from it."""
     from datetime import UTC, datetime  # noqa: PLC0415  (only here)
