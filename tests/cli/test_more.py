@@ -281,7 +281,7 @@ def test_export_selects_and_does_not_overwrite(replog: Replog, events: Path, tmp
 def test_an_export_appears_when_it_is_whole(
     replog: Replog, events: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On the disk before it has its name, and written where nobody else writes: another export of the same name, or a file of somebody's."""
+    """On the disk before it has its name, and written where nobody else writes: another export of that name, or somebody."""
     file = tmp_path / f"out.{form}"
     somebodys = tmp_path / f"out.{form}.part"
     somebodys.write_text("mine")

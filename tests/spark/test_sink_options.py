@@ -180,7 +180,7 @@ def test_nobody_comes(tmp_path: Path) -> None:
 
 
 def test_what_waits_of_another_query_fails_no_commit(tmp_path: Path) -> None:
-    """A batch of its own that cannot be finished is that query's: who commits beside it is told that its rows are in, and writes them once."""
+    """A batch that cannot be finished is its own query's: who commits beside it hears that its rows are in, and writes them once."""
     path = tmp_path / "log"
     pyreplog.open_log(path).close()
     spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)

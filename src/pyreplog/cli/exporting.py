@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
-    """Make the file ``target``, or touch nothing: it is written under a name that no other export has, and synced before it gets its own."""
+    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets this one."""
     part = f"{target}.{token_hex(4)}.part"
     with open(part, "xb") as file:
         try:
