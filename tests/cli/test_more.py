@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -193,6 +194,16 @@ def test_the_end_of_time(replog: Replog, tmp_path: Path) -> None:
     assert [row["offset"] for row in replog("cat", tmp_path / "log", "--end-timestamp", 2**63 - 1).objects()] == [0]
 
 
+def test_a_record_without_a_time_is_in_no_range_of_times(replog: Replog, tmp_path: Path) -> None:
+    """Whatever the range: as `read` and `scan` have it, and a Parquet export."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append_many([b"a", b"b", b"c"], timestamps=[-1, 0, -1])
+    for words in (("--start-timestamp", -1), ("--start-timestamp", -1, "--end-timestamp", 1), ("--end-timestamp", 1)):
+        assert [row["offset"] for row in replog("cat", tmp_path / "log", *words).objects()] == [1]
+        assert replog("export", tmp_path / "log", tmp_path / "x.parquet", "--force", *words).code == 0
+        assert parquet.read_table(tmp_path / "x.parquet")["offset"].to_pylist() == [1]
+
+
 # -- export and import --
 
 
@@ -358,6 +369,15 @@ def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {row["unit"] for row in rows} == {"bytes/s", "records/s", "calls/s"}
     assert all(row["value"] > 0 for row in rows)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_where_the_system_syncs_otherwise(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no fdatasync: what stands for it there is asked for."""
+    monkeypatch.setattr(bench, "_calls", lambda *_: 5)
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_GETFD, raising=False)
+    done = replog("bench", tmp_path, "--json")
+    assert (done.code, list(tmp_path.iterdir())) == (0, [])
 
 
 # -- wrong names --
