@@ -49,6 +49,7 @@ def test_every_option() -> None:
         ({"path": "/a", "batchBytes": "2m"}, "batchBytes is 2097152; it must be from 1024 to 1048588"),
         ({"path": "/a", "txnAppId": "job"}, "come together"),
         ({"path": "/a", "txnAppId": "job", "txnVersion": "-1"}, "whole number from 0"),
+        ({"path": "/a", "txnAppId": "job", "txnVersion": "9" * 5000}, "whole number from 0"),
         ({"path": "/a", "txnAppId": "a job", "txnVersion": "1"}, "is no name for a query"),
     ],
 )
