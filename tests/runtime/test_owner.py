@@ -208,7 +208,7 @@ def test_nobody_has_it_open(tmp_path: Path) -> None:
     apply_unowned(SystemDisk(), str(folder), SystemClock())
     assert values(folder) == ROWS
     publish(folder, "more", BatchId("query", 1))
-    apply_unowned(SystemDisk(), str(folder), SystemClock(), TopicPartition("more", 0))
+    apply_unowned(SystemDisk(), str(folder), SystemClock())
     assert values(folder, "more") == ROWS
 
 

@@ -17,7 +17,6 @@ from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_colum
 from pyreplog.spark.sink_target import find_target
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.system import SystemDisk
-from pyreplog.values import TopicPartition
 from tests.house.sources import ROOT
 from tests.spool.support import stage
 
@@ -119,9 +118,9 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
         find_target(disk, str(tmp_path / "file"), None)
 
 
-def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True) -> None:
-    """A driver's commit of :data:`ID`."""
-    commit_batch(SystemDisk(), str(path), ID, files, once=once, timeout_s=timeout_s, own=own, make=TopicPartition("log", 0))
+def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True, batch_id: BatchId = ID) -> None:
+    """A driver's commit."""
+    commit_batch(SystemDisk(), str(path), batch_id, files, once=once, timeout_s=timeout_s, own=own)
 
 
 def test_the_owner_comes_late_or_goes(tmp_path: Path) -> None:
@@ -195,3 +194,21 @@ def test_what_waits_of_another_query_fails_no_commit(tmp_path: Path) -> None:
     assert [waiting.batch_id for waiting in spool.waiting()] == [other]
     with pyreplog.open_log(path, "r") as log:
         assert [record.value for record in log] == [b"a"]
+
+
+def test_whoever_opens_the_folder_makes_a_topic(tmp_path: Path) -> None:
+    """Two drivers at once, one of whose topics is not there yet: the batch is not refused because the other one had the folder first."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)
+    spool.publish(other, [stage(spool, other, ("new", 0, [b"x"]))])
+    commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 30.0)
+    assert spool.answered(other)
+    for topic, value in (("log", b"a"), ("new", b"x")):
+        with pyreplog.open_log(path, "r", topic=topic) as log:
+            assert [record.value for record in log] == [value]
+    lacking = BatchId("lacking", 0)
+    spool.publish(lacking, [stage(spool, lacking, ("log", 7, [b"x"]))])
+    commit(path, [stage(spool, BatchId("query", 1), ("log", 0, [b"b"]))], 30.0, batch_id=BatchId("query", 1))
+    with pytest.raises(SpoolRefusedError, match="log-7 is not in"):
+        spool.answered(lacking)

@@ -68,7 +68,8 @@ class WriterAppender:
 
 
 class RootAppender:
-    """Appends to any partition of a root that nobody else has: leads each in a new epoch. One thread; :meth:`close` it.
+    """Appends to any partition of a root that nobody else has: leads each in a new epoch. A topic that is not there is made, with one
+    partition. One thread; :meth:`close` it.
 
     What it appends is synced while it goes on, whatever the durability: who closes a log in order has to wait for that anyway.
     """
@@ -87,7 +88,10 @@ class RootAppender:
             raise self._root.damaged[key]
         log = self._root.logs.get(key)
         if log is None:
-            raise UnknownTopicError(f"{key} is not in {self._root.path}")
+            # Whoever staged it found no such topic, and may not be the one who opens the folder: then its driver waits for this one.
+            if key.partition or any(key.topic == other.topic for other in (*self._root.logs, *self._root.damaged)):
+                raise UnknownTopicError(f"{key} is not in {self._root.path}")
+            log = self._root.create_log(key.topic, key.partition, self._root.new_topic_id(), LogConfig())
         return _size_max(log.config)
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
@@ -198,17 +202,12 @@ def settle_root(root: LogRoot) -> None:
             log.write_mark()
 
 
-def apply_unowned(disk: Disk, folder: str, clock: Clock, make: TopicPartition | None = None) -> None:
-    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open.
-
-    ``make``: a partition to be made where it is not there.
-    """
+def apply_unowned(disk: Disk, folder: str, clock: Clock) -> None:
+    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open."""
     with Recovery(f"the log root {folder!r}", clock) as recovery:
         root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), onlooker=recovery)
     clean = False
     try:
-        if make is not None and make not in root.logs and make not in root.damaged:
-            root.create_log(make.topic, make.partition, root.new_topic_id(), LogConfig())
         settle_root(root)
         apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
         clean = True

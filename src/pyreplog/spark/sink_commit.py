@@ -16,7 +16,6 @@ from pyreplog.ports import Disk
 from pyreplog.runtime import apply_unowned
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
 from pyreplog.system import SystemClock
-from pyreplog.values import TopicPartition
 
 __all__ = ["commit_batch", "withdraw_batch"]
 
@@ -37,11 +36,10 @@ def commit_batch(
     once: bool,
     timeout_s: float,
     own: bool,
-    make: TopicPartition | None,
 ) -> None:
     """Return when the batch is in the log, as durable as that promises.
 
-    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``make``: a partition to be made then.
+    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open.
     Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
     in ``timeout_s`` seconds, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says.
     """
@@ -58,7 +56,7 @@ def commit_batch(
         if own and now >= own_at:
             own_at = now + OWN_PAUSE_S
             try:
-                apply_unowned(disk, path, SystemClock(), make)
+                apply_unowned(disk, path, SystemClock())
                 continue
             except LockedError as error:
                 holder = error.holder
