@@ -13,7 +13,7 @@ from typing import NoReturn, SupportsIndex, TypeVar, overload
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
-from pyreplog.config import LogConfig, check_seconds
+from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
@@ -127,6 +127,7 @@ class Consumer:
         A poll that is cancelled loses nothing: the next one gives what it would have given.
         """
         patience = check_seconds("timeout", timeout)
+        count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
         while True:
