@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -212,3 +213,29 @@ def test_whoever_opens_the_folder_makes_a_topic(tmp_path: Path) -> None:
     commit(path, [stage(spool, BatchId("query", 1), ("log", 0, [b"b"]))], 30.0, batch_id=BatchId("query", 1))
     with pytest.raises(SpoolRefusedError, match="log-7 is not in"):
         spool.answered(lacking)
+
+
+def test_a_refusal_that_was_cut_short_is_no_refusal_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver was killed while it refused its batch as the owner: told once more, the attempt behind that one begins anew."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path, config={"max.message.bytes": 100}).close()
+    spool = Spool(SystemDisk(), str(path))
+    large = ("log", 0, [bytes(200)])
+
+    def killed(self: Spool, names: Iterable[str]) -> None:
+        if any(name.endswith("taken") for name in names):
+            raise KeyboardInterrupt
+        return remove(self, names)
+
+    remove = Spool._remove
+    monkeypatch.setattr(Spool, "_remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        commit(path, [stage(spool, ID, large)], 30.0)
+    monkeypatch.setattr(Spool, "_remove", remove)
+    assert spool.stands(ID)
+    pyreplog.open_log(path, config={"max.message.bytes": 1000}, disk=SystemDisk()).close()  # with a disk of its own it takes no spool
+    with pytest.raises(SpoolRefusedError, match="max.message.bytes"):
+        commit(path, [stage(spool, ID, large)], 30.0)
+    commit(path, [stage(spool, ID, large)], 30.0)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [bytes(200)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolRefusedError, StorageError
@@ -48,7 +49,7 @@ def commit_batch(
     _publish(spool, batch_id, files, once, deadline)
     holder = ""
     pause, own_at = PAUSE_MIN_S, 0.0
-    while not spool.answered(batch_id):
+    while not _answered(spool, batch_id, own):
         now = time.monotonic()
         if now >= deadline:
             _give_up(spool, batch_id, timeout_s, holder, own)
@@ -74,6 +75,18 @@ def commit_batch(
             time.sleep(PAUSE_MIN_S)
         if not spool.stands(batch_id):
             spool.forget(batch_id.query)
+
+
+def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
+    """As :meth:`Spool.answered`."""
+    try:
+        return spool.answered(batch_id)
+    except SpoolRefusedError:
+        if own and spool.stands(batch_id):
+            # Whoever refused it was stopped before it had cleared up, and the next attempt would find that: an owner does it.
+            with suppress(PyreplogError):
+                apply_unowned(spool.disk, spool.folder, SystemClock())
+        raise
 
 
 def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, deadline: float) -> None:
