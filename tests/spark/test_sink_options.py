@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, UnknownTopicError
+from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, StorageError, UnknownTopicError
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch
 from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options
@@ -239,3 +239,37 @@ def test_a_refusal_that_was_cut_short_is_no_refusal_for_ever(tmp_path: Path, mon
     commit(path, [stage(spool, ID, large)], 30.0)
     with pyreplog.open_log(path, "r") as log:
         assert [record.value for record in log] == [bytes(200)]
+
+
+def test_a_write_that_failed_wrote_nothing(tmp_path: Path) -> None:
+    """A partition that its driver cannot append to: the batch is taken back, and nobody appends it beside what is written anew."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool = Spool(SystemDisk(), str(path))
+    (path / "log-0").chmod(0o777)
+    with pytest.raises(StorageError, match="writable by"):
+        commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 30.0)
+    assert not spool.waiting()
+    (path / "log-0").chmod(0o700)
+    commit(path, [stage(spool, ID, ("log", 0, [b"b"]))], 30.0)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"b"]
+
+
+def test_a_write_that_failed_when_it_was_begun_is_of_unknown_outcome(tmp_path: Path) -> None:
+    """A part of it may be in the log, and the rest will be: who is told that it failed would write it twice."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool = Spool(SystemDisk(), str(path))
+    files = [stage(spool, ID, ("log", 0, [b"a"]))]
+    spool.publish(ID, files)
+    assert spool.take(ID) is not None
+    spool.begin(ID)
+    (path / "log-0").chmod(0o777)
+    with pytest.raises(OutcomeUnknownError, match="writable by"):
+        commit(path, files, 30.0)
+    (path / "log-0").chmod(0o700)
+    with pyreplog.open_log(path):
+        commit(path, files, 30.0, own=False)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"a"]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolRefusedError, StorageError
+from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.runtime import apply_unowned
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
@@ -42,7 +42,8 @@ def commit_batch(
 
     ``once``: the query has no other batch. ``own``: open the folder where nobody has it open.
     Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
-    in ``timeout_s`` seconds, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says.
+    in ``timeout_s`` seconds or could not, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says,
+    which then took nothing.
     """
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
@@ -64,6 +65,7 @@ def commit_batch(
             except PyreplogError as error:
                 # It may be of another query, whose batch waits beside this one, or of the release: a write that is in did not fail.
                 if not spool.answered(batch_id):
+                    _take_back(spool, batch_id, error)
                     raise
                 _log.warning("%s is in the log; beside it: %s", batch_id, error)
                 continue
@@ -75,6 +77,14 @@ def commit_batch(
             time.sleep(PAUSE_MIN_S)
         if not spool.stands(batch_id):
             spool.forget(batch_id.query)
+
+
+def _take_back(spool: Spool, batch_id: BatchId, error: PyreplogError) -> None:
+    """Keep the next owner from appending a batch whose write fails by ``error``; raises :class:`OutcomeUnknownError` where it will."""
+    if spool.withdraw(batch_id) or isinstance(error, (OutcomeUnknownError, SpoolDamagedError)):
+        return
+    why = f"its append was begun, and could not be finished: {error}. The next one to open {spool.folder} goes on"
+    raise OutcomeUnknownError(f"{batch_id}", why) from error
 
 
 def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
