@@ -357,6 +357,18 @@ def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     assert "bad.parquet: not Parquet" in done.err
 
 
+def test_names_of_files_that_are_no_text(replog: Replog, tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 stand in JSON as Python has them, escaped: nothing else can be printed."""
+    folder, file = tmp_path / os.fsdecode(b"log\xff"), tmp_path / os.fsdecode(b"rows\xff.txt")
+    file.write_text("x\n")
+    assert replog("append", folder, file, "--topic", "t").code == 0
+    for words in (("describe", folder), ("dump", folder), ("repair", folder), ("export", folder, tmp_path / os.fsdecode(b"\xff.ndjson"))):
+        done = replog(*words, "--json")
+        assert (done.code, done.err) == (0, "")
+        assert "\\udcff" in done.out
+        assert "\\udcff" in str(done.objects())
+
+
 # -- bench --
 
 
