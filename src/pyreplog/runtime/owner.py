@@ -13,8 +13,9 @@ from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, PyreplogError, SpoolDamagedError, StorageError, UnknownTopicError
-from pyreplog.log import Log, LogRoot, SyncPlan
+from pyreplog.log import Intake, Log, LogRoot, SyncPlan
 from pyreplog.ports import Clock, Disk, SyncDone
+from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.logger import LOGGER
@@ -47,12 +48,12 @@ class WriterAppender:
         self._writer = writer
         self._resumer = Resumer(writer.append_batch)
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """See :class:`Appender`."""
         log = self._writer.log
         if key != log.topic_partition:
             raise UnknownTopicError(f"{key} is not written by the process that has the folder open; it writes {log.topic_partition}")
-        return _size_max(log.config)
+        return Intake(log.config, key, log.clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`Appender`."""
@@ -82,7 +83,7 @@ class RootAppender:
         #: Bytes appended to each since its last sync was begun.
         self._sizes: dict[TopicPartition, int] = {}
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """See :class:`Appender`."""
         if key in self._root.damaged:
             raise self._root.damaged[key]
@@ -92,7 +93,7 @@ class RootAppender:
             if key.partition or any(key.topic == other.topic for other in (*self._root.logs, *self._root.damaged)):
                 raise UnknownTopicError(f"{key} is not in {self._root.path}")
             log = self._root.create_log(key.topic, key.partition, self._root.new_topic_id(), LogConfig())
-        return _size_max(log.config)
+        return Intake(log.config, key, log.clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`Appender`."""
@@ -109,7 +110,7 @@ class RootAppender:
 
     def _lead(self, key: TopicPartition) -> None:
         if key in self._root.damaged or key not in self._root.logs:
-            self.batch_size_max(key)
+            self.check_of(key)
         log = self._root.logs[key]
         # A new leader is a new epoch, unless its predecessor left in order: a stream that opens the log for each batch would fill the
         # history with epochs that tell nothing.
@@ -155,10 +156,6 @@ class RootAppender:
                 failure = failure or done.error
         if failure is not None:
             raise failure
-
-
-def _size_max(config: LogConfig) -> int:
-    return min(config.max_message_bytes, config.segment_bytes)
 
 
 def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
