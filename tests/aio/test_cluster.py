@@ -137,6 +137,20 @@ class Held:
         return offset
 
 
+def test_a_poll_of_no_records_is_refused() -> None:
+    """It would wait for ever, or hand out all but some of what a cancelled poll left."""
+
+    async def main() -> None:
+        calls = Calls("consumer")
+        consumer = aio.Consumer(Held(), calls)  # type: ignore[arg-type]
+        for count in (0, -1, 1.5):
+            with pytest.raises(pyreplog.ConfigError, match="count_max is .*; it must be a whole number from 1"):
+                await consumer.poll(0.0, count)  # type: ignore[arg-type]
+        calls.stop()
+
+    run(main)
+
+
 @pytest.mark.parametrize("after", ["poll", "position", "seek"])
 def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
     """What it takes is handed out before what is taken later, counts for the position, and is forgotten by a seek."""

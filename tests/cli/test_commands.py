@@ -197,6 +197,17 @@ def test_append_says_that_it_makes_a_topic_in_a_log_that_has_others(replog: Repl
     assert replog("append", tmp_path / "log", rows, "--topic", "lgo").err == ""
     assert replog("append", tmp_path / "new", tmp_path / "rwos.ndjson").code == 1
     assert not (tmp_path / "new").exists()
+    for command, name, said in (
+        ("append", "folder", "is a folder: name the files in it"),
+        ("import", "folder", "is a folder: name the files in it"),
+        ("append", "rows.parquet", "`replog import` takes it"),
+    ):
+        (tmp_path / "folder").mkdir(exist_ok=True)
+        (tmp_path / "rows.parquet").touch()
+        done = replog(command, tmp_path / "new", tmp_path / name)
+        assert (done.code, done.out) == (1, "")
+        assert said in done.err
+        assert not (tmp_path / "new").exists()
 
 
 def test_append_to_another_partition_is_refused(replog: Replog, tmp_path: Path) -> None:
@@ -246,6 +257,9 @@ def test_reading_disturbs_no_writer(replog: Replog, events: Path) -> None:
         (["cat", "x", "y"], "unexpected argument 'y'"),
         (["cat"], "required: PATH"),
         (["cat", "x", "--start", "-5"], "not an offset"),
+        (["dump", ""], "argument PATH: is empty: name a folder"),
+        (["repair", ""], "argument PATH: is empty: name a folder"),
+        (["repair", "x", "--to", ""], "argument --to: is empty: name a folder"),
         (["cat", "x", "--start", "abc"], "'abc' is not an offset"),
         (["cat", "x", "--start-timestamp", "2013-07-04"], "no time zone"),
         (["append", "x", "--format", "xml"], "invalid choice: 'xml'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -193,7 +194,31 @@ def test_the_end_of_time(replog: Replog, tmp_path: Path) -> None:
     assert [row["offset"] for row in replog("cat", tmp_path / "log", "--end-timestamp", 2**63 - 1).objects()] == [0]
 
 
+def test_a_record_without_a_time_is_in_no_range_of_times(replog: Replog, tmp_path: Path) -> None:
+    """Whatever the range: as `read` and `scan` have it, and a Parquet export."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append_many([b"a", b"b", b"c"], timestamps=[-1, 0, -1])
+    for words in (("--start-timestamp", -1), ("--start-timestamp", -1, "--end-timestamp", 1), ("--end-timestamp", 1)):
+        assert [row["offset"] for row in replog("cat", tmp_path / "log", *words).objects()] == [1]
+        assert replog("export", tmp_path / "log", tmp_path / "x.parquet", "--force", *words).code == 0
+        assert parquet.read_table(tmp_path / "x.parquet")["offset"].to_pylist() == [1]
+
+
 # -- export and import --
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+@pytest.mark.parametrize("inner", ["one", "n1/data"])
+def test_no_log_is_made_above_others(replog: Replog, tmp_path: Path, command: str, inner: str) -> None:
+    """A folder that stands for the logs in it, such as that of several brokers, is not made a log: it would hide them from its readers."""
+    rows = tmp_path / "rows.txt"
+    rows.write_text("x\n")
+    assert replog("append", tmp_path / "above" / inner, rows, "--topic", "t").code == 0
+    done = replog(command, tmp_path / "above", rows)
+    assert (done.code, done.out) == (1, "")
+    assert f"holds the folders of other logs, or of nodes ({inner})" in done.err
+    assert replog("topics", tmp_path / "above").out == "t  1 partition, 1 offset\n"
+    assert replog(command, tmp_path / "above" / inner, rows).code == 0
 
 
 @pytest.mark.parametrize("form", ["ndjson", "parquet"])
@@ -263,6 +288,48 @@ def test_export_selects_and_does_not_overwrite(replog: Replog, events: Path, tmp
     assert replog("export", events, "-", "--format", "parquet").code == 1
 
 
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_an_export_appears_when_it_is_whole(
+    replog: Replog, events: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the disk before it has its name, and written where nobody else writes: another export of that name, or somebody."""
+    file = tmp_path / f"out.{form}"
+    somebodys = tmp_path / f"out.{form}.part"
+    somebodys.write_text("mine")
+    synced: list[int] = []
+    sync, replace = os.fsync, os.replace
+
+    def noted_sync(descriptor: int) -> None:
+        sync(descriptor)
+        synced.append(os.fstat(descriptor).st_ino)
+
+    def noted_replace(source: str, target: str) -> None:
+        assert os.stat(source).st_ino in synced
+        assert os.fspath(target) == str(file)
+        monkeypatch.setattr(os, "replace", replace)
+        assert replog("export", events, file, "--start", 8).code == 0  # another one is done first
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    assert replog("export", events, file).code == 0
+    assert replog("import", tmp_path / "copy", file).out == "appended 10 records: copy-0 offsets 0 to 9\n"
+    assert somebodys.read_text() == "mine"
+    assert {one.name for one in tmp_path.iterdir()} == {"events", "copy", file.name, somebodys.name}
+
+
+def test_export_replaces_no_device(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """What is no plain file stays what it is, with --force too."""
+    os.mkfifo(tmp_path / "fifo.ndjson")
+    (tmp_path / "folder.ndjson").mkdir()
+    for name in ("fifo.ndjson", "folder.ndjson"):
+        for words in ((), ("--force",)):
+            done = replog("export", events, tmp_path / name, *words)
+            assert (done.code, done.out) == (1, "")
+            assert "is no plain file, and is not replaced" in done.err
+    assert (tmp_path / "fifo.ndjson").is_fifo()
+
+
 def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     """A table with columns of its own: each row becomes the value as JSON, with a key and a time taken from it."""
     from datetime import UTC, datetime  # noqa: PLC0415  (only here)
@@ -290,6 +357,18 @@ def test_import_of_events_in_parquet(replog: Replog, tmp_path: Path) -> None:
     assert "bad.parquet: not Parquet" in done.err
 
 
+def test_names_of_files_that_are_no_text(replog: Replog, tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 stand in JSON as Python has them, escaped: nothing else can be printed."""
+    folder, file = tmp_path / os.fsdecode(b"log\xff"), tmp_path / os.fsdecode(b"rows\xff.txt")
+    file.write_text("x\n")
+    assert replog("append", folder, file, "--topic", "t").code == 0
+    for words in (("describe", folder), ("dump", folder), ("repair", folder), ("export", folder, tmp_path / os.fsdecode(b"\xff.ndjson"))):
+        done = replog(*words, "--json")
+        assert (done.code, done.err) == (0, "")
+        assert "\\udcff" in done.out
+        assert "\\udcff" in str(done.objects())
+
+
 # -- bench --
 
 
@@ -302,6 +381,15 @@ def test_bench(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert {row["unit"] for row in rows} == {"bytes/s", "records/s", "calls/s"}
     assert all(row["value"] > 0 for row in rows)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_where_the_system_syncs_otherwise(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """macOS has no fdatasync: what stands for it there is asked for."""
+    monkeypatch.setattr(bench, "_calls", lambda *_: 5)
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", fcntl.F_GETFD, raising=False)
+    done = replog("bench", tmp_path, "--json")
+    assert (done.code, list(tmp_path.iterdir())) == (0, [])
 
 
 # -- wrong names --

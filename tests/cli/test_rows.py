@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.cli.rows import Fields, Lines, Row, RowError, read_rows
+from pyreplog.cli.rows import Fields, Lines, Place, Row, RowError, map_rows, read_rows
 
 
 class Trickle(io.RawIOBase):
@@ -116,6 +117,24 @@ def test_csv() -> None:
     assert rows(data, "csv") == [Row(b"two\r\nlines", b"k", None, (), None)]
     data = b"carrier,n\nUA,1\n"
     assert rows(data, "csv", Fields(key="carrier")) == [Row(b'{"carrier":"UA","n":"1"}', b"UA", None, (), None)]
+
+
+def test_the_mark_of_an_encoding_is_no_part_of_a_value() -> None:
+    """Editors put one before the first row: an event that is kept as it is begins behind it."""
+    assert [row.value for row in rows(b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n')] == [b'{"a": 1}', b'{"a": 2}']
+    assert rows(b'\xef\xbb\xbf\n{"value": "x"}\n') == [Row(b"x", None, None, (), None)]
+
+
+def test_numbers_that_json_has_not() -> None:
+    """Columns of Parquet hold them: they are text in the value, which is JSON all the same; what is nested too deeply is a bad row."""
+    event = {"x": math.nan, "y": [math.inf, {"z": -math.inf}], "w": 1.5, "t": (0.5, None)}
+    (row,) = map_rows(Place(), iter([(event, None)]), Fields())
+    assert row.value == b'{"x":"NaN","y":["Infinity",{"z":"-Infinity"}],"w":1.5,"t":[0.5,null]}'
+    deep: list[object] = [math.nan]
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(RowError, match="row 0: is nested too deeply"):
+        list(map_rows(Place(), iter([({"x": deep}, None)]), Fields(), "row"))
 
 
 def test_headers_nested_too_deeply() -> None:

@@ -233,6 +233,9 @@ def test_positions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
         assert consumer.end_offset(topic, 0) == 10
         assert len(consumer.poll(10, count_max=3)) == 3
         assert consumer.position(topic, 0) == 3
+        for count in (0, -1, 1.5, "1"):
+            with pytest.raises(pyreplog.ConfigError, match="count_max is .*; it must be a whole number from 1"):
+                consumer.poll(count_max=count)  # type: ignore[arg-type]
         assert consumer.seek(topic, 0, timestamp=450) == 5
         assert [record.offset for record in consumer.poll(10)] == [5, 6, 7, 8, 9]
         assert consumer.seek(topic, 0, timestamp=901) == 10

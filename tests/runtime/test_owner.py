@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import LockedError, SpoolRefusedError, StorageError
+from pyreplog.record import RecordBatch
 from pyreplog.runtime import apply_unowned
 from pyreplog.runtime import lookout as lookouts
 from pyreplog.runtime import owner as owners
@@ -60,9 +63,9 @@ class Full:
     def __init__(self, room: int) -> None:
         self._room = room
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """Any."""
-        return 1 << 20
+        return lambda batch: None
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """One less."""
@@ -208,8 +211,42 @@ def test_nobody_has_it_open(tmp_path: Path) -> None:
     apply_unowned(SystemDisk(), str(folder), SystemClock())
     assert values(folder) == ROWS
     publish(folder, "more", BatchId("query", 1))
-    apply_unowned(SystemDisk(), str(folder), SystemClock(), TopicPartition("more", 0))
+    apply_unowned(SystemDisk(), str(folder), SystemClock())
     assert values(folder, "more") == ROWS
+
+
+@pytest.mark.parametrize("owner", ["log", "nobody", "cluster"])
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"message.timestamp.before.max.ms": 1000}, "InvalidTimestampError.*message.timestamp.before.max.ms"),
+        ({"compression.type": "gzip", "max.message.bytes": 1000}, "MessageTooLargeError.*max.message.bytes"),
+    ],
+)
+def test_what_the_log_would_refuse_is_refused_before_it_is_begun(
+    tmp_path: Path, owner: str, config: dict[str, object], reason: str
+) -> None:
+    """Records out of the bounds of time, a batch that another codec makes too large: once it was begun, it could never be finished."""
+    if owner == "cluster":
+        with pyreplog.Cluster(tmp_path, nodes=1) as cluster:
+            cluster.admin.create_topic("t", config=config)
+    else:
+        pyreplog.open_log(tmp_path, topic="t", config=config).close()
+    spool = Spool(SystemDisk(), str(tmp_path))
+    batches = [("t", 0, [b"small"]), ("t", 0, [Random(1).randbytes(920)])]
+    spool.publish(ID, [stage(spool, ID, *batches)])
+    if owner == "nobody":
+        apply_unowned(SystemDisk(), str(tmp_path), SystemClock())
+    with contextlib.ExitStack() as stack:
+        if owner == "log":
+            stack.enter_context(pyreplog.open_log(tmp_path, topic="t"))
+        elif owner == "cluster":
+            stack.enter_context(pyreplog.Cluster(tmp_path))
+        with pytest.raises(SpoolRefusedError, match=reason):
+            until(lambda: spool.answered(ID) or any(waiting.begun for waiting in spool.waiting()))
+    assert not spool.waiting()
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log:
+        assert list(log) == []
 
 
 def test_a_cluster_takes_it(tmp_path: Path) -> None:
@@ -284,7 +321,7 @@ def test_killed_in_the_middle(tmp_path: Path, kind: str) -> None:
 def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C may strike whoever drives just then: the batch is taken in the next turn, and nobody waits for the dead one's answer."""
     interrupted: list[object] = []
-    name = {"relay": "append", "admin": "batch_size_max"}[machine]
+    name = {"relay": "append", "admin": "check_of"}[machine]
     original = getattr(ClusterAppender, name)
 
     def struck(self: ClusterAppender, *arguments: object) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -162,6 +163,14 @@ def test_streams() -> None:
         ({"minPartitions": "0"}, "whole number from 1"),
         ({"maxRecordsPerPartition": "-1"}, "whole number from 1"),
         ({"maxBytesPerPartition": "12x"}, "a size such as 128m"),
+        # Python reads no more than 4300 digits.
+        ({"minPartitions": "9" * 5000}, "whole number from 1"),
+        ({"maxBytesPerPartition": "9" * 5000}, "a size such as 128m"),
+        ({"maxTriggerDelay": "9" * 5000}, "a time such as 15m"),
+        ({"partitions": "9" * 5000}, "numbers between commas"),
+        ({"startingTimestamp": "9" * 5000}, "milliseconds since 1970, or ISO 8601"),
+        ({"startingOffsets": json.dumps({"t": {"9" * 5000: 1}})}, "names partition"),
+        ({"path": "/a\0b"}, "holds a null character"),
         ({"path": ""}, "'path' is missing"),
         ({"path": "s3://bucket/x"}, "not a folder of this machine"),
         ({"path": "file://other/x"}, "another machine"),

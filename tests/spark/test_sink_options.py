@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 import pyreplog
-from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, UnknownTopicError
+from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, StorageError, UnknownTopicError
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch
 from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options
 from pyreplog.spark.sink_target import find_target
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.system import SystemDisk
-from pyreplog.values import TopicPartition
 from tests.house.sources import ROOT
 from tests.spool.support import stage
 
@@ -49,6 +49,7 @@ def test_every_option() -> None:
         ({"path": "/a", "batchBytes": "2m"}, "batchBytes is 2097152; it must be from 1024 to 1048588"),
         ({"path": "/a", "txnAppId": "job"}, "come together"),
         ({"path": "/a", "txnAppId": "job", "txnVersion": "-1"}, "whole number from 0"),
+        ({"path": "/a", "txnAppId": "job", "txnVersion": "9" * 5000}, "whole number from 0"),
         ({"path": "/a", "txnAppId": "a job", "txnVersion": "1"}, "is no name for a query"),
     ],
 )
@@ -118,9 +119,9 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
         find_target(disk, str(tmp_path / "file"), None)
 
 
-def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True) -> None:
-    """A driver's commit of :data:`ID`."""
-    commit_batch(SystemDisk(), str(path), ID, files, once=once, timeout_s=timeout_s, own=own, make=TopicPartition("log", 0))
+def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True, batch_id: BatchId = ID) -> None:
+    """A driver's commit."""
+    commit_batch(SystemDisk(), str(path), batch_id, files, once=once, timeout_s=timeout_s, own=own)
 
 
 def test_the_owner_comes_late_or_goes(tmp_path: Path) -> None:
@@ -173,6 +174,101 @@ def test_nobody_comes(tmp_path: Path) -> None:
         with pytest.raises(SpoolDamagedError, match="Put the file back"):
             commit(path, files, 0.05, own=own)
     staged.write_bytes(whole)
+    with pyreplog.open_log(path):
+        commit(path, files, 30.0, own=False)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"a"]
+
+
+def test_what_waits_of_another_query_fails_no_commit(tmp_path: Path) -> None:
+    """A batch that cannot be finished is its own query's: who commits beside it hears that its rows are in, and writes them once."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)
+    damaged = stage(spool, other, ("log", 0, [b"x"]))
+    spool.publish(other, [damaged])
+    assert spool.take(other) is not None
+    spool.begin(other)
+    staged = path / damaged.name
+    staged.write_bytes(staged.read_bytes()[:70] + b"?" + staged.read_bytes()[71:])
+    commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 30.0)
+    assert [waiting.batch_id for waiting in spool.waiting()] == [other]
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"a"]
+
+
+def test_whoever_opens_the_folder_makes_a_topic(tmp_path: Path) -> None:
+    """Two drivers at once, one of whose topics is not there yet: the batch is not refused because the other one had the folder first."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool, other = Spool(SystemDisk(), str(path)), BatchId("other", 0)
+    spool.publish(other, [stage(spool, other, ("new", 0, [b"x"]))])
+    commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 30.0)
+    assert spool.answered(other)
+    for topic, value in (("log", b"a"), ("new", b"x")):
+        with pyreplog.open_log(path, "r", topic=topic) as log:
+            assert [record.value for record in log] == [value]
+    lacking = BatchId("lacking", 0)
+    spool.publish(lacking, [stage(spool, lacking, ("log", 7, [b"x"]))])
+    commit(path, [stage(spool, BatchId("query", 1), ("log", 0, [b"b"]))], 30.0, batch_id=BatchId("query", 1))
+    with pytest.raises(SpoolRefusedError, match="log-7 is not in"):
+        spool.answered(lacking)
+
+
+def test_a_refusal_that_was_cut_short_is_no_refusal_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver was killed while it refused its batch as the owner: told once more, the attempt behind that one begins anew."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path, config={"max.message.bytes": 100}).close()
+    spool = Spool(SystemDisk(), str(path))
+    large = ("log", 0, [bytes(200)])
+
+    def killed(self: Spool, names: Iterable[str]) -> None:
+        if any(name.endswith("taken") for name in names):
+            raise KeyboardInterrupt
+        return remove(self, names)
+
+    remove = Spool._remove
+    monkeypatch.setattr(Spool, "_remove", killed)
+    with pytest.raises(KeyboardInterrupt):
+        commit(path, [stage(spool, ID, large)], 30.0)
+    monkeypatch.setattr(Spool, "_remove", remove)
+    assert spool.stands(ID)
+    pyreplog.open_log(path, config={"max.message.bytes": 1000}, disk=SystemDisk()).close()  # with a disk of its own it takes no spool
+    with pytest.raises(SpoolRefusedError, match="max.message.bytes"):
+        commit(path, [stage(spool, ID, large)], 30.0)
+    commit(path, [stage(spool, ID, large)], 30.0)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [bytes(200)]
+
+
+def test_a_write_that_failed_wrote_nothing(tmp_path: Path) -> None:
+    """A partition that its driver cannot append to: the batch is taken back, and nobody appends it beside what is written anew."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool = Spool(SystemDisk(), str(path))
+    (path / "log-0").chmod(0o777)
+    with pytest.raises(StorageError, match="writable by"):
+        commit(path, [stage(spool, ID, ("log", 0, [b"a"]))], 30.0)
+    assert not spool.waiting()
+    (path / "log-0").chmod(0o700)
+    commit(path, [stage(spool, ID, ("log", 0, [b"b"]))], 30.0)
+    with pyreplog.open_log(path, "r") as log:
+        assert [record.value for record in log] == [b"b"]
+
+
+def test_a_write_that_failed_when_it_was_begun_is_of_unknown_outcome(tmp_path: Path) -> None:
+    """A part of it may be in the log, and the rest will be: who is told that it failed would write it twice."""
+    path = tmp_path / "log"
+    pyreplog.open_log(path).close()
+    spool = Spool(SystemDisk(), str(path))
+    files = [stage(spool, ID, ("log", 0, [b"a"]))]
+    spool.publish(ID, files)
+    assert spool.take(ID) is not None
+    spool.begin(ID)
+    (path / "log-0").chmod(0o777)
+    with pytest.raises(OutcomeUnknownError, match="writable by"):
+        commit(path, files, 30.0)
+    (path / "log-0").chmod(0o700)
     with pyreplog.open_log(path):
         commit(path, files, 30.0, own=False)
     with pyreplog.open_log(path, "r") as log:

@@ -282,6 +282,30 @@ def test_available_now(tmp_path: Path) -> None:
     assert [len(batch) for batch in run(reader, first)] == [10, 10, 5]
 
 
+def test_available_now_goes_on_as_any_trigger_does(tmp_path: Path) -> None:
+    """Started again, it reads the only topic that there was, beside another one by now; where that is gone, it is a loss like any other."""
+    append(tmp_path, 5)
+    reader = stream(tmp_path, startingOffsets="earliest")
+    end = step(reader, reader.initialOffset())
+    append(tmp_path, 2)
+    pyreplog.open_log(tmp_path, topic="u").close()
+    again = stream(tmp_path)
+    again.prepareForTriggerAvailableNow()
+    after = step(again, end)
+    append(tmp_path, 1)
+    assert rows(again, end, after) == span((0, 5, 7))
+    assert step(again, after) == after
+    shutil.rmtree(tmp_path / "t-0")
+    for fail in (True, False):
+        last = stream(tmp_path, failOnDataLoss=fail)
+        last.prepareForTriggerAvailableNow()
+        if fail:
+            with pytest.raises(RecordsDeletedError, match="t-0 was read up to offset 7, but it is gone"):
+                step(last, after)
+        else:
+            assert ends(step(last, after)) == {"0": 7}
+
+
 def test_what_is_lost_is_told(tmp_path: Path) -> None:
     """A partition that is gone, one made anew, one that stays shorter than what was read, one that begins late: each is its own error, or
     let pass."""

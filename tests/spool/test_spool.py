@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from pyreplog.errors import (
     ConfigError,
     CorruptError,
     LockedError,
+    MessageTooLargeError,
     OutOfOrderSequenceError,
     SpoolDamagedError,
     SpoolRefusedError,
@@ -64,11 +66,16 @@ class Kept:
         self.taken: list[tuple[TopicPartition, bytes]] = []
         self.finished = 0
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """Small."""
         if key.topic != "t":
             raise UnknownTopicError(repr(key.topic))
-        return 1000
+
+        def check(batch: RecordBatch) -> None:
+            if batch.size > 1000:
+                raise MessageTooLargeError(f"{batch.size} bytes; max.message.bytes is 1000")
+
+        return check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """Keep it."""
@@ -154,10 +161,10 @@ def test_what_the_owner_looks_at_is_what_it_appends_or_refuses(topic: str, disk:
     class Slow(Kept):
         """The driver tries both while it says what it takes."""
 
-        def batch_size_max(self, key: TopicPartition) -> int:
+        def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
             """Note what the driver is told."""
             answers.append((spool.withdraw(ID), spool.publish(ID, [stage(spool, ID, ("t", 0, [b"b", b"a"]))])))
-            return super().batch_size_max(key)
+            return super().check_of(key)
 
     answers: list[tuple[bool, bool]] = []
     owner = Slow()
@@ -180,7 +187,7 @@ def test_an_owner_that_was_stopped_while_it_looked(disk: SimDisk, spool: Spool) 
     class Broken(Kept):
         """Cannot say what it takes."""
 
-        def batch_size_max(self, key: TopicPartition) -> int:
+        def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
             """The disk does not answer."""
             raise StorageError(errno.EIO, "no answer")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, SupportsIndex, TypeVar, overload
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
-from pyreplog.config import LogConfig, check_seconds
+from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
@@ -133,6 +133,7 @@ class Consumer:
         A poll that is cancelled loses nothing: the next one gives what it would have given.
         """
         patience = check_seconds("timeout", timeout)
+        count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
         if not await self._fill(patience, count_max):
             return []
         count = len(self._left) if count_max is None else min(count_max, len(self._left))

@@ -7,7 +7,6 @@ is an event. With --format lines each line is a value. What is printed at the en
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, json_line, printable, say
 from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
+from pyreplog.cli.source import check_sources
 from pyreplog.cli.writing import Target, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import PyreplogError
@@ -30,7 +30,7 @@ _BATCH_SIZE_MAX: Final = 512 << 10
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog append``."""
-    add_path(parser)
+    add_path(parser, written=True)
     parser.add_argument("files", metavar="FILE", nargs="*", help="what to append; - or nothing is standard input")
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
@@ -42,9 +42,10 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append every row; say how many, and where. On failure what was appended before is kept and told."""
-    for name in arguments.files:
-        if name != "-":
-            os.stat(name)  # a name that was mistyped must not make a log
+    check_sources(arguments.files)
+    for name in arguments.files or ["-"]:
+        if (arguments.format or form_of(name)) == PARQUET:
+            raise RowError(f"{name} is Parquet: `replog import` takes it")
     failure: BaseException | None = None
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
         progress = Progress("appended", forced=arguments.progress)
@@ -72,8 +73,6 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
     try:
         lines = Lines(stream)
         form = arguments.format or form_of(name)
-        if form == PARQUET:
-            raise RowError(f"{name} is Parquet: `replog import` takes it")
         fields = fields_of(arguments)
         batch: list[Row] = []
         size = 0

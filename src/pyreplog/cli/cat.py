@@ -72,7 +72,8 @@ def chosen(reader: LogReader, arguments: argparse.Namespace) -> Iterator[list[Re
     for batch in source.batches(start, end):
         records = records_of(batch, reader.topic, reader.partition, start, end)
         if since is not None or until is not None:
-            low, high = 0 if since is None else since, INT64_MAX + 1 if until is None else until
+            # A record without a time, -1, is in no range of times.
+            low, high = max(since or 0, 0), INT64_MAX + 1 if until is None else until
             records = [record for record in records if low <= record.timestamp < high]
         if records:
             yield records

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress, place
 from pyreplog.cli.output import Progress, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
@@ -48,7 +48,9 @@ Row = dict[str, Any]
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog dump``."""
-    parser.add_argument("path", metavar="PATH", help="a file of a log, or a folder: a partition's, a root, a cluster's, a broker's")
+    parser.add_argument(
+        "path", metavar="PATH", type=place, help="a file of a log, or a folder: a partition's, a root, a cluster's, a broker's"
+    )
     parser.add_argument("--records", action="store_true", help="show each record of each batch too")
     parser.add_argument("--picture", action="store_true", help="draw each batch header and mark slot: its bytes, and what each field says")
     parser.add_argument("--json", action="store_true", help="one JSON object per batch, record, entry or damage")

@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import IO, Any, Final
 
 from pyreplog.cli.cat import chosen
 from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection
@@ -16,6 +19,7 @@ from pyreplog.cli.output import Progress, counted, json_line, printable, record_
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import readers
 from pyreplog.errors import ConfigError
+from pyreplog.log import LogReader
 
 __all__ = ["HELP", "NAME", "add_arguments", "run"]
 
@@ -44,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     form = arguments.format or _form_of(target)
     if target == "-" and form == "parquet":
         raise ConfigError("Parquet cannot be written to standard output: name a file")
+    if target != "-" and os.path.exists(target) and not os.path.isfile(target):
+        raise ConfigError(f"{target} is no plain file, and is not replaced: name another one; - is standard output")
     if target != "-" and os.path.exists(target) and not arguments.force:
         raise ConfigError(f"{target} is there already: name another file, or say --force to replace it")
     folder = os.path.dirname(target)
@@ -52,24 +58,12 @@ def run(arguments: argparse.Namespace) -> int:
     with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
         progress = Progress("exported", total=total, forced=arguments.progress, beside=target == "-")
-        part = f"{target}.part"
+        write = write_parquet if form == "parquet" else _ndjson
         try:
             if target == "-":
-                _ndjson(sys.stdout.buffer, found.values(), arguments, progress)
+                _ndjson(sys.stdout.buffer, list(found.values()), arguments, progress)
             else:
-                try:
-                    if form == "parquet":
-                        write_parquet(part, list(found.values()), arguments, progress)
-                    else:
-                        with open(part, "wb") as file:
-                            _ndjson(file, found.values(), arguments, progress)
-                            file.flush()
-                            os.fsync(file.fileno())
-                    os.replace(part, target)
-                except BaseException:
-                    if os.path.exists(part):
-                        os.remove(part)
-                    raise
+                _replace(target, lambda file: write(file, list(found.values()), arguments, progress))
         finally:
             progress.close()
     if arguments.json:
@@ -78,6 +72,21 @@ def run(arguments: argparse.Namespace) -> int:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
     print(text, file=sys.stderr if target == "-" else sys.stdout)
     return EXIT_OK
+
+
+def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
+    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets this one."""
+    part = f"{target}.{token_hex(4)}.part"
+    with open(part, "xb") as file:
+        try:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(part, target)
+        except BaseException:
+            with suppress(FileNotFoundError):  # it has its own name already
+                os.remove(part)
+            raise
 
 
 def _form_of(name: str) -> str:
@@ -90,7 +99,7 @@ def _form_of(name: str) -> str:
     return _SUFFIXES.get(suffix, "ndjson")
 
 
-def _ndjson(file: Any, found: Any, arguments: argparse.Namespace, progress: Progress) -> None:
+def _ndjson(file: Any, found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
     for reader in found:
         for records in chosen(reader, arguments):
             text = "".join([json_line(record_fields(record)) + "\n" for record in records])

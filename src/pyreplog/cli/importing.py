@@ -11,7 +11,6 @@ the file since, it imports these. Without --resume, or when replog.import was re
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from typing import Final
 
@@ -20,7 +19,7 @@ from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_
 from pyreplog.cli.output import Progress, counted, say
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
-from pyreplog.cli.source import Source
+from pyreplog.cli.source import Source, check_sources
 from pyreplog.cli.writing import Target, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError
@@ -37,7 +36,7 @@ _BATCH_SIZE: Final = 512 << 10
 
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog import``."""
-    add_path(parser)
+    add_path(parser, written=True)
     parser.add_argument("files", metavar="FILE", nargs="+", help="what to import, in this order; - is standard input")
     parser.add_argument("--topic", metavar="NAME", help="the topic (default: the folder's only one, or the folder's name)")
     parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")
@@ -54,9 +53,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
     failure: BaseException | None = None
     names: list[str] = arguments.files
-    sizes = [os.path.getsize(name) for name in names if name != "-"]
+    size = check_sources(names)
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
-        progress = Progress("imported", total=sum(sizes), forced=arguments.progress, sized=True)
+        progress = Progress("imported", total=size, forced=arguments.progress, sized=True)
         resume = _resume(arguments, target)
         if resume is not None:
             names = resume.in_order(names)

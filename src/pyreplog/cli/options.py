@@ -27,6 +27,7 @@ __all__ = [
     "add_shape",
     "number",
     "offset",
+    "place",
     "seconds",
     "timestamp",
     "timestamp_of",
@@ -70,6 +71,13 @@ def number(text: str, what: str = "a whole number from 0") -> int:
     if not 0 <= value <= INT64_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
     return value
+
+
+def place(text: str) -> str:
+    """A path. An empty one, as of a variable of the shell that is not set, is not taken for a folder that nobody named."""
+    if not text:
+        raise argparse.ArgumentTypeError("is empty: name a folder")
+    return text
 
 
 def offset(text: str) -> int:
@@ -117,11 +125,11 @@ def timestamp_of(text: str) -> int:
 _MILLISECOND: Final = datetime(1970, 1, 1, 0, 0, 0, 1000) - datetime(1970, 1, 1)
 
 
-def add_path(parser: argparse.ArgumentParser) -> None:
-    """The folder argument that every command takes."""
-    parser.add_argument(
-        "path", metavar="PATH", help="a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
-    )
+def add_path(parser: argparse.ArgumentParser, *, written: bool = False) -> None:
+    """The folder argument that every command takes. ``written``: of one that appends to it."""
+    read = "a log's folder, a cluster's folder, a bare partition folder, or a Kafka broker's log.dirs folder"
+    appended = "a log's folder, which is made where there is none, a cluster's folder, or a Kafka broker's log.dirs folder"
+    parser.add_argument("path", metavar="PATH", type=place, help=appended if written else read)
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ __all__ = ["Progress", "amount", "counted", "json_line", "printable", "put_bytes
 
 # Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text around.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# JSON has escaped C0 already.
-_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# JSON has escaped C0 already. What stands for a byte in the name of a file that is no UTF-8 cannot be printed.
+_UNSAFE_IN_JSON: Final = re.compile("[\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, cast
+from typing import IO, Any, Final, cast
 
 from pyreplog.arrow import BatchSource, Scan
 from pyreplog.cli.output import Progress
@@ -74,8 +74,8 @@ def _rows(batch: Any, before: int, microseconds: Callable[[str | None], Any]) ->
     return rows
 
 
-def write_parquet(path: str, found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
-    """Make the file ``path`` with the records of ``found`` that ``arguments`` select. Raises :class:`ConfigError` without pyarrow."""
+def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argparse.Namespace, progress: Progress) -> None:
+    """Write ``file`` with the records of ``found`` that ``arguments`` select. Raises :class:`ConfigError` without pyarrow."""
     try:
         import pyarrow as pa  # noqa: PLC0415  (optional)
         from pyarrow import parquet  # noqa: PLC0415  (optional)
@@ -84,7 +84,7 @@ def write_parquet(path: str, found: Sequence[LogReader], arguments: argparse.Nam
     if not found:
         raise UnknownTopicError(f"{arguments.path} holds no partition to export")
     schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(file, schema, compression="zstd") as writer:
         for reader in found:
             source = reader.isolated(arguments.isolation)
             end = min(arguments.end, source.end_offset)

@@ -15,7 +15,7 @@ import shlex
 from random import SystemRandom
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_path, add_progress
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_path, add_progress, place
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
@@ -34,7 +34,7 @@ _LISTED_MAX: Final = 20
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog repair``."""
     add_path(parser)
-    parser.add_argument("--to", metavar="NEW", help="the folder to make; without --yes it is only shown what would be in it")
+    parser.add_argument("--to", metavar="NEW", type=place, help="the folder to make; without --yes it is only shown what would be in it")
     parser.add_argument("--yes", action="store_true", help="write it (default: only show)")
     parser.add_argument("--json", action="store_true", help="one JSON object per partition")
     add_progress(parser)

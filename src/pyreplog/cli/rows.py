@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
+import codecs
 import csv
 import datetime
 import json
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -150,6 +152,8 @@ def read_rows(lines: Lines, form: str, fields: Fields) -> Iterator[Row]:
 
 def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
     for line in lines:
+        if lines.number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)  # noqa: PLW2901  (no part of the text, which may become a value as it is)
         if not line.strip():
             continue
         try:
@@ -267,7 +271,23 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
 
 
 def _json(field: object) -> bytes:
-    return json.dumps(field, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
+    try:
+        try:
+            text = _encode(field)
+        except ValueError:
+            text = _encode(_finite(field))
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    return text.encode()
+
+
+def _finite(field: object) -> object:
+    """``field`` with the numbers that JSON has not as text: "NaN", "Infinity", "-Infinity", as Spark and Protocol Buffers write them."""
+    if isinstance(field, float) and not math.isfinite(field):
+        return "NaN" if math.isnan(field) else "Infinity" if field > 0 else "-Infinity"
+    if isinstance(field, dict):
+        return {name: _finite(value) for name, value in field.items()}
+    return [_finite(one) for one in field] if isinstance(field, list | tuple) else field
 
 
 def _plain(value: object) -> object:
@@ -278,6 +298,10 @@ def _plain(value: object) -> object:
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else str(value)
+
+
+# Made once, as the decoder is.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
 def _timestamp(row: dict[str, Any], name: str) -> int | None:

@@ -6,7 +6,7 @@ import argparse
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final
 
 from pyreplog.cli.parquet import read_parquet
@@ -14,9 +14,22 @@ from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, fields_of, form_of,
 from pyreplog.errors import ConfigError
 from pyreplog.record import crc32c
 
-__all__ = ["Source"]
+__all__ = ["Source", "check_sources"]
 
 _PIECE_SIZE: Final = 1 << 20
+
+
+def check_sources(names: Iterable[str]) -> int:
+    """How many bytes the files ``names`` have, ``-`` aside. A name that was mistyped must not make a log: raises OSError where nothing is
+    there, :class:`ConfigError` where a folder is."""
+    size = 0
+    for name in names:
+        if name != "-":
+            status = os.stat(name)
+            if stat.S_ISDIR(status.st_mode):
+                raise ConfigError(f"{name} is a folder: name the files in it that hold rows")
+            size += status.st_size
+    return size
 
 
 class Source:

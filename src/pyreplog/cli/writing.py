@@ -13,9 +13,10 @@ from pyreplog.cli.output import Progress, printable, say
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
-from pyreplog.log import parse_directory_name
+from pyreplog.log import find_roots, parse_directory_name
 from pyreplog.record import Ack
 from pyreplog.runtime import Cluster, Log, Producer, open_log
+from pyreplog.system import SystemDisk
 from pyreplog.values import RecoveryProgress
 
 __all__ = ["Target", "open_target"]
@@ -133,6 +134,23 @@ def _topics_of(path: str) -> list[str]:
     return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
 
 
+def _check_alone(path: str) -> None:
+    """Raises :class:`ConfigError` where a log made at ``path`` would hide others from whoever reads that folder."""
+    if not os.path.isdir(path):
+        return
+    disk = SystemDisk()
+    try:
+        roots = find_roots(disk, path)
+    finally:
+        disk.close()
+    if roots and roots != [path]:
+        named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
+        raise ConfigError(
+            f"{path} holds the folders of other logs, or of nodes ({named}), and a log made in it would hide them from whoever reads it: "
+            "name one log's own folder, or a new one"
+        )
+
+
 class _Recovery:
     """Shows how far the recovery is of what is opened at ``path``."""
 
@@ -158,6 +176,7 @@ def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os
     """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none). ``progress``: tell how far a
     recovery is also where nobody looks."""
     if not any(Path(path).glob("node-*/meta.properties")):
+        _check_alone(path)
         before = _topics_of(path)
         with _Recovery(path, forced=progress) as recovery:
             opened = open_log(path, topic=topic, durability=durability, progress=recovery.tell)

@@ -10,7 +10,7 @@ from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
-from pyreplog.log.intake import Appended
+from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import RecoveryReport
@@ -37,6 +37,7 @@ __all__ = [
     "CommittedSource",
     "EpochCache",
     "Finder",
+    "Intake",
     "Log",
     "LogReader",
     "LogRoot",

@@ -13,6 +13,7 @@ from pyreplog.config import INT64_MAX, LogConfig
 from pyreplog.errors import (
     CorruptError,
     InvalidTimestampError,
+    MessageTooLargeError,
     OutcomeUnknownError,
     PyreplogError,
     UnexpectedAppendOffsetError,
@@ -89,6 +90,20 @@ class Intake:
                 f"a batch for {self._topic_partition} could not be looked at ({about}); nothing was appended"
             ) from error
         return view, header
+
+    def check(self, header: RecordBatch) -> None:
+        """Raise what :meth:`Log.append_as_leader` would for the size and the times of this batch, which is appended later, if at all.
+
+        :class:`MessageTooLargeError`, :class:`InvalidTimestampError`, :class:`CorruptError`.
+        """
+        if self._bounded:
+            self._check_times(header)
+        size = header.size
+        # What another codec makes of it may be larger by some bytes for each of its blocks.
+        if self._codec is not None and header.codec != self._codec and size + size // 8 + 64 > self.size_max:
+            size = RecordBatch(recompress(header, self._codec)).size
+        if size > self.size_max:
+            raise MessageTooLargeError(self.too_large(size))
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
         """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so.

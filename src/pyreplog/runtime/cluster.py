@@ -234,7 +234,7 @@ class Cluster:
 
         owner = SpoolOwner(
             Spool(self._controller_disk, self._path),
-            lambda: ClusterAppender(self._admin, self._driver, make, lambda: owner.stopping),
+            lambda: ClusterAppender(self._admin, self._driver, make, lambda: owner.stopping, self._clock),
             self._clock,
             self._keep_producers,
         )

@@ -174,9 +174,10 @@ class Consumer:
     def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
         """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
 
-        At most ``count_max`` (default 500). Moves the positions behind what it returns.
+        At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns.
         """
         patience = check_seconds("timeout", timeout)
+        count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
         while True:
             records, pending = self.take(count_max)
             if pending is None:

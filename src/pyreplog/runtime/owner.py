@@ -13,8 +13,9 @@ from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, PyreplogError, SpoolDamagedError, StorageError, UnknownTopicError
-from pyreplog.log import Log, LogRoot, SyncPlan
+from pyreplog.log import Intake, Log, LogRoot, SyncPlan
 from pyreplog.ports import Clock, Disk, SyncDone
+from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.logger import LOGGER
@@ -47,12 +48,12 @@ class WriterAppender:
         self._writer = writer
         self._resumer = Resumer(writer.append_batch)
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """See :class:`Appender`."""
         log = self._writer.log
         if key != log.topic_partition:
             raise UnknownTopicError(f"{key} is not written by the process that has the folder open; it writes {log.topic_partition}")
-        return _size_max(log.config)
+        return Intake(log.config, key, log.clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`Appender`."""
@@ -68,7 +69,8 @@ class WriterAppender:
 
 
 class RootAppender:
-    """Appends to any partition of a root that nobody else has: leads each in a new epoch. One thread; :meth:`close` it.
+    """Appends to any partition of a root that nobody else has: leads each in a new epoch. A topic that is not there is made, with one
+    partition. One thread; :meth:`close` it.
 
     What it appends is synced while it goes on, whatever the durability: who closes a log in order has to wait for that anyway.
     """
@@ -81,14 +83,17 @@ class RootAppender:
         #: Bytes appended to each since its last sync was begun.
         self._sizes: dict[TopicPartition, int] = {}
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """See :class:`Appender`."""
         if key in self._root.damaged:
             raise self._root.damaged[key]
         log = self._root.logs.get(key)
         if log is None:
-            raise UnknownTopicError(f"{key} is not in {self._root.path}")
-        return _size_max(log.config)
+            # Whoever staged it found no such topic, and may not be the one who opens the folder: then its driver waits for this one.
+            if key.partition or any(key.topic == other.topic for other in (*self._root.logs, *self._root.damaged)):
+                raise UnknownTopicError(f"{key} is not in {self._root.path}")
+            log = self._root.create_log(key.topic, key.partition, self._root.new_topic_id(), LogConfig())
+        return Intake(log.config, key, log.clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`Appender`."""
@@ -105,7 +110,7 @@ class RootAppender:
 
     def _lead(self, key: TopicPartition) -> None:
         if key in self._root.damaged or key not in self._root.logs:
-            self.batch_size_max(key)
+            self.check_of(key)
         log = self._root.logs[key]
         # A new leader is a new epoch, unless its predecessor left in order: a stream that opens the log for each batch would fill the
         # history with epochs that tell nothing.
@@ -153,10 +158,6 @@ class RootAppender:
             raise failure
 
 
-def _size_max(config: LogConfig) -> int:
-    return min(config.max_message_bytes, config.segment_bytes)
-
-
 def apply_waiting(spool: Spool, make_appender: Callable[[], Appender]) -> int:
     """Append every batch that waits, oldest first; how many. Raises the first failure, after trying those of other queries, and logs the
     others."""
@@ -198,17 +199,12 @@ def settle_root(root: LogRoot) -> None:
             log.write_mark()
 
 
-def apply_unowned(disk: Disk, folder: str, clock: Clock, make: TopicPartition | None = None) -> None:
-    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open.
-
-    ``make``: a partition to be made where it is not there.
-    """
+def apply_unowned(disk: Disk, folder: str, clock: Clock) -> None:
+    """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open."""
     with Recovery(f"the log root {folder!r}", clock) as recovery:
         root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), onlooker=recovery)
     clean = False
     try:
-        if make is not None and make not in root.logs and make not in root.damaged:
-            root.create_log(make.topic, make.partition, root.new_topic_id(), LogConfig())
         settle_root(root)
         apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
         clean = True

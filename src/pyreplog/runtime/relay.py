@@ -8,6 +8,9 @@ from typing import Final
 from pyreplog.client import Relay
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
+from pyreplog.log import Intake
+from pyreplog.ports import Clock
+from pyreplog.record import RecordBatch
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
@@ -29,28 +32,30 @@ class ClusterAppender:
         driver: Driver,
         make: Callable[[Callable[[Exception | None], None]], tuple[Relay, Seat]],
         stopping: Callable[[], bool],
+        clock: Clock,
     ) -> None:
-        """``make`` gives the machine and its seat, told what to call if the machine breaks. ``stopping``: whether to give up."""
+        """``make`` gives the machine and its seat, told what to call if the machine breaks. ``stopping``: whether to give up. ``clock``:
+        what the times of records are compared with."""
         self._admin = admin
         self._driver = driver
         self._stopping = stopping
-        self._config: dict[str, tuple[int, int]] = {}
+        self._clock = clock
+        self._config: dict[str, tuple[int, LogConfig]] = {}
         self._relay, self._seat = make(self._broken)
 
     def _broken(self, error: Exception | None) -> None:
         with self._seat.lock:
             self._relay.close(OutcomeUnknownError("append of a staged batch", f"the relay was interrupted ({error})"))
 
-    def batch_size_max(self, key: TopicPartition) -> int:
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
         """See :class:`pyreplog.spool.Appender`."""
         known = self._config.get(key.topic)
         if known is None:
             description = self._admin.describe(key.topic)
-            config = LogConfig.from_mapping(dict(description.config))
-            known = self._config[key.topic] = (len(description.partitions), min(config.max_message_bytes, config.segment_bytes))
+            known = self._config[key.topic] = (len(description.partitions), LogConfig.from_mapping(dict(description.config)))
         if key.partition >= known[0]:
             raise UnknownTopicError(f"{key}: the topic has partitions 0 to {known[0] - 1}")
-        return known[1]
+        return Intake(known[1], key, self._clock).check
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
         """See :class:`pyreplog.spool.Appender`."""

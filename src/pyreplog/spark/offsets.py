@@ -14,7 +14,17 @@ from pyreplog.config import INT64_MAX
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.values import TopicPartition
 
-__all__ = ["EARLIEST", "EARLIEST_OFFSET", "LATEST", "LATEST_OFFSET", "Bound", "parse_offsets", "parse_timestamp", "parse_timestamps"]
+__all__ = [
+    "EARLIEST",
+    "EARLIEST_OFFSET",
+    "LATEST",
+    "LATEST_OFFSET",
+    "Bound",
+    "number_of",
+    "parse_offsets",
+    "parse_timestamp",
+    "parse_timestamps",
+]
 
 EARLIEST_OFFSET: Final = -2
 """In offset JSON: where the partition begins."""
@@ -22,6 +32,7 @@ LATEST_OFFSET: Final = -1
 """In offset JSON: where the partition ends."""
 
 INT32_MAX: Final = 2**31 - 1
+DIGITS_MAX: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,12 @@ LATEST: Final = Bound("latest")
 _EXAMPLE: Final = '{"orders": {"0": 23, "1": -1}}'
 
 
+def number_of(text: str) -> int | None:
+    """The whole number from 0 that ``text`` is; None where it is none, or has more digits than any that is asked for (Python refuses to
+    read very many)."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else None
+
+
 def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
     """``{"topic": {"0": number}}`` as a table; a number is an int and not a boolean."""
     try:
@@ -55,12 +72,13 @@ def _by_partition(text: str, option: str) -> dict[TopicPartition, int]:
         if not isinstance(partitions, dict):
             raise ConfigError(f"{option} gives {excerpt(str(partitions))} for topic {excerpt(topic)}; it must be an object, as {_EXAMPLE}")
         for partition, number in partitions.items():
-            if not (partition.isascii() and partition.isdigit()) or int(partition) > INT32_MAX:
+            index = number_of(partition)
+            if index is None or index > INT32_MAX:
                 raise ConfigError(f"{option} names partition {excerpt(partition)} of {excerpt(topic)}; it must be a whole number")
             if not isinstance(number, int) or isinstance(number, bool):
                 where = f"partition {partition} of {excerpt(topic)}"
                 raise ConfigError(f"{option} gives {excerpt(str(number))} for {where}; it must be a whole number")
-            table[TopicPartition(topic, int(partition))] = number
+            table[TopicPartition(topic, index)] = number
     return table
 
 
@@ -85,8 +103,9 @@ def parse_timestamps(text: str, option: str) -> dict[TopicPartition, int]:
 def parse_timestamp(text: str, option: str) -> int:
     """ms since 1970, from such a number or from ISO 8601 with a time zone (``2024-06-01T00:00:00Z``; a part of a ms counts up)."""
     stripped = text.strip()
-    if stripped.isascii() and stripped.isdigit() and int(stripped) <= INT64_MAX:
-        return int(stripped)
+    number = number_of(stripped)
+    if number is not None and number <= INT64_MAX:
+        return number
     try:
         moment = datetime.fromisoformat(stripped)
     except ValueError:

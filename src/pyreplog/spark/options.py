@@ -17,7 +17,17 @@ from urllib.parse import unquote, urlsplit
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.log import READ_UNCOMMITTED, check_isolation
-from pyreplog.spark.offsets import EARLIEST, EARLIEST_OFFSET, LATEST, LATEST_OFFSET, Bound, parse_offsets, parse_timestamp, parse_timestamps
+from pyreplog.spark.offsets import (
+    EARLIEST,
+    EARLIEST_OFFSET,
+    LATEST,
+    LATEST_OFFSET,
+    Bound,
+    number_of,
+    parse_offsets,
+    parse_timestamp,
+    parse_timestamps,
+)
 from pyreplog.values import TopicPartition
 
 __all__ = ["READ_OPTIONS", "ReadOptions", "folder_of", "milliseconds_of", "parse_read_options", "size_of"]
@@ -74,7 +84,7 @@ BYTES_PER_PARTITION: Final = 128 << 20
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 _TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-_SIZE: Final = re.compile(r"(\d+)\s*([a-z]*)")
+_SIZE: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)} | {"kafka.isolation.level": "isolation"}
 
 
@@ -183,6 +193,8 @@ def folder_of(value: str | None) -> str:
         value = unquote(parts.path)
     elif re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", value):
         raise ConfigError(f"path {excerpt(value)} is not a folder of this machine; replog reads local and mounted folders")
+    if "\0" in value:
+        raise ConfigError(f"path {excerpt(value)} holds a null character")
     return os.path.abspath(os.path.expanduser(value))
 
 
@@ -229,10 +241,10 @@ def _partitions(given: Mapping[str, str]) -> frozenset[int] | None:
         return None
     if "assign" in given:
         raise ConfigError("options partitions and assign contradict each other; give one of them")
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    numbers = [number_of(part.strip()) for part in text.split(",")]
+    if None in numbers:
         raise ConfigError(f"partitions is {excerpt(text)}; it must be numbers between commas, as 0,3")
-    return frozenset(int(part) for part in parts)
+    return frozenset(number for number in numbers if number is not None)
 
 
 def _starting(given: Mapping[str, str], latest_too: bool, default: Bound) -> Bound:
@@ -305,9 +317,10 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     stripped = text.strip()
-    if not (stripped.isascii() and stripped.isdigit()) or int(stripped) == 0:
+    number = number_of(stripped)
+    if not number:
         raise ConfigError(f"{name} is {excerpt(text)}; it must be a whole number from 1")
-    return int(stripped)
+    return number
 
 
 def size_of(given: Mapping[str, str], name: str, default: int) -> int:

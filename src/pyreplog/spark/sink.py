@@ -250,9 +250,6 @@ def commit(
         return
     disk = SystemDisk()
     target = find_target(disk, options.path, options.topic, by_column="topic" in columns)
-    make = None
-    if target.topic is not None and target.topic not in target.counts:
-        make = TopicPartition(target.topic, 0)
     commit_batch(
         disk,
         options.path,
@@ -261,7 +258,6 @@ def commit(
         once=once,
         timeout_s=options.commit_timeout_ms / 1000,
         own=options.owner == "any" and not target.is_cluster,
-        make=make,
     )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
-from pyreplog.errors import LockedError, OutcomeUnknownError, SpoolRefusedError, StorageError
+from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.runtime import apply_unowned
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
 from pyreplog.system import SystemClock
-from pyreplog.values import TopicPartition
 
 __all__ = ["commit_batch", "withdraw_batch"]
 
@@ -37,20 +37,20 @@ def commit_batch(
     once: bool,
     timeout_s: float,
     own: bool,
-    make: TopicPartition | None,
 ) -> None:
     """Return when the batch is in the log, as durable as that promises.
 
-    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open. ``make``: a partition to be made then.
+    ``once``: the query has no other batch. ``own``: open the folder where nobody has it open.
     Raises :class:`SpoolRefusedError` (nothing was appended), :class:`OutcomeUnknownError` where an owner began and did not end
-    in ``timeout_s`` seconds, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says.
+    in ``timeout_s`` seconds or could not, :class:`SpoolDamagedError` where it cannot for that reason, and what opening the folder says,
+    which then took nothing.
     """
     spool = Spool(disk, path)
     deadline = time.monotonic() + timeout_s
     _publish(spool, batch_id, files, once, deadline)
     holder = ""
     pause, own_at = PAUSE_MIN_S, 0.0
-    while not spool.answered(batch_id):
+    while not _answered(spool, batch_id, own):
         now = time.monotonic()
         if now >= deadline:
             _give_up(spool, batch_id, timeout_s, holder, own)
@@ -58,10 +58,17 @@ def commit_batch(
         if own and now >= own_at:
             own_at = now + OWN_PAUSE_S
             try:
-                apply_unowned(disk, path, SystemClock(), make)
+                apply_unowned(disk, path, SystemClock())
                 continue
             except LockedError as error:
                 holder = error.holder
+            except PyreplogError as error:
+                # It may be of another query, whose batch waits beside this one, or of the release: a write that is in did not fail.
+                if not spool.answered(batch_id):
+                    _take_back(spool, batch_id, error)
+                    raise
+                _log.warning("%s is in the log; beside it: %s", batch_id, error)
+                continue
         time.sleep(min(pause, deadline - now))
         pause = min(pause * 2, PAUSE_MAX_S)
     if once:
@@ -70,6 +77,26 @@ def commit_batch(
             time.sleep(PAUSE_MIN_S)
         if not spool.stands(batch_id):
             spool.forget(batch_id.query)
+
+
+def _take_back(spool: Spool, batch_id: BatchId, error: PyreplogError) -> None:
+    """Keep the next owner from appending a batch whose write fails by ``error``; raises :class:`OutcomeUnknownError` where it will."""
+    if spool.withdraw(batch_id) or isinstance(error, (OutcomeUnknownError, SpoolDamagedError)):
+        return
+    why = f"its append was begun, and could not be finished: {error}. The next one to open {spool.folder} goes on"
+    raise OutcomeUnknownError(f"{batch_id}", why) from error
+
+
+def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
+    """As :meth:`Spool.answered`."""
+    try:
+        return spool.answered(batch_id)
+    except SpoolRefusedError:
+        if own and spool.stands(batch_id):
+            # Whoever refused it was stopped before it had cleared up, and the next attempt would find that: an owner does it.
+            with suppress(PyreplogError):
+                apply_unowned(spool.disk, spool.folder, SystemClock())
+        raise
 
 
 def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once: bool, deadline: float) -> None:

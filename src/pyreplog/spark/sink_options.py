@@ -12,6 +12,7 @@ from typing import Final, Literal
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
 from pyreplog.log import check_topic
+from pyreplog.spark.offsets import number_of
 from pyreplog.spark.options import folder_of, milliseconds_of, size_of
 from pyreplog.spark.schema import COLUMNS, Field
 from pyreplog.spool import BatchId, check_id
@@ -131,9 +132,10 @@ def _batch_id(given: Mapping[str, str]) -> BatchId | None:
         return None
     if query is None or text is None:
         raise ConfigError("txnAppId and txnVersion come together: the name of the writing job, and a number that rises with each write")
-    if not (text.isascii() and text.isdigit()):
+    number = number_of(text)
+    if number is None:
         raise ConfigError(f"txnVersion is {excerpt(text)}; it must be a whole number from 0")
-    return check_id(BatchId(query, int(text)))
+    return check_id(BatchId(query, number))
 
 
 def check_columns(fields: Sequence[Field], topic: str | None) -> tuple[str, ...]:

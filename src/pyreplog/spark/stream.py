@@ -72,7 +72,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._initial: Progress | None = None
         #: End of the micro-batch planned last.
         self._planned: Progress | None = None
-        #: What there was when a query that only takes what is there began.
+        #: Whether the query only takes what is there when it begins, and what that is, once it was looked at.
+        self._freezes = False
         self._frozen: There | None = None
         self._seen: There = {}
         self._last_batch_s: float | None = None
@@ -84,7 +85,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins; the same at every call."""
         if self._initial is None:
-            there = self._look(None) if self._frozen is None else self._frozen
+            there = self._there(None)
             options = self._options
             check_partitions(options.starting, there)
             starts = {}
@@ -113,7 +114,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """The end of the next micro-batch; ``start`` itself where there is nothing new."""
         before = self._before(start)
-        there = self._look(before) if self._frozen is None else self._frozen
+        there = self._there(before)
         if before is None:
             return Progress({partition: found.end for partition, found in there.items()}, {}, _ids(there)).to_json()
         first = self._initial is not None and before == self._initial
@@ -129,7 +130,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on there is nothing but what is there now."""
-        self._frozen = self._look(None)
+        # Looked at with the first question: that knows what was read before, which says what is read now.
+        self._freezes = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Where the partitions ended when last looked at: what ``lag`` compares with."""
@@ -177,6 +179,15 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if self._access is None:
             self._access = FileAccess(self._options.path, self._options.isolation)
         return self._access
+
+    def _there(self, before: Progress | None) -> There:
+        """What :meth:`_look` finds, now or when the query began."""
+        if self._frozen is not None:
+            return self._frozen
+        there = self._look(before)
+        if self._freezes:
+            self._frozen = there
+        return there
 
     def _look(self, before: Progress | None) -> There:
         """What the partitions that are read hold now, new ones among them. ``before``: those are read, whatever became of the others."""

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from pyreplog.errors import (
     CorruptError,
     InvalidRequestError,
+    InvalidTimestampError,
     MessageTooLargeError,
     OutOfOrderSequenceError,
     SpoolDamagedError,
@@ -34,8 +35,9 @@ SEQUENCE_COUNT: Final = 2**31
 class Appender(Protocol):
     """What the owner appends with."""
 
-    def batch_size_max(self, key: TopicPartition) -> int:
-        """Bytes of the largest batch that ``key`` takes; :class:`UnknownTopicError` where it is not this owner's."""
+    def check_of(self, key: TopicPartition) -> Callable[[RecordBatch], None]:
+        """What raises where ``key`` would not take a batch: :class:`MessageTooLargeError`, :class:`InvalidTimestampError`. Raises
+        :class:`UnknownTopicError` where it is not this owner's."""
         ...
 
     def append(self, key: TopicPartition, data: memoryview) -> None:
@@ -94,7 +96,7 @@ def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | No
         return None
     try:
         _check(spool, manifest, appender)
-    except (CorruptError, InvalidRequestError, UnknownTopicError, MessageTooLargeError) as error:
+    except (CorruptError, InvalidRequestError, InvalidTimestampError, UnknownTopicError, MessageTooLargeError) as error:
         spool.refuse(manifest, reason_of(error))
         return None
     except BaseException:
@@ -105,17 +107,17 @@ def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | No
 
 
 def _check(spool: Spool, manifest: Manifest, appender: Appender) -> None:
-    """Every batch is whole and may be appended."""
-    limits: dict[TopicPartition, int] = {}
+    """Every batch is whole and may be appended: one that the log refuses when others are in it could never be finished."""
+    checks: dict[TopicPartition, Callable[[RecordBatch], None]] = {}
     for file in manifest.files:
         with closing(read_staged(spool.disk, spool.folder, file)) as batches:
             for key, data, _ in batches:
-                limit = limits.get(key)
-                if limit is None:
-                    limit = limits[key] = appender.batch_size_max(key)
-                _check_header(RecordBatch(data))
-                if data.nbytes > limit:
-                    raise MessageTooLargeError(f"{key} takes batches of {limit} bytes (max.message.bytes); one of {data.nbytes} was staged")
+                check = checks.get(key)
+                if check is None:
+                    check = checks[key] = appender.check_of(key)
+                batch = RecordBatch(data)
+                _check_header(batch)
+                check(batch)
 
 
 def _check_header(batch: RecordBatch) -> None:
