@@ -14,9 +14,10 @@ from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
 from pyreplog.config import LogConfig, check_seconds
+from pyreplog.errors import RequestTimedOutError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
-from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
+from pyreplog.runtime import ANSWER_TIMEOUT_S, LOOK_AGAIN_S, TopicDescription
 from pyreplog.values import TopicPartition
 
 __all__ = ["Admin", "Consumer", "Producer"]
@@ -184,14 +185,21 @@ class Consumer:
         ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
         left = {entry for entry, end in ends.items() if await self.position(*entry) < end}
         while left:
-            for record in await self.poll(None):
+            for record in await self.poll(LOOK_AGAIN_S):  # what was left may be deleted meanwhile: then no record comes
                 entry = TopicPartition(record.topic, record.partition)
                 end = ends.get(entry)
                 if end is None or record.offset < end:
                     yield record
                 if end is not None and record.offset >= end - 1:
                     left.discard(entry)
-            left = {entry for entry in left if await self.position(*entry) < ends[entry]}
+            left = {entry for entry in left if await self._is_before(entry, ends[entry])}
+
+    async def _is_before(self, entry: TopicPartition, end: int) -> bool:
+        """Whether records are to come before ``end``, as far as it is known now."""
+        try:
+            return await self.position(*entry, timeout=0.0) < end
+        except RequestTimedOutError:
+            return True
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -12,7 +12,7 @@ from pyreplog.runtime.writer import LogWriter
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
     from pyreplog.runtime.cluster import Cluster
-    from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, place_of
+    from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, LOOK_AGAIN_S, Consumer, place_of
     from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
     from pyreplog.runtime.owner import apply_unowned
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
+    "LOOK_AGAIN_S",
     "Admin",
     "Cluster",
     "ClusterNode",
@@ -40,6 +41,7 @@ __all__ = [
 
 _LATER: Final = {
     "ANSWER_TIMEOUT_S": ".consumer",
+    "LOOK_AGAIN_S": ".consumer",
     "Admin": ".admin",
     "Cluster": ".cluster",
     "ClusterNode": ".member",

@@ -18,10 +18,12 @@ from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
-__all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
+__all__ = ["ANSWER_TIMEOUT_S", "LOOK_AGAIN_S", "Consumer", "Subject", "place_of"]
 
 ANSWER_TIMEOUT_S: Final = 10.0
 """How long a question to the cluster is waited for, unless the caller says otherwise."""
+LOOK_AGAIN_S: Final = 0.2
+"""How long records that lie before the end are waited for until the positions are looked at again."""
 _CLOSED: Final = "the consumer is closed"
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
 T = TypeVar("T")
@@ -203,14 +205,14 @@ class Consumer:
         ends = {entry: self.end_offset(*entry) for entry in self.assignment}
         left = {entry: end for entry, end in ends.items() if self.position(*entry) < end}
         while left:
-            for record in self.poll(None):
+            for record in self.poll(LOOK_AGAIN_S):  # what was left may be deleted meanwhile: then no record comes
                 entry = TopicPartition(record.topic, record.partition)
                 end = ends.get(entry)
                 if end is None or record.offset < end:
                     yield record
                 if end is not None and record.offset >= end - 1:
                     left.pop(entry, None)
-            left = {entry: end for entry, end in left.items() if self.position(*entry) < end}
+            left = {entry: end for entry, end in left.items() if self._machine.position(*entry) < end}  # -1: not known now
 
     # ------------------------------------------------------------------------------------------------------------------- positions
 
