@@ -212,6 +212,22 @@ def test_a_follower_whose_copy_does_not_open_goes_alone() -> None:
     assert log_of(world, victim).end_offset == 4
 
 
+def test_a_follower_behind_whose_copy_does_not_open() -> None:
+    """It is out of the set already when that shows, and no news of the partition come any more: the copy is kept beside at once, and
+    fetched anew."""
+    world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
+    append(world, caller)
+    settled(world)
+    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    world.stop(victim)
+    damage(world, victim)
+    assert append(world, caller) == 2
+    world.start(victim)
+    settled(world)
+    assert any(name.endswith("-stray") for name in world.machines[victim].disk.list(f"node-{victim}"))
+    assert log_of(world, victim).end_offset == 4
+
+
 def test_a_leader_whose_copy_does_not_open_gives_its_place_away() -> None:
     """Nothing is acknowledged by it; another one leads, and has everything."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
