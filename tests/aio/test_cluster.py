@@ -224,3 +224,24 @@ def test_it_is_loaded_in_the_thread_that_opens_it() -> None:
     """A first cluster's modules take a fifth of a second to load: not on the event loop."""
     code = 'import sys; from pyreplog import aio; aio.Cluster("data"); sys.exit("pyreplog.runtime.cluster" in sys.modules)'
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_reading_up_to_an_end_whose_records_are_deleted(tmp_path: Path) -> None:
+    """It ends where the positions are behind the end, though no record brought them there."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            await cluster.admin.create_topic("orders", config={"durability": "os"})
+            async with cluster.producer() as producer:
+                for number in range(5):
+                    await (await producer.send("orders", b"%d" % number))
+            async with cluster.consumer("orders", fetch_max_bytes=1, max_poll_records=1) as consumer:
+                records = consumer.until_end()
+                assert (await anext(records)).offset == 0
+                await cluster.admin.delete_records("orders", {0: -1})
+                async with asyncio.timeout(5):
+                    found = [record.offset async for record in records]
+                assert found in ([], [1]), "what had come already"
+                assert await consumer.position("orders", 0) == 5
+
+    run(main)

@@ -243,3 +243,24 @@ def test_a_leader_nobody_knows_is_tried_again() -> None:
     desk.standing.image.brokers[99] = BrokerImage(99, 1, "i", "node-99", False, False, ())
     desk.wait(100)
     assert asked(desk.one()[1]) == [(0, 0)]
+
+
+def test_a_session_that_has_used_up_its_epochs_begins_anew() -> None:
+    """What has waited since before is wanted in the next one: its answer would be taken for one to an older question."""
+    desk = Follower()
+    desk.want(desk.host(0), 4)
+    desk.want(desk.host(1), 6)
+    request, _ = desk.one()
+    desk.replicas[0].answer = again(1)  # type: ignore[assignment]
+    desk.replicas[1].answer = again(1)  # type: ignore[assignment]
+    for session in desk.following._sessions.values():
+        session.epoch = 0x7FFFFFFF - 1
+    assert desk.answer(request, 0, 1)
+    request, body = desk.one()
+    assert (asked(body), body.session_epoch) == ([(0, 5), (1, 7)], 0x7FFFFFFF - 1)
+    assert desk.answer(request, 0)
+    request, body = desk.one()
+    assert (sorted(asked(body)), body.session_id, body.session_epoch) == ([(0, 6), (1, 7)], 0, 0)
+    assert desk.answer(request, 1, session_id=78)
+    request, body = desk.one()
+    assert (asked(body), body.session_id, body.session_epoch) == ([(1, 8)], 78, 1)

@@ -160,3 +160,32 @@ def test_an_unclean_election_takes_the_best_of_the_living_and_says_what_it_costs
     assert all(not node_of(world, one).broken_rules for one in world.machines)
     assert not partition(world).recovering
     assert len(dict.fromkeys(log_of(world, one).end_offset for one in world.machines)) == 1
+
+
+def test_how_far_a_copy_reaches_is_told_though_an_older_heartbeat_is_answered() -> None:
+    """The answer to one that was sent before the partition lost its leader comes with that news, in one turn of the node: what it did not
+    tell is told in the next, or an unclean election would not know of the best log."""
+    world, caller = quiet(TopicOptions("t", min_insync_replicas=1, durability="os"))
+    leader = partition(world).leader
+    near, far = (one for one in world.machines if one != leader)
+    world.network.cut_both(f"node-{leader}", f"node-{far}")
+    caller.ask(leader, produce(key_of(world)[0], 0))
+    until(world, in_sync(world, leader, near), "one is out")
+    world.network.cut_both(f"node-{leader}", f"node-{near}")
+    until(world, lambda: log_of(world, near).end_offset == 2, "has it")
+    caller.ask(leader, produce(key_of(world)[0], 0))
+    until(world, in_sync(world, leader), "both are out")
+    world.watch_with(())
+    lifecycle = node_of(world, near)._lifecycle
+    until(world, lambda: not lifecycle._heartbeats, "all are answered")
+    until(world, lambda: len(lifecycle._heartbeats) == 1, "the next one is on its way")
+    world.machines[near].paused = True
+    world.kill(leader)
+    world.run_for(50)
+    world.machines[near].paused = False
+    world.touch(f"node-{near}")
+    world.run_for(1000)
+    answer = caller.ask("controller", ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
+    (part,) = answer.replica_election_results[0].partition_result
+    assert (part.error_code, partition(world).leader) == (0, near)
+    assert part.error_message.endswith("what was at offset 2 and above is lost")

@@ -212,6 +212,22 @@ def test_a_follower_whose_copy_does_not_open_goes_alone() -> None:
     assert log_of(world, victim).end_offset == 4
 
 
+def test_a_follower_behind_whose_copy_does_not_open() -> None:
+    """It is out of the set already when that shows, and no news of the partition come any more: the copy is kept beside at once, and
+    fetched anew."""
+    world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
+    append(world, caller)
+    settled(world)
+    victim = next(node_id for node_id in world.machines if node_id != partition(world).leader)
+    world.stop(victim)
+    damage(world, victim)
+    assert append(world, caller) == 2
+    world.start(victim)
+    settled(world)
+    assert any(name.endswith("-stray") for name in world.machines[victim].disk.list(f"node-{victim}"))
+    assert log_of(world, victim).end_offset == 4
+
+
 def test_a_leader_whose_copy_does_not_open_gives_its_place_away() -> None:
     """Nothing is acknowledged by it; another one leads, and has everything."""
     world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
@@ -233,6 +249,43 @@ def test_a_leader_whose_copy_does_not_open_gives_its_place_away() -> None:
     assert any(name.endswith("-stray") for name in world.machines[3].disk.list("node-3"))
     assert {log_of(world, node_id).end_offset for node_id in (1, 2, 3)} == {4}
     assert read(world, caller) == 4
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["others", "alone"])
+def test_a_follower_whose_copy_did_not_open_for_a_reader(alone: bool) -> None:
+    """The controller hears that the copy counts no more, and gives the partition to somebody who has it; who alone has a copy keeps it."""
+    world, caller = drowsy(TopicOptions("t", partitions=PARTITIONS, durability="os"))
+    append(world, caller)
+    settled(world)
+    restart_all(world)
+    first, *others = (node_id for node_id in partition(world).replicas if node_id != partition(world).leader)
+    leader = partition(world).leader
+    world.stop(first)
+    damage(world, first)
+    world.start(first)
+    settled(world)
+    assert partition(world).leader == leader
+    if alone:
+        for node_id in (*others, leader):
+            world.kill(node_id)
+        until(world, lambda: partition(world).leader == first, "led by the only one that is up")
+    fetch = FetchRequest(300, 1, [FetchTopic(key_of(world)[0], [FetchPartition(0, -1, 0)])], rack_id="any")
+    assert caller.ask(first, fetch).responses[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    if alone:
+        world.run_for(2000)
+        for node_id in (*others, leader):
+            world.start(node_id)
+    else:
+        world.kill(leader)
+    until(world, lambda: partition(world).leader not in (first, -1, leader if not alone else -1), "led by another")
+    assert append(world, caller) == 2
+    assert read(world, caller) == 4
+    assert node_of(world, first).offline is None
+    if not alone:
+        world.start(leader)
+    settled(world)
+    assert any(name.endswith("-stray") for name in world.machines[first].disk.list(f"node-{first}"))
+    assert {log_of(world, node_id).end_offset for node_id in (1, 2, 3)} == {4}
 
 
 def starve(world: World, node_id: int, *, wakes: bool = False) -> None:

@@ -104,6 +104,37 @@ def test_state_comes_back() -> None:
         assert again.create("a") == ErrorCode.TOPIC_ALREADY_EXISTS, "F57: exactly one topic"
 
 
+def test_a_proposal_is_newer_though_its_sender_numbers_from_0_again() -> None:
+    """Nodes number requests in 31 bits, and one that runs for long comes to the last: what follows is decided, what was doubled is not."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    assert desk.create("a") == 0
+    authority = desk.authority
+    topic_id = authority.image.topic_ids["a"]
+    key = (topic_id, 0)
+
+    def propose(number: int, *members: int) -> bool:
+        partition = authority.image.partition(key)
+        assert partition is not None
+        states = [BrokerState(member, authority.image.brokers[member].epoch) for member in members]
+        data = AlterPartitionData(0, partition.leader_epoch, states, partition.partition_epoch)
+        sender = partition.leader
+        body = AlterPartitionRequest(sender, authority.image.brokers[sender].epoch, [AlterPartitionTopic(topic_id, [data])])
+        authority.step([Request(f"node-{sender}", number, body)], desk.clock.monotonic_ns())
+        partition = authority.image.partition(key)
+        assert partition is not None
+        return sorted(partition.isr) == sorted(members)
+
+    partition = authority.image.partition(key)
+    assert partition is not None
+    first, second, third = (partition.leader, *(one for one in partition.replicas if one != partition.leader))
+    assert propose(0x7FFFFFFE, first, second)
+    assert propose(3, first, second, third)
+    assert propose(4, first, second)
+    assert not propose(0x7FFFFFFF, first, second, third), "sent before those"
+    assert not propose(4, first, second, third)
+
+
 def test_every_crash_point_leaves_a_whole_state() -> None:
     """Power lost after any number of operations on the disk leaves the state before or after, never none and never a mixture."""
     desk = Desk()

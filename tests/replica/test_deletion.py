@@ -83,6 +83,19 @@ def test_it_waits_for_the_living_only(make_bench: MakeBench) -> None:
     assert starts(bench) == [5, 4, 4], "the former leader's start stays its own"
 
 
+def test_it_waits_for_the_set(make_bench: MakeBench) -> None:
+    """Who is in the in-sync set may lead next, fenced or not, as after a restart of the controller: what was deleted must not come back."""
+    bench = led(make_bench(), 3)
+    bench.brokers[3] = bench.brokers[3]._replace(eligible=False)
+    bench.tell()
+    assert bench.ask(1, DeleteRecords, 3, 10_000) is None
+    number = bench.numbers
+    bench.settle(without=[3], rounds=200)
+    assert number not in bench.results
+    bench.set_isr(1, 2, tell=[1])
+    assert bench.code(number) == 0
+
+
 def test_an_empty_follower_begins_inside_a_batch(make_bench: MakeBench) -> None:
     """F16: the leader's start lies inside a batch; a follower without records begins where that batch does, and hides what the leader
     hides."""

@@ -75,6 +75,19 @@ def test_pause_and_resume(cluster: BreakableCluster) -> None:
     assert values(cluster, b"3") == [b"1", b"2", b"3"]
 
 
+def test_pause_after_a_paused_node_was_stopped(cluster: BreakableCluster) -> None:
+    """It is another life, which goes on, and can be paused like the first."""
+    first = leader_of(cluster)
+    node = cluster.nodes[first - 1]
+    node.pause()
+    node.stop(0.1)
+    node.restart()
+    node.pause()
+    cluster._driver.wait_until(lambda: cluster._authority.authority.image.brokers[first].fenced, 10.0, "taken for dead")
+    node.resume()
+    cluster._driver.wait_until(node.settled, 10.0, "serves again")
+
+
 def test_partition_and_heal(cluster: BreakableCluster) -> None:
     """A leader that is cut off from everybody commits nothing; the majority elects another; healed, all agree."""
     send(cluster, b"1")

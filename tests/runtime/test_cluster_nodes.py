@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,25 @@ def test_deleting_records(cluster: pyreplog.Cluster, create: Callable[..., str])
         cluster.admin.delete_records("none", {0: 1})
     cluster.leader(topic, 0).restart()  # type: ignore[union-attr]
     assert cluster.admin.delete_records(topic, {0: 5}) == {0: 5}
+
+
+def test_reading_up_to_an_end_whose_records_are_deleted(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """It ends where the positions are behind the end, though no record brought them there."""
+    topic = create(partitions=1)
+    with cluster.producer() as producer:
+        for number in range(10):
+            producer.send(topic, b"%d" % number).result(10)
+    found: list[int] = []
+    with cluster.consumer(topic, fetch_max_bytes=1, max_poll_records=1) as consumer:
+        records = consumer.until_end()
+        assert next(records).offset == 0
+        cluster.admin.delete_records(topic, {0: -1})
+        thread = threading.Thread(target=lambda: found.extend(record.offset for record in records), daemon=True)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
+        assert consumer.position(topic, 0) == 10
+    assert found in ([], [1]), "what had come already"
 
 
 def test_an_election_that_a_person_asks_for(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 import pyreplog
-from pyreplog.errors import ConfigError, CorruptError, LockedError
+from pyreplog.errors import ClusterError, ConfigError, CorruptError, LockedError, OutcomeUnknownError, StorageError
 from pyreplog.log.opening import Parts, open_parts
-from pyreplog.ports import Disk
+from pyreplog.ports import Disk, File
+from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
 PATIENCE_S = 30.0
@@ -117,6 +119,47 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         with cluster.producer() as producer:
             place = producer.send("events", b"more").result(PATIENCE_S)
     assert read(path, "events") == {**written, (place.partition, place.offset): b"more"}
+
+
+class Narrow(SystemDisk):
+    """Makes no file while ``error`` says why not."""
+
+    error = 0
+
+    def create(self, path: str, size: int = 0) -> File:
+        """As the disk allows."""
+        if self.error:
+            raise StorageError(self.error, os.strerror(self.error), path)
+        return super().create(path, size)
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC], ids=["descriptors", "room"])
+def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, error: int) -> None:
+    """A lack of descriptors, or of room when its turn was cut short, ends it; it begins again as soon as there are, with all that was
+    answered, and the cluster serves as before."""
+    disk = Narrow()
+    with pyreplog.Cluster(tmp_path / "data", disk=lambda name: disk if name == "controller" else SystemDisk()) as cluster:
+        cluster.admin.create_topic("a")
+        disk.error = error
+        if error == errno.ENOSPC:
+            with cluster._driver.exclusive():
+                cluster._controller_interrupted(None)
+        with pytest.raises((ClusterError, OutcomeUnknownError)):
+            cluster.admin.create_topic("b")
+        disk.error = 0
+        with cluster.producer() as producer:
+            producer.send("a", b"1").result(PATIENCE_S)
+
+        def back() -> bool:
+            return cluster._is_controlled and all(broker.active for broker in cluster._authority.authority.image.brokers.values())
+
+        cluster._driver.wait_until(back, PATIENCE_S, "all are back")
+        cluster.admin.create_topic("c")
+        cluster.nodes[0].kill()
+        cluster.nodes[0].restart()
+        with cluster.producer() as producer:
+            assert producer.send("a", b"2").result(PATIENCE_S).offset == 1
+            producer.send("c", b"3").result(PATIENCE_S)
 
 
 def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ __all__ = ["Following", "Want"]
 
 GRACE_NS: Final = 1_000_000_000
 """How much longer than the longest wait an answer may take."""
+EPOCH_MAX: Final = 0x7FFFFFFF
 _MAX_BYTES: Final = 0x7FFFFFFF
 _IDLE: Final = 0
 _CHANGED: Final = 1
@@ -193,6 +194,8 @@ class Following:
         effects = self._effects
         if effects.now_ns < session.retry_ns or self._standing.broker_epoch < 0:
             return
+        if session.epoch == EPOCH_MAX:
+            self._reset(session)  # what waits in it could not be told any more from what is asked after
         if session.session_id == 0 and session.unanswered:
             return  # the session is being opened
         changed = session.changed
@@ -217,7 +220,7 @@ class Following:
         if session.forgotten:
             body.forgotten_topics_data = [ForgottenTopic(topic_id, [number]) for topic_id, number in session.forgotten]
             session.forgotten = []
-        session.epoch = 1 if epoch == 0x7FFFFFFF else epoch + 1
+        session.epoch = epoch + 1
         correlation_id = effects.request(address, body)
         if correlation_id < 0:
             self._pause(session)

@@ -8,7 +8,7 @@ process dies before it has heard of that, its next registration says that the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
@@ -17,8 +17,9 @@ from pyreplog.log import Log, LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Standing
 from pyreplog.ports import Address
-from pyreplog.quorum import LOST_DIRECTORY
+from pyreplog.quorum import LOST_DIRECTORY, PartitionKey
 from pyreplog.wire import (
+    NO_COPY,
     NO_ERROR,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -59,11 +60,10 @@ def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
     ]
 
 
-def _ends(logs: Iterable[Log]) -> list[PartitionEnd]:
-    return [
-        PartitionEnd(log.topic_id, log.topic_partition.partition, log.epochs.latest, log.end_offset, incomplete=log.incomplete)
-        for log in logs
-    ]
+def _ends(leaderless: Mapping[PartitionKey, Log], damaged: Iterable[PartitionKey]) -> list[PartitionEnd]:
+    found = {key: PartitionEnd(*key, log.epochs.latest, log.end_offset, incomplete=log.incomplete) for key, log in leaderless.items()}
+    found.update({key: PartitionEnd(*key, -1, NO_COPY, incomplete=True) for key in damaged})
+    return list(found.values())
 
 
 class Lifecycle:
@@ -93,11 +93,14 @@ class Lifecycle:
         self._interval_ns = config.heartbeat_interval_ms * _MS
         self._lease_ns = config.session_timeout_ms * _MS * LEASE_SHARE[0] // LEASE_SHARE[1]
         self._registrations: dict[int, None] = {}
-        self._heartbeats: dict[int, int] = {}
-        """Correlation id -> sent at, of those without an answer."""
-        self._ends_due = False
-        """The controller does not know yet how far the partitions reach that nobody leads."""
-        self._stepping_down = False
+        self._heartbeats: dict[int, tuple[int, int]] = {}
+        """Correlation id -> sent at, and what of ``_news`` it told; of those without an answer."""
+        self._news = 0
+        """Counts what the controller is to hear of copies here: how far those reach that nobody leads, which of them are damaged."""
+        self._told = 0
+        """So much of it the controller knows."""
+        self._damaged: dict[PartitionKey, None] = {}
+        """Copies that turned out to be damaged, as far as it may not know that."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -111,15 +114,18 @@ class Lifecycle:
 
     def leaderless(self) -> None:
         """A hosted partition lost its leader: say soon how far its copy here reaches."""
-        if not self._ends_due:
-            self._ends_due = True
-            self.soon()
-
-    def step_down(self) -> None:
-        """Have the controller give what this node leads to others, and go on. It may lead again afterwards."""
-        self._stepping_down = True
-        self._standing.leased_until_ns = -1
+        self._news += 1
         self.soon()
+
+    def damaged(self, key: PartitionKey) -> None:
+        """A copy turned out to be damaged: say so, and nobody counts on it."""
+        self._damaged[key] = None
+        self._news += 1
+        self.soon()
+
+    def removed(self, key: PartitionKey) -> None:
+        """The copy is gone; another may be made in its place."""
+        self._damaged.pop(key, None)
 
     def _plan(self, at_ns: int) -> None:
         self._next_ns = at_ns
@@ -137,11 +143,11 @@ class Lifecycle:
                 self._node_id,
                 self._standing.broker_epoch,
                 self._standing.image.offset,
-                want_fence=self.want_fence or self._stepping_down,
+                want_fence=self.want_fence,
                 want_shut_down=self.want_shutdown,
-                partition_ends=_ends(self._standing.leaderless.values()) if self._ends_due else (),
+                partition_ends=_ends(self._standing.leaderless, self._damaged) if self._news > self._told else (),
             )
-            _remember(self._heartbeats, effects.request(self._controller, body), effects.now_ns)
+            _remember(self._heartbeats, effects.request(self._controller, body), (effects.now_ns, self._news))
             self._plan(effects.now_ns + (min(self._interval_ns, SHUTDOWN_BEAT_NS) if self.want_shutdown else self._interval_ns))
 
     def _registration_request(self) -> BrokerRegistrationRequest:
@@ -170,10 +176,11 @@ class Lifecycle:
 
     def answered(self, message: Response, body: BrokerHeartbeatResponse) -> None:
         """The controller's answer to a heartbeat."""
-        sent_ns = self._heartbeats.pop(message.correlation_id, None)
-        if sent_ns is None:
+        sent = self._heartbeats.pop(message.correlation_id, None)
+        if sent is None:
             return
-        for earlier in [number for number, at_ns in self._heartbeats.items() if at_ns < sent_ns]:
+        sent_ns, told = sent
+        for earlier in [number for number, (at_ns, _) in self._heartbeats.items() if at_ns < sent_ns]:
             del self._heartbeats[earlier]  # only the newest says how things are
         if body.error_code in _REGISTER_ANEW:
             self._standing.broker_epoch = -1
@@ -184,13 +191,9 @@ class Lifecycle:
         if body.error_code != NO_ERROR:
             return
         self.fenced = body.is_fenced
-        if self._stepping_down:
-            if body.is_fenced:
-                self._stepping_down = False
-            self.soon()
-            return
-        if self._ends_due and not self._heartbeats:
-            self._ends_due = False
+        self._told = max(self._told, told)
+        if self._told == self._news:
+            self._damaged.clear()
         if body.should_shut_down:
             self.may_stop = True
             self._standing.leased_until_ns = -1

@@ -308,6 +308,12 @@ class MetadataFollower:
             except (StorageError, CorruptError) as error:
                 self.on_storage_error(error)
 
+    def found_damaged(self, key: PartitionKey) -> None:
+        """A hosted copy turned out to be damaged. Where nobody counts on it already there may be no more news of the partition, so it is
+        made anew now."""
+        if self._in_picture:
+            self._told(key)
+
     def _told_again(self, key: PartitionKey) -> None:
         if key not in self._hosted and self._in_picture:
             self._told(key)

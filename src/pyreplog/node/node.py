@@ -292,6 +292,7 @@ class Node:
     def _removed(self, hosted: Hosted) -> None:
         self._following.forget(hosted)
         self._proposals.forget(hosted)
+        self._lifecycle.removed(hosted.key)
 
     def _storage_error(self, error: PyreplogError) -> None:
         _log.error("node %d: %s", self.node_id, error)
@@ -305,15 +306,14 @@ class Node:
         self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
-        """As at a start that finds a copy damaged: it is not served, the others are. What it led is given away."""
+        """As at a start that finds a copy damaged: it is not served, the others are, and the controller counts on it no more."""
         hosted = self.find(name)
         if hosted is None or hosted.log.failure is not error:
             return
         _log.error("node %d: %s is damaged and not served: %s", self.node_id, name, error)
-        leads = self.image.partition(hosted.key)
         self._effects.run(hosted, RootFailed(error))
-        if leads is not None and leads.leader == self.node_id:
-            self._lifecycle.step_down()
+        self._lifecycle.damaged(hosted.key)
+        self._metadata.found_damaged(hosted.key)
 
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)

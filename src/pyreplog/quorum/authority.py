@@ -253,7 +253,7 @@ class Authority:
         proposed; nothing but its next request may put it into the set then.
         """
         epoch, latest = self._proposed.get(body.broker_id, (-1, -1))
-        if body.broker_epoch < epoch or (body.broker_epoch == epoch and correlation_id <= latest):
+        if body.broker_epoch < epoch or (body.broker_epoch == epoch and not _is_later(correlation_id, latest)):
             return True
         self._proposed[body.broker_id] = (body.broker_epoch, correlation_id)
         return False
@@ -339,6 +339,11 @@ class Authority:
         state = decode(self._durable, self._folder)
         self._controller.image = state.image
         self._controller.suspects = state.suspects
+
+
+def _is_later(number: int, other: int) -> bool:
+    """Whether the request of that number was sent after the other: they have 31 bits, and 0 follows the last one."""
+    return 0 < (number - other) & 0x7FFFFFFF < 1 << 30
 
 
 def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:

@@ -20,6 +20,7 @@ from pyreplog.quorum.image import LOST_DIRECTORY, BrokerImage, MetadataImage, Pa
 from pyreplog.quorum.topics import create_topic
 from pyreplog.wire import (
     ELECT_UNCLEAN,
+    NO_COPY,
     NO_LEADER,
     PRODUCER_ID_BLOCK,
     AlterPartitionData,
@@ -230,7 +231,7 @@ class Controller:
         session.contact_ns = now_ns
         session.alive = True
         session.metadata_offset = max(session.metadata_offset, request.current_metadata_offset)
-        self._note_ends(request)
+        self._note_ends(request, now_ns)
         caught_up = request.current_metadata_offset >= broker.epoch
         stop = False
         if broker.fenced:
@@ -250,12 +251,23 @@ class Controller:
             self.fence(broker.broker_id, now_ns)
         return BrokerHeartbeatResponse(is_caught_up=caught_up, is_fenced=self.image.brokers[broker.broker_id].fenced, should_shut_down=stop)
 
-    def _note_ends(self, request: BrokerHeartbeatRequest) -> None:
+    def _note_ends(self, request: BrokerHeartbeatRequest, now_ns: int) -> None:
         ends = self._ends.setdefault(request.broker_id, {})
         for end in request.partition_ends:
             key = (end.topic_id, end.partition)
-            if request.current_metadata_offset >= self._leaderless.get(key, -1):
+            if end.end_offset == NO_COPY:
+                self._damaged(key, request.broker_id, now_ns)
+                ends[key] = MISSING
+            elif request.current_metadata_offset >= self._leaderless.get(key, -1):
                 ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
+
+    def _damaged(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
+        """A copy turned out to be damaged while its broker runs: it leaves isr and elr, as at a registration. Not where nobody else is a
+        member: then nobody could lead, and it may be repaired."""
+        partition = self.image.partition(key)
+        members = () if partition is None else (*partition.isr, *partition.elr)
+        if broker_id in members and len(members) > 1:
+            self._settle(key, now_ns, lost=broker_id)
 
     def fence(self, broker_id: int, now_ns: int) -> None:
         """That incarnation is dead or done: it serves nothing any more, and only a new registration brings the broker back."""

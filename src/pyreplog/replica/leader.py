@@ -747,11 +747,12 @@ class Leader(Seat):
         self.deletions_made()
 
     def low_watermark(self) -> int:
-        """The lowest log start offset among the live replicas: nothing below it can be read anywhere. -1 while one has not said its own."""
+        """The lowest log start offset among the live replicas, and those of the in-sync set, fenced or not, because each may lead next:
+        nothing below it can be read anywhere. -1 while one has not said its own."""
         low = self.log.start_offset
         for follower in self.remotes:
             status = self.machine.brokers.get(follower.broker_id)
-            if status is not None and status.eligible and follower.start_offset < low:
+            if (follower.in_play or (status is not None and status.eligible)) and follower.start_offset < low:
                 low = follower.start_offset
         return low
 

@@ -47,6 +47,7 @@ from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.relay import ClusterAppender
+from pyreplog.runtime.retry import Retry
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
 from pyreplog.values import RecoveryProgress
@@ -105,6 +106,8 @@ class Cluster:
         self._closing = threading.RLock()
         self._is_closing = False
         self._is_released = False
+        self._is_controlled = True
+        """Whether the controller runs: not where it was cut short, and its disk does not let it begin again yet."""
         self._failure: PyreplogError | None = None
         self._lock: Lock | None = None
         self._owner: SpoolOwner | None = None
@@ -119,7 +122,7 @@ class Cluster:
         try:
             self._lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
             _check_state(self._controller_disk, self._path)
-            self._authority, self._authority_seat = self._start_controller()
+            self._start_controller()
             known = max(self._authority.authority.image.brokers, default=0)
             if nodes is not None and nodes < known:
                 raise _too_few(self._path, known, nodes)
@@ -151,11 +154,20 @@ class Cluster:
 
     # ----------------------------------------------------------------------------------------------------------------------- start
 
-    def _start_controller(self) -> tuple[AuthorityEndpoint, Seat]:
+    def _start_controller(self) -> None:
+        """Begin with what is in its file. Nothing of it is left where a signal handler cuts this short."""
         authority = Authority.open(self._controller_disk, self._path, self._config, self._random, now_ns=self._clock.monotonic_ns())
         transport = self._driver.network.endpoint()
-        endpoint = AuthorityEndpoint(authority, transport, self._clock)
-        return endpoint, self._driver.add(endpoint, transport, self._controller_interrupted, shared=False)
+        seat: Seat | None = None
+        try:
+            endpoint = AuthorityEndpoint(authority, transport, self._clock)
+            seat = self._driver.add(endpoint, transport, self._controller_interrupted, shared=False)
+            self._authority, self._authority_seat = endpoint, seat
+        except BaseException:
+            if seat is not None:
+                self._driver.remove(seat)
+            transport.close()
+            raise
 
     def _start_nodes(self, count: int, recovery: Recovery) -> None:
         for number in range(1, count + 1):
@@ -195,18 +207,41 @@ class Cluster:
 
     def _fence(self, node_id: int) -> None:
         """Tell the controller that a node died. REQUIRES that no other machine moves."""
+        if not self._is_controlled:
+            return  # one that begins takes nobody for alive
         try:
             self._authority.fence(node_id, f"node-{node_id}")
         except PyreplogError as error:
             _log.error("the controller cannot take note of the end of node %d: %s", node_id, error)
 
     def _controller_interrupted(self, error: Exception | None) -> None:
-        """Its turn was cut short, or its disk failed: what is in its file is true. Called by whoever drives."""
+        """Its turn was cut short, or its disk failed: what is in its file is true. Where there is no room or no descriptor to begin with
+        that, it is tried again. Called by whoever drives."""
+        self._driver.remove(self._authority_seat)
         self._authority.close()
+        if self._restart_controller():
+            return
+        transport = self._driver.network.endpoint()
+
+        def again() -> bool:
+            done = self._restart_controller()
+            if done:
+                _log.warning("the controller goes on")
+                self._driver.remove(seat)
+            return done
+
+        seat = self._driver.add(Retry(self._clock, again), transport, self._controller_interrupted, shared=False)
+
+    def _restart_controller(self) -> bool:
         try:
-            self._authority, self._authority_seat = self._start_controller()
-        except PyreplogError:
-            _log.exception("the controller cannot go on; no topic can be made and no leader elected")
+            self._start_controller()
+        except PyreplogError as error:
+            if self._is_controlled:
+                _log.exception("the controller cannot go on; no topic can be made and no leader elected until it can: %s", error)
+            self._is_controlled = False
+            return False
+        self._is_controlled = True
+        return True
 
     # --------------------------------------------------------------------------------------------------------------------- clients
 

@@ -276,6 +276,7 @@ class ClusterNode:
             self._disk = None
         self._seat = None
         self._node = None
+        self._paused = False
 
     def _interrupted(self, error: Exception | None) -> None:
         """Its turn was cut short, by a signal handler (None) or a bug: what it holds in memory is worth nothing, its files are. Called by

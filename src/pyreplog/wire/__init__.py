@@ -80,6 +80,7 @@ from pyreplog.wire.metadata import (
     UnregisterBrokerRecord,
 )
 from pyreplog.wire.peer_schemas import (
+    NO_COPY,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -166,6 +167,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "METADATA_TOPIC",
     "METADATA_TOPIC_ID",
+    "NO_COPY",
     "NO_ERROR",
     "NO_ID",
     "NO_LEADER",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 __all__ = [
+    "NO_COPY",
     "AlterPartitionData",
     "AlterPartitionRequest",
     "AlterPartitionResponse",
@@ -23,6 +25,9 @@ __all__ = [
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
 ]
+
+NO_COPY: Final = -1
+"""The end offset of a copy that turned out to be damaged."""
 
 
 # --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
@@ -120,7 +125,7 @@ class Feature:
 class PartitionEnd:
     """Ours: how far one hosted partition reaches. ``last_epoch`` -1: empty. ``incomplete``: may lack acknowledged records, so it may
     not lead before it has caught up. ``reported``: an earlier registration said so, and nothing was lost since: what the controller has
-    decided after that it decided of this copy."""
+    decided after that it decided of this copy. ``end_offset`` NO_COPY, in a heartbeat: it turned out to be damaged, and is of no use."""
 
     topic_id: str
     partition: int
