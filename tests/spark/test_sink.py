@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from pyspark.sql import functions as sf
 
 import pyreplog
 from pyreplog.record import partition_for_key
+from pyreplog.spark import register
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -132,6 +134,18 @@ def test_nobody_takes_it(spark: SparkSession, tmp_path: Path) -> None:
     text = error(numbered(spark, 4), tmp_path / "log", owner="running", commitTimeout="500ms")
     assert "nobody took batch 0" in text
     assert values(tmp_path / "log") == []
+
+
+def test_threads_write(spark: SparkSession, tmp_path: Path) -> None:
+    """A new thread of Python has no session by which Spark finds where to write: registering gives it one."""
+
+    def job(number: int) -> None:
+        register(spark)
+        write(numbered(spark, 3, tasks=1), tmp_path / "log", topic=f"t{number}")
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(job, range(2)))
+    assert [sorted(values(tmp_path / "log", f"t{number}")) for number in range(2)] == [[b"0", b"1", b"2"]] * 2
 
 
 def test_a_named_write_counts_once(spark: SparkSession, tmp_path: Path) -> None:

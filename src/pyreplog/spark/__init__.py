@@ -24,7 +24,7 @@ __all__ = ["Lag", "ensure_java_home", "lag", "local_session", "map_arrow", "regi
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``replog`` known to ``spark`` by hand. Only ever needed where Spark's own search for sources fails."""
+    """Make ``replog`` known to ``spark`` by hand: where Spark's own search for sources fails, and in a thread of your own that writes."""
     from pyspark.errors import AnalysisException  # noqa: PLC0415  (Spark is loaded when it is needed, not before)
 
     from pyreplog.spark.source import ReplogDataSource  # noqa: PLC0415  (as above)
@@ -34,6 +34,8 @@ def register(spark: SparkSession) -> None:
     except AnalysisException as error:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 refuses what it found by itself
             raise
+    # Where to write Spark asks the session of the thread, and a new thread of Python has none before a DataFrame is made in it of data.
+    spark.createDataFrame([], "nothing int")
 
 
 def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, str] | None = None) -> SparkSession:
