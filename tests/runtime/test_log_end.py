@@ -560,17 +560,22 @@ def test_logs_are_forgotten_beside_others_that_open(tmp_path: Path) -> None:
     pairs = [(number, -number) for number in range(5000)]  # no pair of an earlier life is left to be taken: making one counts
 
     def collecting(phase: str, info: dict[str, int]) -> None:
-        if phase == "stop" and remembered():
+        if phase == "stop" and len(others) < 20:
             others.append(Another())
             remember(others[-1])
+        elif len(others) == 20:
+            gc.set_threshold(*threshold)
 
+    assert log._writer is not None
+    gc.collect()
+    gc.freeze()  # what is there already need not be looked through each time
     gc.callbacks.append(collecting)
     gc.set_threshold(1)
     try:
-        assert log._writer is not None
         forget(log._writer)
         assert log._writer not in remembered()
     finally:
+        gc.unfreeze()
         gc.set_threshold(*threshold)
         gc.callbacks.remove(collecting)
         for other in others[1:]:
