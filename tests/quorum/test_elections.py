@@ -12,6 +12,7 @@ from pyreplog.quorum import MISSING, MetadataImage, PartitionImage, ReplicaEnd, 
 from pyreplog.wire import (
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
+    NO_COPY,
     PRODUCER_ID_BLOCK,
     BrokerHeartbeatRequest,
     ElectLeadersRequest,
@@ -508,3 +509,24 @@ def test_producer_ids_are_never_handed_out_twice() -> None:
     for record in house.image.records():
         copy.apply(0, record)
     assert copy.next_producer_id == house.image.next_producer_id == 3 * PRODUCER_ID_BLOCK
+
+
+def test_a_copy_that_is_damaged_at_run_time() -> None:
+    """It counts no more, whoever leads, and nothing that was known of it counts for the next one there: that has a new epoch. The last
+    member stays."""
+    house = House()
+    key = house.topic(min_isr=2)
+    house.beat(3, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    assert (house[key].leader, house[key].leader_epoch, house[key].isr, house[key].elr) == (1, 1, (1, 2), ())
+    house.beat(3, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    assert (house[key].leader, house[key].leader_epoch, house[key].isr) == (1, 2, (1, 2))
+    assert house.propose(key, [1, 2, 3]).error_code == 0
+    house.beat(1, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    assert (house[key].leader, house[key].leader_epoch, house[key].isr, house[key].elr) == (2, 3, (2, 3), ())
+    house.kill(3)
+    assert (house[key].isr, house[key].elr) == ((2,), (3,))
+    house.beat(2, partition_ends=[PartitionEnd(*key, -1, NO_COPY)])
+    assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), (3,))
+    alone = house.topic("alone", min_isr=1, replicas=[1])
+    house.beat(1, partition_ends=[PartitionEnd(*alone, -1, NO_COPY)])
+    assert (house[alone].leader, house[alone].leader_epoch, house[alone].isr) == (1, 0, (1,))

@@ -252,9 +252,12 @@ class MetadataFollower:
         )
 
     def _is_lost(self, hosted: Hosted, partition: PartitionImage) -> bool:
-        """Whether its copy turned out to be damaged, and nobody counts on it: somebody leads who has all that is committed."""
+        """Whether its copy turned out to be damaged, and nobody counts on it: somebody leads who has all that is committed, in a later
+        epoch than the copy was last asked for in. Else what its leader knows of that one would count for the one made in its place."""
         damaged = self._root.damaged
         if not damaged or hosted.topic_partition not in damaged:
+            return False
+        if partition.leader_epoch <= hosted.replica.leader_epoch:
             return False
         return partition.leader != NO_LEADER and self._node_id not in partition.isr and self._node_id not in partition.elr
 
@@ -307,12 +310,6 @@ class MetadataFollower:
                 root.create_logs(list(wanted.values()))
             except (StorageError, CorruptError) as error:
                 self.on_storage_error(error)
-
-    def found_damaged(self, key: PartitionKey) -> None:
-        """A hosted copy turned out to be damaged. Where nobody counts on it already there may be no more news of the partition, so it is
-        made anew now."""
-        if self._in_picture:
-            self._told(key)
 
     def _told_again(self, key: PartitionKey) -> None:
         if key not in self._hosted and self._in_picture:

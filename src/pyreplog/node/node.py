@@ -313,7 +313,6 @@ class Node:
         _log.error("node %d: %s is damaged and not served: %s", self.node_id, name, error)
         self._effects.run(hosted, RootFailed(error))
         self._lifecycle.damaged(hosted.key)
-        self._metadata.found_damaged(hosted.key)
 
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)

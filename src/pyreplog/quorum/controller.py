@@ -46,6 +46,7 @@ from pyreplog.wire import (
     ElectLeadersResult,
     ErrorCode,
     MetadataRecord,
+    PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RemoveTopicRecord,
@@ -262,12 +263,17 @@ class Controller:
                 ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
 
     def _damaged(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
-        """A copy turned out to be damaged while its broker runs: it leaves isr and elr, as at a registration. Not where nobody else is a
-        member: then nobody could lead, and it may be repaired."""
-        partition = self.image.partition(key)
-        members = () if partition is None else (*partition.isr, *partition.elr)
-        if broker_id in members and len(members) > 1:
+        """A copy turned out to be damaged while its broker runs: it leaves isr and elr, as at a registration, and the partition has a new
+        epoch, because the broker's is the same: nothing that its leader knows of this copy counts for the one that is made in its place.
+        Not where nobody else is a member: then nobody could lead, and it may be repaired."""
+        before = self.image.partition(key)
+        if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
+            return
+        if broker_id in before.isr or broker_id in before.elr:
             self._settle(key, now_ns, lost=broker_id)
+        after = self.image.topics[key[0]].partitions[key[1]]
+        if after.leader != NO_LEADER and after.leader_epoch == before.leader_epoch:
+            self._write(PartitionChangeRecord(key[1], key[0], leader=after.leader))
 
     def fence(self, broker_id: int, now_ns: int) -> None:
         """That incarnation is dead or done: it serves nothing any more, and only a new registration brings the broker back."""
