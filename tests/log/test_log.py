@@ -633,7 +633,7 @@ def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
             log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
         left = [moment]
 
-        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> object:
+        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> Any:
             if frame.f_code.co_filename.endswith(("log/cutting.py", "log/segments.py")) and event == "line":
                 left[0] -= 1
                 if not left[0]:

@@ -6,6 +6,7 @@ import errno
 import sys
 from random import Random
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -118,7 +119,7 @@ def test_a_state_that_was_not_written_is_forgotten() -> None:
         moment += 1
         left = [moment]
 
-        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> object:
+        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> Any:
             if frame.f_code.co_filename.endswith("log/mark.py") and event == "line":
                 left[0] -= 1
                 if not left[0]:

@@ -17,9 +17,11 @@ from pyreplog.log import Log
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
 from pyreplog.record import split
+from pyreplog.repair import survey
 from pyreplog.testing.crash import crash_points
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
+from pyreplog.verify import Level, verify
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 
@@ -225,6 +227,29 @@ def test_power_loss_while_what_lies_below_the_start_goes(seed: int) -> None:
         log = reopen(after, T, same_boot=False)
         assert log.start_offset == end
         assert log.append_as_leader(batch(1), 0).base_offset >= end
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_beginning_is_rot_where_there_are_gaps_too(place: Place, clean: bool) -> None:
+    """A log whose offsets have gaps lost its first segment: the mark says where it begins, and nothing in between is a gap."""
+    log = create(place.disk, place.of(T), SMALL)
+    for number in range(20):
+        epoch = max(log.epochs.latest, 0)
+        log.append_as_follower([batch(2, size=50, base_offset=log.end_offset + (number == 3), leader_epoch=epoch)])
+    end = log.end_offset
+    sync(place.disk, log)
+    log.advance_high_watermark(end)
+    log.close(clean=True)
+    first, second = logs(place)[:2]
+    for suffix in (".log", ".index", ".timeindex"):
+        place.disk.remove(place.of(first[: -len(".log")] + suffix))
+    with pytest.raises(CorruptLogError) as caught:
+        reopen(place.disk, place.of(T), clean=clean)
+    assert (caught.value.start, caught.value.end) == (0, int(second[-24:-4]))
+    damage = [one for one in verify(place.disk, place.of(T)).findings if one.level is Level.DAMAGE]
+    assert [(one.start, one.end) for one in damage] == [(0, int(second[-24:-4]))]
+    (plan,) = survey(place.disk, place.of(T))
+    assert [(one.start, one.end) for one in plan.lost] == [(0, int(second[-24:-4]))]
 
 
 def test_missing_data_below_the_mark_is_rot(place: Place) -> None:

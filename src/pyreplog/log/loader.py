@@ -446,11 +446,13 @@ class Loader:
 
     def _check_start(self, segments: Sequence[Segment]) -> None:
         state = self.state
-        if state is None or state.adopted or not segments:
+        if state is None or not segments:
             return
         first = segments[0].base_offset
-        if first > state.start_offset and state.start_offset < self.durable_end:
-            raise CorruptLogError("the beginning of the log is missing", start=state.start_offset, end=first, file=self.directory)
+        # In what was a broker's, one that wrote here since may have moved the start, and noted it.
+        start = max(state.start_offset, self.log_start_offset) if state.adopted else state.start_offset
+        if first > start and start < self.durable_end:
+            raise CorruptLogError("the beginning of the log is missing", start=start, end=first, file=self.directory)
 
     def _trusted_epochs(self) -> EpochCache | None:
         """The history in the file, where the mark vouches for it."""

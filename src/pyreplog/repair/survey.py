@@ -120,14 +120,14 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     state = read_partition_state(disk, folder)
     plan = PartitionPlan(topic, partition, folder, state)
     bases = segment_bases(list(disk.list(folder)))
-    expected = state.start_offset if state.dense else None
+    expected = state.start_offset if state.marked else None
     for index, (base, name) in enumerate(bases.items()):
         path = f"{folder}/{name}"
         following = list(bases)[index + 1] if index + 1 < len(bases) else None
-        if expected is None or (state.dense and expected > base and not plan.pieces):
+        if expected is None or (expected > base and not plan.pieces):
             expected = base  # the log's start lies within its first segment
         if base > expected:
-            if state.dense:
+            if state.dense or not index:
                 _lose(plan, expected, base, "the segment that held them is missing or cut short")
             expected = base
         try:

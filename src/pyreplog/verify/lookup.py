@@ -23,6 +23,8 @@ class PartitionState:
     start_offset: int = 0
     promised: int | None = None
     """Below this offset everything was synced or shown to readers; None where nothing says."""
+    marked: bool = False
+    """There is a mark, which says where it begins."""
     dense: bool = False
     """Its offsets have no gaps."""
     durability: str | None = None
@@ -141,6 +143,7 @@ def read_partition_state(disk: Disk, directory: str) -> PartitionState:
 
 
 def _from_mark(found: PartitionState, mark: Slot, history: bytes | None) -> None:
+    found.marked = True
     found.start_offset, found.promised, found.dense = mark.start_offset, mark.promised, not mark.is_adopted
     found.durability = "sync" if mark.is_sync else "os"
     if found.settings:

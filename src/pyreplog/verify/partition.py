@@ -86,8 +86,10 @@ class PartitionCheck(FolderCheck):
             return
         start = mark.start_offset if mark else max(self._look.log_start or 0, first)
         self.facts.start, self.facts.end = max(start, first), first
-        if self._dense and mark is not None and first > mark.start_offset and self._promised and mark.start_offset < self._promised:
-            self._book.damage(self._path, "the beginning of the log is missing", ANOTHER_COPY, start=mark.start_offset, end=first)
+        if mark is not None and mark.is_adopted:
+            start = max(mark.start_offset, self._look.log_start or 0)
+        if mark is not None and first > start and self._promised and start < self._promised:
+            self._book.damage(self._path, "the beginning of the log is missing", ANOTHER_COPY, start=start, end=first)
         self._whole_from = first
         if first == 0:
             self._producers.load([])
