@@ -9,9 +9,10 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError
-from pyreplog.log import Log, LogReader, LogRoot, list_topics, open_readers
+from pyreplog.log import Log, LogReader, LogRoot, list_topics, mark, open_readers
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import MARK_NAME
+from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, parse_slot
 from pyreplog.ports import Disk
 from pyreplog.record import records_of, split
 from pyreplog.testing.disk import SimDisk
@@ -325,6 +326,38 @@ def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:
         reader.refresh()
         assert reader.topic_id == log.topic_id
         assert b"".join(bytes(one.data) for one in reader.batches(0, 30)) == raw(log)
+    reader.close()
+    root.close()
+
+
+def test_a_look_that_lasts_over_two_writes_of_the_mark_is_made_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both slots that take turns are half-written then, and the third says only what was synced long ago: no reader goes back to that."""
+    root, log = begin(place)
+    for _ in range(4):
+        log.append_as_leader(batch(2), 0)
+        log.advance_high_watermark(log.end_offset)
+        log.write_mark()
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert reader.end_offset == 8
+    log.append_as_leader(batch(2), 0)
+    log.advance_high_watermark(log.end_offset)
+    log.write_mark()
+    content = mark._content
+    looks: list[bytearray] = []
+
+    def caught(disk: Disk, directory: str) -> memoryview:
+        data = bytearray(content(disk, directory) or b"")
+        looks.append(data)
+        if len(looks) == 1:
+            slots = {position: parse_slot(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS}
+            for position in sorted(slots, key=lambda position: slots[position].sequence)[1:]:  # type: ignore[union-attr]
+                data[position + SLOT_SIZE // 2] ^= 1
+        return memoryview(data)
+
+    monkeypatch.setattr(mark, "_content", caught)
+    reader.refresh()
+    assert reader.end_offset == 10
+    assert len(looks) > 1
     reader.close()
     root.close()
 

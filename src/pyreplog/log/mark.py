@@ -8,9 +8,9 @@ Three slots of one fixed size, each with a sequence number and a CRC-32C; the va
 
 One slot holds what the last sync left and is not touched; the other two take turns. So a process that ends within a write leaves the value
 before it, power loss, which may tear both of those two, leaves the synced one, and a reader beside a live writer always finds a
-whole slot. After the end of a process the newest slot is exact; after power loss it may be old. Closing in order leaves two slots that say
-the same. The file has its full length from the beginning: one that is shorter has lost its end, perhaps its newest slot, and is not
-believed.
+whole slot: where its look lasted over two writes perhaps only that of the last sync, and it looks again. After the end of a process the
+newest slot is exact; after power loss it may be old. Closing in order leaves two slots that say the same. The file has its full length from
+the beginning: one that is shorter has lost its end, perhaps its newest slot, and is not believed.
 
 Format: docs/internals/format/mark.md. Rules: a mark above a truncated log would read as rot, so a truncation below ``synced_end``
 lowers and syncs the mark first.
@@ -46,7 +46,7 @@ _POISONED: Final = 8
 _REPORTED: Final = 16
 _KNOWN_FLAGS: Final = _SYNC | _INCOMPLETE | _ADOPTED | _POISONED | _REPORTED
 
-_READ_TRIES: Final = 3
+_READ_TRIES: Final = 5
 
 
 class MarkState(NamedTuple):
@@ -268,14 +268,8 @@ def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
 
 def find_mark(disk: Disk, directory: str, *, topic_id: str | None = None, partition: int | None = None) -> tuple[MarkState, int] | None:
     """The mark in ``directory`` and the slot it was found in; None where it is missing, damaged, or that of another partition."""
-    path = join(directory, MARK_NAME)
-    if disk.stat(path) is None:
-        return None
-    file = disk.open(path)
-    try:
-        found = parse_mark(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE))
-    finally:
-        file.close()
+    data = _content(disk, directory)
+    found = None if data is None else parse_mark(data)
     if found is None:
         return None
     state = found[0]
@@ -299,9 +293,30 @@ def sync_found_mark(disk: Disk, directory: str) -> None:
 
 
 def read_mark(disk: Disk, directory: str) -> MarkState | None:
-    """The mark in ``directory`` as a reader beside a live writer sees it: a slot caught half-written is read again."""
+    """The mark in ``directory`` as a reader beside a live writer sees it: slots caught half-written are read again."""
+    found = None
     for _ in range(_READ_TRIES):
-        found = find_mark(disk, directory)
-        if found is not None:
-            return found[0]
-    return None
+        data = _content(disk, directory)
+        found = None if data is None else parse_mark(data)
+        # Both of those that take turns were being written: what the last sync left may be much older than what was seen before.
+        if data is not None and found is not None and _broken_count(data) < len(SLOT_POSITIONS) - 1:
+            break
+    return None if found is None else found[0]
+
+
+def _content(disk: Disk, directory: str) -> memoryview | None:
+    """Of the mark's file; None where there is none."""
+    path = join(directory, MARK_NAME)
+    if disk.stat(path) is None:
+        return None
+    file = disk.open(path)
+    try:
+        return file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)
+    finally:
+        file.close()
+
+
+def _broken_count(data: memoryview) -> int:
+    """How many slots are neither whole nor empty."""
+    slots = [bytes(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
+    return sum(any(slot) and parse_slot(slot) is None for slot in slots)
