@@ -25,7 +25,7 @@ from pyreplog._core import (
 from pyreplog.cli.resuming import Place, format_places, parse_places
 from pyreplog.cli.rows import Fields, Lines, RowError, read_rows
 from pyreplog.config import LogConfig
-from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, ProtocolError
+from pyreplog.errors import ConfigError, CorruptError, InvalidRequestError, InvalidTimestampError, ProtocolError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.identity import decode_uuid, parse_properties
 from pyreplog.log.incarnation import read_farewell
@@ -449,7 +449,7 @@ TARGETS: Final = (
     Target("show", _small, _run_small, (), 1),
     Target("rows", lambda: _ROWS, _run_rows, (RowError,), 1),
     Target("json", lambda: _JSON, _run_json, (CorruptError,), 1, _seal_json),
-    Target("client", _clients, _run_client, (CorruptError, InvalidRequestError), 3, seal_batch),
+    Target("client", _clients, _run_client, (CorruptError, InvalidRequestError, InvalidTimestampError), 3, seal_batch),
     Target("search", lambda: [_TIMED], _run_search, (), 3),
     *KEPT,
 )
