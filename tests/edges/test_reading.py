@@ -166,6 +166,24 @@ def test_e086_while_the_high_watermark_moves(place: Place) -> None:
     log.close(clean=True)
 
 
+def test_e086_within_a_batch_of_a_transaction(place: Place) -> None:
+    """A high watermark may lie within a batch that nobody is shown yet: committed records end where that batch begins, not in it."""
+    log = create(place.disk, place.of("t-0"), LogConfig(durability="os"))
+    play = Play(log)
+    play.data(1, 3)
+    play.end(1, commit=True)
+    begun = log.end_offset
+    play.data(2, 4)
+    ((_, reader),) = open_readers(place.disk, place.of("t-0")).items()
+    for mark in range(begun, log.end_offset + 1):
+        log.set_high_watermark(mark)
+        log.write_mark()
+        reader.refresh()
+        assert reader.isolated("read_committed").end_offset == log.last_stable_offset == begun
+    reader.close()
+    log.close(clean=True)
+
+
 def test_e086_beside_a_thread_that_moves_it(tmp_path: Path) -> None:
     """The same with a writer in another thread: no reader ever gets a record that was not below the high watermark yet, nor one of a
     transaction that was not ended, and none is left out below what it was told is the end."""

@@ -378,12 +378,16 @@ class PartitionCopy:
         table = self._producers
         if table is None or table.end_offset > end_offset:
             table = newest_table(self.disk, self.directory, list(segments), end_offset)
+        stable = end_offset
         if table.end_offset < end_offset:
-            for batch in producer_batches(segments, table.end_offset, end_offset):
+            for batch in producer_batches(segments, table.end_offset, end_offset, straddling=True):
+                if batch.last_offset >= end_offset:
+                    stable = batch.base_offset  # of a transaction that is open there, for all that can be told
+                    break
                 table.note(batch, batch.base_offset)
-            table.end_offset = end_offset
+            table.end_offset = stable
         self._producers = table
-        return min(max(min(table.open_transactions.values(), default=end_offset), self.start_offset), end_offset)
+        return min(max(min(table.open_transactions.values(), default=stable), self.start_offset), stable)
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
         """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one, none where

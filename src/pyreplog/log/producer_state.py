@@ -264,8 +264,9 @@ def newest_table(disk: Disk, directory: str, segments: Sequence[Segment], end_of
     return ProducerTable(min(first, end_offset))
 
 
-def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset: int) -> Iterator[RecordBatch]:
-    """The batches that bear a producer id, from the one that holds ``start_offset`` on, below ``end_offset``."""
+def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset: int, *, straddling: bool = False) -> Iterator[RecordBatch]:
+    """The batches that bear a producer id, from the one that holds ``start_offset`` on, below ``end_offset``. ``straddling``: and then the
+    one of a transaction that begins below it and ends above."""
     segments = list(segments)
     for slot, segment in enumerate(segments):
         if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
@@ -281,6 +282,8 @@ def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset:
             for at in found:
                 batch = RecordBatch(data, at)
                 if batch.last_offset >= end_offset:
+                    if straddling and batch.is_transactional and batch.base_offset < end_offset:
+                        yield batch
                     return
                 yield batch
             position += walked
