@@ -297,7 +297,7 @@ def read_mark(disk: Disk, directory: str) -> MarkState | None:
     found = None
     for _ in range(_READ_TRIES):
         data = _content(disk, directory)
-        found = None if data is None else parse_mark(data)
+        found = (None if data is None else parse_mark(data)) or found
         # Both of those that take turns were being written: what the last sync left may be much older than what was seen before.
         if data is not None and found is not None and _broken_count(data) < len(SLOT_POSITIONS) - 1:
             break

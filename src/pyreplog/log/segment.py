@@ -390,18 +390,18 @@ class Segment(SegmentEnd):
     def _find_latest(self, scan: SegmentScanner, position: int) -> None:
         """Take over the greatest timestamp; ``scan`` walked what lies behind ``position``, the last index entry.
 
-        A time index that was cut does not say all that lies before. Entries added to it would hide that from every later search, so it is
-        walked, too, and the indexes are made anew where it is so.
+        A time index that was cut does not say all that lies before. Entries that are added and know less would hide it from every later
+        search, so it is walked, too.
         """
         times = self.indexes.times
-        with contextlib.suppress(CorruptError):  # damage there is for who reads it
-            start = (self.position_of(times.last[1]) or 0) if times.count else 0
+        latest = times.last
+        with contextlib.suppress(CorruptError):  # headers on the way are damaged: that is for who reads them
+            start = (self.position_of(latest[1]) or 0) if times.count else 0
             if start < position:
                 before = scan_segment(self.file, position, self.base_offset, position=start, check_crc=False)
-                if before.max_timestamp > times.last[0]:
-                    self._rebuild_indexes()
-        times = self.indexes.times
-        self.max_timestamp, self.max_timestamp_offset = times.last
+                if before.max_timestamp > latest[0]:
+                    latest = before.max_timestamp, before.max_timestamp_offset
+        self.max_timestamp, self.max_timestamp_offset = latest
         if scan.max_timestamp > self.max_timestamp:
             self.max_timestamp, self.max_timestamp_offset = scan.max_timestamp, scan.max_timestamp_offset
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final
 
 from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
@@ -94,8 +93,12 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
     except SpoolRefusedError:
         if own and spool.stands(batch_id):
             # Whoever refused it was stopped before it had cleared up, and the next attempt would find that: an owner does it.
-            with suppress(PyreplogError):
+            try:
                 apply_unowned(spool.disk, spool.folder, SystemClock())
+            except LockedError:
+                pass  # whoever has the folder open does it
+            except PyreplogError as error:
+                _log.warning("%s was refused, and its files could not be cleared up: %s", batch_id, error)
         raise
 
 
