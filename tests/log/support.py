@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from random import Random
+from types import FrameType
+from typing import Any
 
 from pyreplog.config import LogConfig
 from pyreplog.log import Log, LogRoot, random_uuid
@@ -160,3 +163,26 @@ def raw(log: Log) -> bytes:
         found += data
         offset = split(data)[-1].next_offset
     return found
+
+
+def interrupted(act: Callable[[], object], moment: int, *files: str) -> bool:
+    """Call ``act``, and raise KeyboardInterrupt at the ``moment``-th line of ``files`` that it comes to; whether it came so far."""
+    left = moment
+
+    def strike(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename.endswith(files) and event == "line":
+            left -= 1
+            if not left:
+                raise KeyboardInterrupt
+        return strike
+
+    tracer = sys.gettrace()
+    sys.settrace(strike)
+    try:
+        act()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(tracer)
+    return False

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import sys
+from functools import partial
 from random import Random
-from types import FrameType
 from typing import Any, cast
 
 import pytest
@@ -32,7 +31,7 @@ from pyreplog.record import CODEC_NUMBERS, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TimestampType
 from tests.log.conftest import Place
-from tests.log.support import CLOCK, StillClock, batch, contents, create, raw, reopen, sync
+from tests.log.support import CLOCK, StillClock, batch, contents, create, interrupted, raw, reopen, sync
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=100)
 
@@ -631,24 +630,8 @@ def test_a_beginning_anew_that_is_cut_short_ends_the_log() -> None:
         disk.sync_directory("")
         for number in range(12):
             log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
-        left = [moment]
-
-        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> Any:
-            if frame.f_code.co_filename.endswith(("log/cutting.py", "log/segments.py")) and event == "line":
-                left[0] -= 1
-                if not left[0]:
-                    raise KeyboardInterrupt
-            return strike
-
-        tracer = sys.gettrace()
-        sys.settrace(strike)
-        try:
-            log.truncate_fully(50)
+        if not interrupted(partial(log.truncate_fully, 50), moment, "log/cutting.py", "log/segments.py"):
             break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(tracer)
         try:
             log.truncate_fully(50)
             assert (log.start_offset, log.end_offset) == (50, 50)

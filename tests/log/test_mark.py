@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import errno
-import sys
+from functools import partial
 from random import Random
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -15,6 +13,7 @@ from pyreplog.log import random_uuid
 from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, MarkFile, MarkState, find_mark, parse_mark, parse_slot, read_mark
 from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place
+from tests.log.support import interrupted
 
 TOPIC_ID = random_uuid(Random(1))
 STATE = MarkState(10, 7, 3, "sync", False, False, False, 0x12345678, TOPIC_ID, 5)
@@ -117,24 +116,8 @@ def test_a_state_that_was_not_written_is_forgotten() -> None:
     moment = 0
     while True:
         moment += 1
-        left = [moment]
-
-        def strike(frame: FrameType, event: str, _: object, left: list[int] = left) -> Any:
-            if frame.f_code.co_filename.endswith("log/mark.py") and event == "line":
-                left[0] -= 1
-                if not left[0]:
-                    raise KeyboardInterrupt
-            return strike
-
-        tracer = sys.gettrace()
-        sys.settrace(strike)
-        try:
-            mark.write_state(wanted)
+        if not interrupted(partial(mark.write_state, wanted), moment, "log/mark.py"):
             break
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(tracer)
         found = find_mark(disk, "d")
         assert found is not None
         if found[0].synced_end != 30:

@@ -10,7 +10,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError
-from pyreplog.log import LogRoot, open_readers
+from pyreplog.log import Log, LogRoot, open_readers
 from pyreplog.repair import PartitionPlan, save, survey
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -19,6 +19,14 @@ from tests.flips.golden import KEY, ROOT, Content, files, golden, served
 from tests.log.support import CLOCK, batch, sync
 
 NEW: Final = "saved"
+
+
+def led(disk: SimDisk, epoch: int) -> tuple[LogRoot, Log]:
+    """A new root with one log, led in ``epoch``."""
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
+    log.become_leader(epoch)
+    return root, log
 
 
 def repaired(disk: SimDisk, source: str = ROOT) -> tuple[PartitionPlan, dict[TopicPartition, Content | str]]:
@@ -126,9 +134,7 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
     """A bit of a leader epoch, which no checksum covers, makes it a later one: below the log's start, above what was ever synced, and with
     a history that cannot be read. The batches behind it, of the right epoch, are saved, and so is it where what lies around it agrees."""
     disk = SimDisk(Random(1))
-    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
-    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
-    log.become_leader(3)
+    root, log = led(disk, 3)
     for _ in range(10):
         log.append_as_leader(batch(2, size=50), 3)
         if log.end_offset == synced:
@@ -155,9 +161,7 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
 def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
     """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""
     disk = SimDisk(Random(1))
-    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
-    log = root.create_log("t", 0, root.new_topic_id(), LogConfig())
-    log.become_leader(0)
+    root, log = led(disk, 0)
     for _ in range(10):
         log.append_as_leader(batch(2, size=50), 0)
     sync(disk, log)
