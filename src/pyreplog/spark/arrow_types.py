@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyreplog.errors import ConfigError
 from pyreplog.spark.planner import OffsetRange
@@ -78,6 +77,8 @@ def _microseconds(batch: pa.RecordBatch, where: OffsetRange) -> pa.Array:
     try:
         return timestamps.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid:
+        import pyarrow.compute as pc  # noqa: PLC0415  (slow to load, and every process that plans a query would)
+
         plain = timestamps.cast(pa.int64())
         beyond: Any = pc.or_(pc.greater(plain, TIMESTAMP_MS_MAX), pc.less(plain, -TIMESTAMP_MS_MAX))
         row = pc.index(beyond, True).as_py()
@@ -90,6 +91,8 @@ def _microseconds(batch: pa.RecordBatch, where: OffsetRange) -> pa.Array:
 
 def _headers(headers: pa.ListArray) -> pa.Array:
     """Null where a record has none, as in Spark's Kafka source; names of fields and nullability as Spark has them."""
+    import pyarrow.compute as pc  # noqa: PLC0415  (as above)
+
     items = headers.values
     struct = pa.StructArray.from_arrays([items.field(0), items.field(1)], fields=list(_HEADER))
     none = pc.equal(pc.list_value_length(headers), 0)

@@ -13,6 +13,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from pyreplog.errors import ConfigError
+from pyreplog.spark.home import unzipped_home
 from pyreplog.spark.java import ensure_java_home
 
 __all__ = ["local_session", "socket_settings"]
@@ -31,10 +32,10 @@ SOCKETS_FROM: Final = (4, 1)
 def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, str] | None = None) -> SparkSession:
     """A session that runs on ``cores`` of this machine, with this interpreter for its workers and a Java that is found or brought.
 
-    It listens on this machine only and has no web page. Spark talks to its Python workers by Unix sockets where it can (PySpark 4.1), which
-    makes micro-batches cheaper, unless the user's own Spark settings say otherwise. ``config`` adds Spark settings, and comes before ours.
-    ``with local_session() as spark`` stops it at the end. Raises :class:`ConfigError` where a session with other interpreters or cores runs
-    already in this process.
+    It listens on this machine only and has no web page. Its workers import the PySpark that this process does, unless ``SPARK_HOME`` names
+    another. Spark talks to them by Unix sockets where it can (PySpark 4.1), which makes micro-batches cheaper, unless the user's own Spark
+    settings say otherwise. ``config`` adds Spark settings, and comes before ours. ``with local_session() as spark`` stops it at the end.
+    Raises :class:`ConfigError` where a session with other interpreters or cores runs already in this process.
     """
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -45,7 +46,7 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in (_DEFAULTS | socket_settings() | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})).items():
         builder = builder.config(key, value)
-    with warnings.catch_warnings():
+    with unzipped_home(), warnings.catch_warnings():
         # Spark says that it does not know pandas 3 yet; nothing here uses pandas.
         warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
         session = builder.getOrCreate()

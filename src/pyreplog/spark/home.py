@@ -1,0 +1,59 @@
+"""A home for Spark in which its Python is not zipped.
+
+Of its home Spark puts ``python/lib/pyspark.zip`` and py4j's first on the path of every Python process it starts, which is one or two for
+each step of a query. Python keeps no byte code of what it imports from a zip: each of them compiles PySpark anew, for longer than
+everything else takes until the first row is there. Here both names are folders, with the packages that this process imports.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import py4j  # type: ignore[import-untyped]
+import pyspark
+
+__all__ = ["unzipped_home"]
+
+
+@contextmanager
+def unzipped_home() -> Iterator[None]:
+    """Within, ``SPARK_HOME`` names such a home, for a JVM to start with. Where it is set already, that one stays.
+
+    It is a folder of links, which goes when this process ends: until then the JVM starts workers from it.
+    """
+    home = None if "SPARK_HOME" in os.environ else _linked_home()
+    if home is None:
+        yield
+        return
+    os.environ["SPARK_HOME"] = home
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
+
+
+@cache
+def _linked_home() -> str | None:
+    """One for all sessions of this process. None where PySpark did not bring its Spark along."""
+    spark = Path(pyspark.__path__[0])
+    zips = {package: [*(spark / "python" / "lib").glob(f"{package.__name__}*.zip")] for package in (pyspark, py4j)}
+    if not all(zips.values()):
+        return None
+    home = Path(tempfile.mkdtemp(prefix="pyreplog-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for entry in spark.iterdir():
+        if entry.name != "python":
+            (home / entry.name).symlink_to(entry)
+    for package, paths in zips.items():
+        for path in paths:
+            folder = home / "python" / "lib" / path.name
+            folder.mkdir(parents=True)
+            (folder / package.__name__).symlink_to(package.__path__[0])
+    return str(home)
