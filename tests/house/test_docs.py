@@ -20,10 +20,9 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
 LINKED = [path for path in [*ROOT.glob("*.md"), *sorted(DOCS.rglob("*.md"))] if "_build" not in path.parts]
 MARK = "\x1e"
+END = "\x1d"
 PAGE_SECONDS_MAX = 110
-SPARK_PAGE_SECONDS_MAX = 290
-SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for one page gains nothing from compiling well: without, a page takes twice as long on busy cores."""
+SPARK_PAGES_SECONDS_MAX = 290
 
 
 def script(page: Path) -> tuple[str, dict[int, str]]:
@@ -55,47 +54,78 @@ def script(page: Path) -> tuple[str, dict[int, str]]:
     return "\n".join(program), shown
 
 
-def pages_with_code() -> list[object]:
-    """Pages that hold something to run; those that use Spark carry its mark."""
-    return [
-        pytest.param(
-            page, id=page.name, marks=[pytest.mark.spark, pytest.mark.timeout(SPARK_PAGE_SECONDS_MAX + 10)] if uses_spark(page) else []
-        )
-        for page in PAGES
-        if "```python" in page.read_text(encoding="utf-8")
-    ]
-
-
 def uses_spark(page: Path) -> bool:
     """Whether a JVM has to start for it."""
     return "spark" in page.stem or "SparkSession" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", pages_with_code())
-def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
-    """Every ``python`` block runs, in the page's order, and prints exactly the ``text`` block below it where there is one."""
-    program, shown = script(page)
-    source = tmp_path / "program.py"
-    source.write_text(program, encoding="utf-8")
-    folder = tmp_path / "here"
-    folder.mkdir()
+RUNNABLE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+PLAIN = [page for page in RUNNABLE if not uses_spark(page)]
+SPARK = [page for page in RUNNABLE if uses_spark(page)]
+
+ONE_AFTER_ANOTHER = """
+import pathlib, runpy, shutil, sys, traceback
+
+for program in sys.argv[2:]:
+    try:
+        runpy.run_path(program, run_name="__main__")
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+    print(end=sys.argv[1], flush=True)
+    for entry in pathlib.Path().iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+"""
+"""Each program in the folder as the first one found it: empty. What it raises is the last that it prints."""
+
+
+def outputs(pages: list[Path], folder: Path, seconds: float) -> dict[Path, str]:
+    """What the pages' programs print, run by one interpreter: its JVM, if it needs one, starts once."""
+    programs = [folder / f"{page.stem}.py" for page in pages]
+    for page, program in zip(pages, programs, strict=True):
+        program.write_text(script(page)[0], encoding="utf-8")
+    here = folder / "here"
+    here.mkdir()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))}
-    environment.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED_JAVA)
-    seconds = SPARK_PAGE_SECONDS_MAX if uses_spark(page) else PAGE_SECONDS_MAX
-    done = subprocess.run(
-        [sys.executable, str(source)], cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
-    )
-    assert done.returncode == 0, f"{page.name}: {done.stdout}\n{done.stderr}"
+    command = [sys.executable, "-c", ONE_AFTER_ANOTHER, END, *map(str, programs)]
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return dict(zip(pages, done.stdout.split(END), strict=False))
+
+
+def holds_what_it_shows(page: Path, output: str) -> None:
+    """The program came to its end, and printed exactly the ``text`` block below each ``python`` block where there is one."""
+    program, shown = script(page)
     printed: dict[int, str] = {}
     text = ""
-    for line in done.stdout.split("\n"):
+    for line in output.split("\n"):
         if MARK in line:
             text += line.partition(MARK)[0]
             printed[int(line.partition(MARK)[2])], text = text.strip("\n"), ""
         else:
             text += line + "\n"
+    assert len(printed) == program.count(MARK), f"{page.name}: {output}"
     for number, expected in shown.items():
         assert printed[number] == expected, f"{page.name}:{number + 1}"
+
+
+@pytest.fixture(scope="module")
+def spark_outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, str]:
+    """Of all pages that use Spark."""
+    return outputs(SPARK, tmp_path_factory.mktemp("spark-pages"), SPARK_PAGES_SECONDS_MAX)
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
+def test_examples_run_and_print_what_the_page_says(page: Path, tmp_path: Path) -> None:
+    """Every ``python`` block runs, in the page's order, in a process of its own."""
+    holds_what_it_shows(page, outputs([page], tmp_path, PAGE_SECONDS_MAX)[page])
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(SPARK_PAGES_SECONDS_MAX + 10)
+@pytest.mark.parametrize("page", SPARK, ids=lambda page: page.name)
+def test_examples_with_spark_run_and_print_what_the_page_says(page: Path, spark_outputs: dict[Path, str]) -> None:
+    """As above; these share a process, in folders of their own."""
+    holds_what_it_shows(page, spark_outputs[page])
 
 
 def generator() -> ModuleType:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Final, NamedTuple
@@ -688,8 +689,9 @@ def _error(code: int, doing: str, path: str) -> StorageError:
     return StorageError(code, f"{os.strerror(code)} while {doing}", path)
 
 
+@lru_cache(4096)
 def _split(path: str) -> Sequence[str]:
-    return [name for name in path.split("/") if name not in ("", ".")]
+    return tuple(name for name in path.split("/") if name not in ("", "."))
 
 
 def _contains(folder: Folder, wanted: Folder) -> bool:
