@@ -223,6 +223,7 @@ def test_e114_names_of_folders(place: Place) -> None:
         "t-",
         "t-x",
         "t-1x",
+        "t-01",
         "t--",
         "t-1.5",
         "t-\u0663",

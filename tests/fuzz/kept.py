@@ -71,7 +71,7 @@ def _run_summary(data: bytes) -> object:
 def _names() -> list[bytes]:
     batch = BatchId("query_1", 7)
     texts = [directory_name("a-b.c", 12), "t-0.0123456789abcdef-delete", "t-1.x-future", segment_name(42, ".log"), "9" * 20 + ".log"]
-    texts += ["replog.spool.q.applied", "replog.spool.q.3.manifest", staged_name(batch, "3-abc"), "-5", "9223372036854775807"]
+    texts += ["replog.spool.q.applied", "replog.spool.q.3.manifest", staged_name(batch, "3-abc"), "-5", "9223372036854775807", "t-007"]
     return [text.encode() for text in texts]
 
 

@@ -34,6 +34,7 @@ FED: Final = {
         "repair/survey._mend",
         "verify/folder.FolderCheck._leftovers",
         "verify/folder.segment_bases",
+        "verify/folder.snapshots",
         "verify/root._Root.run",
     ],
     "frame": ["wire/conversation.Conversation.decode_request", "wire/conversation.Conversation.decode_response"],

@@ -68,6 +68,33 @@ def test_a_stale_index_entry_is_a_warning() -> None:
     assert not found(book, Level.DAMAGE)
 
 
+def test_names_in_another_spelling_are_nobodys(tmp_path: Path) -> None:
+    """A folder that somebody called ``t-00``, and files whose offset has not its 20 digits, are not the partition or its segments:
+    the log goes on, they stay as they are, and are named."""
+    with pyreplog.open_log(tmp_path, topic="t") as log:
+        log.append_many([b"x"] * 10)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    shutil.copytree(tmp_path / "t-0", tmp_path / "t-00")
+    strangers = ("5.log", "0.index", "7.timeindex", "3.snapshot", "005.txnindex")
+    for name in strangers:
+        (tmp_path / "t-0" / name).write_bytes(b"mine")
+    with pyreplog.open_log(tmp_path, topic="t") as log:
+        assert log.append(b"y") == 10
+        assert log.end_offset == 11
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log:
+        assert [record.offset for record in log.read(start=0)] == list(range(11))
+    assert {name: (tmp_path / "t-0" / name).read_bytes() for name in strangers} == dict.fromkeys(strangers, b"mine")
+    assert (tmp_path / "t-00" / "00000000000000000000.log").exists()
+    disk = SystemDisk()
+    book = verify(disk, str(tmp_path))
+    disk.close()
+    assert book.record_count == 11
+    assert not found(book, Level.DAMAGE)
+    text = "nobody reads this file: the offset in its name should have 20 digits"
+    folder = "t-00: not the name of a partition: a Kafka broker would not start with it"
+    assert sorted(found(book, Level.WARNING)) == sorted([folder, *(f"{name}: {text}" for name in strangers)])
+
+
 def flip(file: Path, position: int, mask: int = 1) -> None:
     """Flip bits in a real file."""
     data = bytearray(file.read_bytes())

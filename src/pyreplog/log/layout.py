@@ -65,7 +65,9 @@ PARTITION_MAX: Final = INT32_MAX
 
 _DIRECTORY_NAME_SIZE_MAX: Final = 255
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+# Numbers in their one spelling: two names must not mean one partition, or one segment.
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_OFFSET: Final = re.compile(rf"[0-9]{{{OFFSET_DIGITS}}}")
 _SPECIAL_DIRECTORY: Final = re.compile(r"(.+)\.([0-9A-Za-z_-]+)-(delete|future|stray)")
 
 
@@ -105,7 +107,7 @@ def parse_directory_name(name: str) -> DirectoryName | None:
             return None
         name, kind = match[1], match[3]
     topic, dash, number = name.rpartition("-")
-    if not dash or _NUMBER.fullmatch(number) is None or int(number) > PARTITION_MAX or not topic:
+    if not dash or _PARTITION.fullmatch(number) is None or int(number) > PARTITION_MAX or not topic:
         return None
     # A folder being deleted may have had its topic cut short, and so may name anything.
     if not kind and (_TOPIC.fullmatch(topic) is None or topic in (".", "..")):
@@ -123,7 +125,7 @@ def parse_base_offset(name: str, suffix: str = LOG_SUFFIX) -> int | None:
     if not name.endswith(suffix):
         return None
     number = name.removesuffix(suffix)
-    if _NUMBER.fullmatch(number) is None or int(number) > INT64_MAX:
+    if _OFFSET.fullmatch(number) is None or int(number) > INT64_MAX:
         return None
     return int(number)
 

@@ -17,7 +17,10 @@ from pyreplog.verify.states import Slot, Unreadable
 
 STATE_SIZE_MAX: Final = 64 << 20
 _SMALL_TRIES: Final = 10
-_SEGMENT: Final = re.compile(r"([0-9]{1,20})\.log")
+_OFFSET_DIGITS: Final = 20
+_SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
+_SNAPSHOT: Final = re.compile(r"([0-9]{20})\.snapshot")
+_FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snapshot)", re.DOTALL)
 
 
 @dataclass(slots=True)
@@ -86,6 +89,11 @@ def segment_bases(names: list[str]) -> dict[int, str]:
     """Base offset -> name of each log file, rising."""
     found = {int(match[1]): name for name in names if (match := _SEGMENT.fullmatch(name)) is not None}
     return dict(sorted(found.items()))
+
+
+def snapshots(names: list[str]) -> list[tuple[int, str]]:
+    """(offset, name) of each snapshot of producers, rising."""
+    return sorted((int(match[1]), name) for name in names if (match := _SNAPSHOT.fullmatch(name)) is not None)
 
 
 class FolderCheck:
@@ -288,10 +296,14 @@ class FolderCheck:
                 self._book.warn(path, "replacing segments was interrupted", "open the log for writing, which ends it; then verify again")
             elif name.startswith("replog.torn-"):
                 self._book.note(path, "what an earlier recovery cut off the log's end was kept here", "remove it when nobody misses it")
-            elif name.endswith((".log", ".index", ".timeindex", ".txnindex", ".snapshot")) and not name.partition(".")[0].isdigit():
+            elif (match := _FILE_OF_SEGMENT.fullmatch(name)) is None:
+                continue
+            elif not match[1].isdigit():
                 self._book.warn(path, "a file that Kafka would refuse to start with: its name should begin with an offset", "move it away")
-            elif re.fullmatch(r"[0-9]{1,20}\.(index|timeindex|txnindex)", name) and f"{name.partition('.')[0]}.log" not in self._names:
-                mark, base = self.facts.mark, int(name.partition(".")[0])
+            elif len(match[1]) != _OFFSET_DIGITS:
+                self._book.warn(path, f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits", "move it away")
+            elif match[2].endswith("index") and f"{match[1]}.log" not in self._names:
+                mark, base = self.facts.mark, int(match[1])
                 if mark is not None and not mark.start_offset <= base < mark.promised:
                     # Between the files of one segment: its first or its last moment, as a kill may leave it or a live writer show it.
                     self._book.note(path, "an index of a segment that is being begun or removed", "nothing to do: the next writer ends it")

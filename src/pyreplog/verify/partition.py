@@ -11,7 +11,7 @@ from pyreplog.verify import states
 from pyreplog.verify.batches import Batch, Broken, Window, batch_at, resume
 from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Level
-from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases
+from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases, snapshots
 from pyreplog.verify.indexes import REBUILT, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, old_records_of, records_of
@@ -62,7 +62,7 @@ class PartitionCheck(FolderCheck):
         """The small files, then the segments in order."""
         self.look_at_small_files()
         bases = segment_bases(self._names)
-        self._snapshots = sorted((int(name[:-9]), name) for name in self._names if name.endswith(".snapshot") and name[:-9].isdigit())
+        self._snapshots = snapshots(self._names)
         self._begin(bases)
         for base, name in bases.items():
             self._segment(base, name, list(bases))

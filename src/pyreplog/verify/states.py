@@ -39,7 +39,7 @@ _SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
 _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
 _ABORTED: Final = struct.Struct(">hqqqq")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
-_PARTITION: Final = re.compile(r"[0-9]{1,10}")
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
