@@ -39,7 +39,11 @@ class Verdict(NamedTuple):
 
 def _java(jars: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{jars}/*", *arguments]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False)
+    # Of options in the environment Java says, on every start, that it has them.
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_TOOL_OPTIONS"}
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+    )
 
 
 def _dump_class(jars: str) -> str:
