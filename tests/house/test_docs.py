@@ -64,18 +64,15 @@ PLAIN = [page for page in RUNNABLE if not uses_spark(page)]
 SPARK = [page for page in RUNNABLE if uses_spark(page)]
 
 ONE_AFTER_ANOTHER = """
-import pathlib, runpy, shutil, sys, traceback
+import pathlib, runpy, shutil, sys
 
 for program in sys.argv[2:]:
-    try:
-        runpy.run_path(program, run_name="__main__")
-    except Exception:
-        traceback.print_exc(file=sys.stdout)
+    runpy.run_path(program, run_name="__main__")
     print(end=sys.argv[1], flush=True)
     for entry in pathlib.Path().iterdir():
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 """
-"""Each program in the folder as the first one found it: empty. What it raises is the last that it prints."""
+"""Each program in the folder as the first one found it: empty. What one of them raises ends all of it."""
 
 
 def outputs(pages: list[Path], folder: Path, seconds: float) -> dict[Path, str]:
@@ -89,7 +86,7 @@ def outputs(pages: list[Path], folder: Path, seconds: float) -> dict[Path, str]:
     command = [sys.executable, "-c", ONE_AFTER_ANOTHER, END, *map(str, programs)]
     done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return dict(zip(pages, done.stdout.split(END), strict=False))
+    return dict(zip(pages, done.stdout.split(END)[:-1], strict=True))
 
 
 def holds_what_it_shows(page: Path, output: str) -> None:
