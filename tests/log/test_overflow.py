@@ -24,6 +24,7 @@ from pyreplog.repair import save, survey
 from pyreplog.runtime import open_log
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.faults import MUTATING
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Book, Level, Look, check_partition
 from tests.log.conftest import Place
@@ -329,6 +330,26 @@ def test_no_end_loses_any_of_it(durability: str) -> None:
         disk=prepared, replay=REPLAY,
     )  # fmt: skip
     assert report.states > 150
+
+
+def test_power_loss_after_a_kill_takes_nothing_back() -> None:
+    """A kill amid the last renaming leaves names that are seen and not yet durable. The old segment must not go before they are."""
+    machine = prepared(Random(SEED))
+    seen: list[SimDisk] = []
+    machine.observer = lambda call: seen.append(machine.snapshot(call)) if call.kind == "sync_directory" else None
+    source = machine.open(f"data/{LOG}")
+    split_segment(machine, f"data/{T}", 0, find_parts(source, source.size(), 0, None))
+    source.close()
+    killed = seen[-1]
+    assert sum(name.endswith(".swap") for name in killed.list(f"data/{T}")) == len(THREE)
+    left: list[SimDisk] = []
+    killed.observer = lambda call: (
+        left.extend(killed.crash(Random(f"{call.number}:{n}")) for n in range(8)) if call.kind in MUTATING else None
+    )
+    apply_plan(killed, f"data/{T}", plan_folder(killed, f"data/{T}", killed.list(f"data/{T}")))
+    assert len(left) > 40
+    for disk in left:
+        check(disk, [], durability="sync")
 
 
 def test_no_refused_call_loses_any_of_it() -> None:

@@ -14,13 +14,12 @@ from pyreplog.log.copy import PartitionCopy, RootView
 from pyreplog.log.identity import read_properties
 from pyreplog.log.layout import (
     INCARNATION_NAME,
-    LOG_SUFFIX,
     META_PROPERTIES_NAME,
     PARTITION_METADATA_NAME,
+    is_log_file,
     join,
     name_of,
     parent_of,
-    parse_base_offset,
     parse_directory_name,
 )
 from pyreplog.log.reader import LogReader
@@ -88,7 +87,7 @@ class Finder:
         self._views: dict[str, RootView] = {}
         self._folders: dict[TopicPartition, list[str]] | None = None
         names = disk.list(path)
-        if any(parse_base_offset(name, LOG_SUFFIX) is not None for name in names):
+        if any(map(is_log_file, names)):
             parsed = parse_directory_name(name_of(path))
             self._bare = parsed.topic_partition if parsed is not None else TopicPartition(name_of(path), 0)
         else:
@@ -131,7 +130,7 @@ def is_partition(disk: Disk, path: str) -> bool:
     found = disk.stat(path)
     if found is None or not found.is_directory:
         return False
-    return any(parse_base_offset(name, LOG_SUFFIX) is not None for name in disk.list(path))
+    return any(map(is_log_file, disk.list(path)))
 
 
 def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicPartition, LogReader]:

@@ -130,6 +130,12 @@ def parse_base_offset(name: str, suffix: str = LOG_SUFFIX) -> int | None:
     return int(number)
 
 
+def is_log_file(name: str) -> bool:
+    """Whether ``name`` is a segment's log: one in use, or one that has replaced others and is still to get its name (for a moment, or
+    where that was interrupted, a partition may have no other)."""
+    return parse_base_offset(name.removesuffix(SWAP_SUFFIX)) is not None
+
+
 def join(directory: str, name: str) -> str:
     """The path of ``name`` in ``directory``."""
     return f"{directory}/{name}" if directory else name

@@ -9,7 +9,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
-from pyreplog.log.layout import CONFIG_NAME, PARTITION_METADATA_NAME, join, name_of, parse_base_offset, parse_directory_name
+from pyreplog.log.layout import CONFIG_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
@@ -225,7 +225,7 @@ def open_parts(
 def _id_of_old(disk: Disk, directory: str) -> str:
     """An id for a partition from before topics had ids. :class:`ConfigError` where it may rather be one that was never made whole."""
     parsed = parse_directory_name(name_of(directory))
-    logs = [name for name in disk.list(directory) if parse_base_offset(name) is not None]
+    logs = [name for name in disk.list(directory) if is_log_file(name)]
     if parsed is None or not any((found := disk.stat(join(directory, name))) is not None and found.size for name in logs):
         raise ConfigError(f"{directory} has no partition.metadata and no topic id was given")
     return id_for_name(parsed.topic_partition.topic)

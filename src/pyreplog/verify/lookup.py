@@ -57,7 +57,9 @@ def is_partition(disk: Disk, path: str) -> bool:
     if not is_directory(disk, path):
         return False
     names = list(disk.list(path))
-    return bool(segment_bases(names)) or states.MARK in names or (states.IDENTITY in names and states.META not in names)
+    # A replacement of segments that was interrupted may have left no other log than those that are still to get their names.
+    logs = segment_bases([name.removesuffix(".swap") for name in names])
+    return bool(logs) or states.MARK in names or (states.IDENTITY in names and states.META not in names)
 
 
 def find_roots(disk: Disk, path: str) -> list[str]:
