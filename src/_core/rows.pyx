@@ -16,6 +16,7 @@ from kernels cimport (
     STATUS_HEADER_KEY,
     STATUS_LENGTH,
     STATUS_RANGE,
+    STATUS_UTF8,
     arrow_array,
     arrow_schema,
     batch_header,
@@ -255,6 +256,8 @@ cdef class RowEncoder:
     cdef object _refusal(self, int status, int64_t row):
         if status == STATUS_HEADER_KEY:
             return InvalidRequestError(f"row {row} has a header without a key")
+        if status == STATUS_UTF8:
+            return InvalidRequestError(f"row {row} has a header whose key is not UTF-8")
         if status == STATUS_RANGE:
             return InvalidRequestError(f"row {row} has a timestamp before 1970, which a record cannot bear")
         if status == STATUS_LENGTH:

@@ -260,6 +260,25 @@ def test_a_removal_that_is_refused_is_tried_again() -> None:
     assert life.reopen().recovery.clean
 
 
+def test_a_file_that_stays_does_not_keep_the_others() -> None:
+    """One that can never be removed is told of each time, while the rest of what is too much goes."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("d")
+    life = Life(disk, "d/t-0", retention_bytes=0, file_delete_delay_ms=0)
+    stays = f"{0:020d}.log.deleted"
+    disk.fail("remove", f"*/{stays}", times=None, error=errno.EPERM)
+    for _ in range(3):
+        life.append(6)
+        with pytest.raises(StorageError) as caught:
+            life.log.apply_retention()
+        assert stays in str(caught.value)
+        assert life.bases() == [life.log.start_offset] == [life.log.end_offset]
+        assert life.deleted() == [stays]
+    disk.clear_faults()
+    life.log.apply_retention()
+    assert not life.deleted()
+
+
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
 def test_what_kept_its_name_is_not_taken_for_what_follows(suffix: str) -> None:
     """A file that could not be renamed and waits to be removed is not in the way of a log that begins anew there, nor takes its files."""

@@ -104,6 +104,21 @@ def test_refusals_name_the_row() -> None:
             RowEncoder(3, 200, 2000).add(arrow([good, bad]), NOW, 0)  # type: ignore[list-item]
 
 
+def test_a_header_key_in_bytes_is_utf_8() -> None:
+    """Bytes are taken for text where they are; where not, nobody could read the record."""
+    headers = pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))
+
+    def with_key(key: bytes) -> pa.RecordBatch:
+        whole = arrow([(b"k", b"v", None, None, None)])
+        return whole.set_column(whole.schema.get_field_index("headers"), "headers", pa.array([[{"key": key, "value": b"x"}]], headers))
+
+    encoder = RowEncoder(1)
+    encoder.add(with_key("ä".encode()), 5, 0)
+    with pytest.raises(InvalidRequestError, match="row 0 has a header whose key is not UTF-8"):
+        encoder.add(with_key(b"\xc3"), 5, 0)
+    assert decoded(encoder.drain()) == {0: [(b"k", b"v", [("ä", b"x")], 5)]}
+
+
 def test_types_are_checked() -> None:
     """Other columns and other types are refused by name."""
     for batch, text in (

@@ -2,6 +2,7 @@
 
 #include "foreign.h"
 #include "status.h"
+#include "utf8.h"
 
 /* The bytes of one row: NULL and -1 where it is null, NULL and STATUS_LENGTH where its offsets lead nowhere. */
 static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_t *size) {
@@ -88,8 +89,12 @@ static int64_t headers_size(const rows *r, int64_t first, int64_t last) {
         if (!is_valid(r->header.validity, r->header.first + i)) {
             return STATUS_HEADER_KEY;
         }
-        if (binary_at(&r->header_key, i, &key_size) == NULL) {
+        const uint8_t *key = binary_at(&r->header_key, i, &key_size);
+        if (key == NULL) {
             return key_size < -1 ? STATUS_LENGTH : STATUS_HEADER_KEY;
+        }
+        if (!utf8_is_valid(key, key + key_size)) {
+            return STATUS_UTF8;
         }
         (void)binary_at(&r->header_value, i, &value_size);
         if (value_size < -1) {

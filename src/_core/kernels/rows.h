@@ -59,9 +59,9 @@ int64_t rows_place(const rows *r, int64_t count, int32_t partition_count, int32_
 void rows_group(const int32_t *partitions, int64_t count, int32_t partition_count, int64_t *starts, int32_t *order);
 
 /* Add rows order[start:end] to `b` until one does not fit; the index of the first that was not taken, and in `*needed` the capacity it
- * would take. `timestamp` (ms) is that of rows without one. A status for a header without a key (STATUS_HEADER_KEY), for sums
- * beyond int32 (STATUS_ABSURD), for a row time that is no record's (before 1970: STATUS_RANGE) and for offsets that lead nowhere
- * (STATUS_LENGTH); `*needed` is then the row. */
+ * would take. `timestamp` (ms) is that of rows without one. A status for a header without a key (STATUS_HEADER_KEY) or with one that is
+ * not UTF-8 (STATUS_UTF8), for sums beyond int32 (STATUS_ABSURD), for a row time that is no record's (before 1970: STATUS_RANGE) and for
+ * offsets that lead nowhere (STATUS_LENGTH); `*needed` is then the row. */
 int64_t rows_append(const rows *r, const int32_t *order, int64_t start, int64_t end, int64_t timestamp, rows_batch *b, int64_t *needed);
 
 #endif

@@ -58,10 +58,18 @@ class Graves:
             self._waiting.remove(entry)
 
     def clear_due(self, now_ns: int) -> None:
-        """Remove the files whose time has come. One that cannot be removed is tried again the next time; the error is raised."""
-        while self._waiting and self._waiting[0][0] <= now_ns:
-            self._remove(self._waiting[0][1])
-            self._waiting.pop(0)
+        """Remove the files whose time has come. One that cannot be removed is tried again the next time; the first error is raised, after
+        all had their turn."""
+        failure: StorageError | None = None
+        for entry in [entry for entry in self._waiting if entry[0] <= now_ns]:
+            try:
+                self._remove(entry[1])
+            except StorageError as error:
+                failure = failure or error
+            else:
+                self._waiting.remove(entry)
+        if failure is not None:
+            raise failure
 
     def _remove(self, path: str) -> None:
         try:

@@ -102,12 +102,14 @@ def apply_retention(log: Log, *, confirmed: bool) -> int:
     """See :meth:`Log.apply_retention`."""
     log._check_writable()
     now_ns = log.clock.monotonic_ns()
-    log._graves.clear_due(now_ns)
+    failure = _clear_due(log, now_ns)
     if confirmed:
         log._calendar.confirm()
     wall_ms, sure_ms = log._calendar.read()
     count = removable(log._segments, log.config, start_offset=log.start_offset, bound=log.high_watermark, wall_ms=wall_ms, sure_ms=sure_ms)
     if not count:
+        if failure is not None:
+            raise failure
         return 0
     if count == len(log._segments):
         log._roll()
@@ -117,13 +119,21 @@ def apply_retention(log: Log, *, confirmed: bool) -> int:
     log.flushed_offset = max(log.flushed_offset, start)
     log.write_mark()
     log._sync_mark()
-    failure: StorageError | None = None
     for segment in log._segments.remove_first(count):
         try:
             log._graves.bury(segment, now_ns + log.config.file_delete_delay_ms * 1_000_000)
         except StorageError as error:
             failure = failure or error
-    log._graves.clear_due(now_ns)
+    failure = _clear_due(log, now_ns) or failure
     if failure is not None:
         raise failure
     return count
+
+
+def _clear_due(log: Log, now_ns: int) -> StorageError | None:
+    """Remove the files whose time has come; what kept the first of those that stay."""
+    try:
+        log._graves.clear_due(now_ns)
+    except StorageError as error:
+        return error
+    return None
