@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -354,3 +355,104 @@ def test_gathered_records_that_found_no_room_are_told_by_flush_and_close(end: st
     log.close()
     with open_log("data", disk=disk, clock=CLOCK) as after:
         assert [record.value for record in after] == [b"one"]
+
+
+def ends(disk: SimDisk, life: Callable[[], object]) -> list[SimDisk]:
+    """What kills and power losses at each call of ``life`` leave of ``disk``, and its end."""
+    left: list[SimDisk] = []
+
+    def note(call: Call) -> None:
+        if call.kind in MUTATING:
+            left.append(disk.snapshot(call, len(call.data)))
+            left.extend(disk.crash(Random(f"{call.number}:{seed}")) for seed in range(4))
+
+    disk.observer = note
+    life()
+    disk.observer = None
+    return [*left, disk.snapshot()]
+
+
+def test_a_log_that_begins_anew_below_its_start_is_opened_after_any_end() -> None:
+    """No mark promises what lies between the new beginning and the old one."""
+    disk, log = fresh()
+    log.truncate_fully(40)
+    follow(log, 0)
+    sync(disk, log)
+    for left in ends(disk, lambda: log.truncate_to(7)):
+        after = reopen(left, PATH, same_boot=False)
+        assert (after.start_offset, after.end_offset) in {(40, 42), (7, 7)}
+
+
+def put(disk: SimDisk, path: str, content: bytes) -> None:
+    """A file that holds ``content``, in the place of whatever is there."""
+    if disk.stat(path) is not None:
+        disk.remove(path)
+    file = disk.create(path)
+    file.write_at(0, [content])
+    file.close()
+
+
+def broker_takes_over(disk: SimDisk) -> None:
+    """What a broker leaves that writes to a root of ours, compacts a part of it away and stops in order."""
+    base = "root/t-0/" + "0" * 20
+    file = disk.open(base + ".log", write=True)
+    position = file.size()
+    for offset in (8, 14, 16):
+        one = bytes(batch(2, base_offset=offset, leader_epoch=1, tag=b"%d" % offset))
+        file.write_at(position, [one])
+        position += len(one)
+    file.close()
+    put(disk, "root/t-0/leader-epoch-checkpoint", b"0\n2\n0 0\n1 8\n")
+    for name in ("recovery-point", "replication"):
+        put(disk, f"root/{name}-offset-checkpoint", b"0\n1\nt 0 18\n")
+    put(disk, "root/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":5}')
+    disk.write_back()
+
+
+def test_a_root_that_a_broker_wrote_to_is_taken_back_after_any_end() -> None:
+    """The marker that tells of the broker goes before the first log is opened: what it told is kept until the last one was."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "root", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, "AbCdEfGhIjKlMnOpQrStUw", SMALL)
+    log.become_leader(0)
+    for _ in range(4):
+        log.append_as_leader(batch(2), 0)
+    sync(disk, log)
+    log.advance_high_watermark(8)
+    root.close()
+    disk.remove("root/.kafka_cleanshutdown")
+    broker_takes_over(disk)
+
+    def take_back(disk: SimDisk) -> LogRoot:
+        return LogRoot.open(disk, "root", clock=CLOCK, random=Random(2))
+
+    lefts = ends(disk, lambda: take_back(disk).close(clean=False))
+    assert len(lefts) > 100
+    for left in lefts:
+        root = take_back(left)
+        assert not root.damaged
+        found = contents(root.logs[TopicPartition("t", 0)])
+        assert [record.offset for record in found] == [*range(10), *range(14, 18)]
+        root.close()
+        again = take_back(left)
+        assert again.clean
+        again.close()
+
+
+def test_an_empty_partition_of_a_broker_stays_after_any_end() -> None:
+    """Nobody made it by halves: that somebody else's root is being taken is not forgotten before every partition was opened."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("root/u-0")
+    put(disk, "root/meta.properties", b"version=1\nnode.id=1\ncluster.id=abcdefghijklmnopqrstuw\n")
+    put(disk, "root/u-0/partition.metadata", b"version: 0\ntopic_id: ZbCdEfGhIjKlMnOpQrStUw\n")
+    for suffix in ("log", "index", "timeindex"):
+        put(disk, f"root/u-0/{0:020d}.{suffix}", b"")
+    disk.write_back()
+
+    def opened(disk: SimDisk) -> dict[TopicPartition, str]:
+        root = LogRoot.open(disk, "root", clock=CLOCK, random=Random(2))
+        root.close(clean=False)
+        return {key: log.topic_id for key, log in root.logs.items()}
+
+    for left in ends(disk, lambda: opened(disk)):
+        assert opened(left) == {TopicPartition("u", 0): "ZbCdEfGhIjKlMnOpQrStUw"}

@@ -172,6 +172,52 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
     assert not again.authority.image.topic_ids
 
 
+def test_the_name_of_its_folder_is_durable_before_it_answers() -> None:
+    """Also where whoever made the folder was killed before that."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("top")
+    disk.sync_directory("")
+    killed: list[SimDisk] = []
+    disk.observer = lambda call: killed.append(disk.snapshot(call)) if call.kind == "sync_directory" else None
+    Authority.open(disk, "top/data", NodeConfig(), Random(1), now_ns=0)
+    left = killed[0]
+    assert left.list("top") == ["data"]
+    Authority.open(left, "top/data", NodeConfig(), Random(2), now_ns=0)
+    for seed in range(50):
+        assert load(left.crash(Random(seed)), "top/data") is not None
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_sync_that_fails_for_lack_of_room_is_no_refusal(error: int) -> None:
+    """The state is in its place by then: a kill would bring about what was refused."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.disk.fail("sync_directory", "data", error=error)
+    with pytest.raises(StorageError):
+        desk.create("a")
+    with pytest.raises(ClosedError):
+        desk.create("b")
+    assert Desk(desk.disk.snapshot()).authority.image.topic_ids.keys() == {"a"}
+
+
+def test_an_election_that_cannot_be_written_down_did_not_happen() -> None:
+    """Whoever asked for it is told, and it can be asked for again."""
+    desk = Desk()
+    desk.join(1, 2, 3)
+    desk.create("a")
+    topic = desk.authority.image.topics[desk.authority.image.topic_ids["a"]]
+    for broker in topic.partitions[0].replicas:
+        desk.authority.fence(broker, desk.clock.monotonic_ns())
+    desk.join(topic.partitions[0].replicas[1])
+    desk.disk.fail("write", error=errno.ENOSPC)
+    before = desk.authority.image.offset
+    with pytest.raises(StorageError, match="No space"):
+        desk.authority.elect_uncleanly("a", 0, desk.clock.monotonic_ns())
+    assert desk.authority.image.offset == before
+    done, _ = desk.authority.elect_uncleanly("a", 0, desk.clock.monotonic_ns())
+    assert done is not None
+
+
 def test_a_full_disk_refuses_and_changes_nothing() -> None:
     """ENOSPC refuses what was asked; when there is room again everything works."""
     desk = Desk()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import pyreplog
+from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, OutcomeUnknownError, SpoolDamagedError, SpoolRefusedError, StorageError, UnknownTopicError
+from pyreplog.log import LogRoot
+from pyreplog.runtime.owner import RootAppender, apply_waiting
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch
 from pyreplog.spark.sink_options import WRITE_OPTIONS, WriteOptions, check_columns, parse_write_options
 from pyreplog.spark.sink_target import find_target
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.system import SystemDisk
+from pyreplog.testing import SimClock, SimDisk
 from tests.house.sources import ROOT
 from tests.spool.support import stage
 
@@ -117,6 +123,23 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="is a file"):
         find_target(disk, str(tmp_path / "file"), None)
+
+
+@pytest.mark.parametrize("times", [1, None])
+def test_a_write_that_was_not_published_does_not_get_in_later(times: int | None) -> None:
+    """The manifest may be there although its sync failed. It is taken back; where the disk does not even take that, nobody knows."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "log", clock=SimClock(), random=Random(1))
+    root.create_log("events", 0, root.new_topic_id(), LogConfig())
+    spool = Spool(disk, "log")
+    files = [stage(spool, ID, ("events", 0, [b"row"]))]
+    disk.fail("sync_directory", "log", times=times, error=errno.EIO)
+    with pytest.raises(StorageError if times else OutcomeUnknownError):
+        commit_batch(disk, "log", ID, files, once=True, timeout_s=1, own=False)
+    disk.clear_faults()
+    if times:
+        assert not spool.stands(ID)
+        assert apply_waiting(spool, lambda: RootAppender(root)) == 0
 
 
 def commit(path: Path, files: list[StagedFile], timeout_s: float, *, own: bool = True, once: bool = True, batch_id: BatchId = ID) -> None:

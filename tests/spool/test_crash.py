@@ -23,6 +23,7 @@ from pyreplog.runtime import owner
 from pyreplog.runtime.owner import RootAppender, apply_waiting, settle_root
 from pyreplog.spool import BatchId, Spool, StagedFile
 from pyreplog.testing import SimClock, SimDisk, crash_points, error_points
+from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
 
 FOLDER = "/log"
@@ -172,6 +173,83 @@ def test_a_failed_sync_is_not_tried_again() -> None:
             assert not after.damaged
             settle_root(after)
             assert sorted(value or b"" for _, value in values(after)) == sorted(str(batch_id).encode() for batch_id in batches)
+
+
+def one_row(spool: Spool, batch_id: BatchId, *values: bytes, once: bool = False) -> list[StagedFile]:
+    """A published batch whose rows are record batches of their own."""
+    writer = spool.stage(batch_id, f"0-a{next(ATTEMPTS)}")
+    for value in values:
+        builder = BatchBuilder()
+        builder.extend([value], None, None, None, 5, 0)
+        writer.add([(TopicPartition("t", 0), bytes(builder.finish()))])
+    files = [writer.finish()]
+    spool.publish(batch_id, files, once=once)
+    return files
+
+
+def test_what_is_forgotten_does_not_come_back_in_part() -> None:
+    """The owner clears up without a sync. Power loss may bring its leavings back, and nothing must say then that they are to be applied."""
+    disk = SimDisk(Random(1))
+    root = open_root(disk, "sync")
+    spool = Spool(disk, FOLDER)
+    one_row(spool, BatchId(QUERY, 0), b"row", once=True)
+    apply_waiting(spool, lambda: RootAppender(root))
+    spool.forget(QUERY)
+    for seed in range(100):
+        left = disk.crash(Random(seed))
+        after = open_root(left, "sync")
+        settle_root(after)
+        apply_waiting(Spool(left, FOLDER), lambda after=after: RootAppender(after))  # type: ignore[misc]
+        assert [value for _, value in values(after)] == [b"row"]
+
+
+def test_that_it_is_applied_is_durable_before_it_is_believed() -> None:
+    """A failed sync leaves it to be seen and on no disk: the same batch in another layout would be stuck behind its rows."""
+    disk = SimDisk(Random(1))
+    root = open_root(disk, "sync")
+    spool = Spool(disk, FOLDER)
+    one_row(spool, BatchId(QUERY, 0), b"0", b"1", b"2")
+
+    def fail(call: Call) -> None:
+        if call.kind == "rename" and ".applied" in call.path:
+            disk.fail("sync_directory", FOLDER, error=errno.EIO)
+
+    disk.observer = fail
+    with pytest.raises(StorageError):
+        apply_waiting(spool, lambda: RootAppender(root))
+    disk.observer = None
+    assert apply_waiting(spool, lambda: RootAppender(root)) == 1
+    for seed in range(100):
+        left = disk.crash(Random(seed))
+        assert Spool(left, FOLDER).applied(QUERY) == 0
+        after = open_root(left, "sync")
+        settle_root(after)
+        assert [value for _, value in values(after)] == [b"0", b"1", b"2"]
+
+
+def test_that_it_is_begun_is_durable_before_more_is_appended() -> None:
+    """A failed sync leaves it to be seen and on no disk: the next owner could refuse what is in the log."""
+    disk = SimDisk(Random(1))
+    root = open_root(disk, "sync")
+    spool = Spool(disk, FOLDER)
+    batch_id = BatchId(QUERY, 0)
+    one_row(spool, batch_id, b"0", b"1", b"2")
+    spool.take(batch_id)
+    disk.fail("sync_directory", FOLDER, error=errno.EIO)
+    with pytest.raises(StorageError):
+        spool.begin(batch_id)
+    lefts: list[SimDisk] = []
+    disk.observer = lambda call: lefts.extend(disk.crash(Random(f"{call.number}:{seed}")) for seed in range(20))
+    assert apply_waiting(spool, lambda: RootAppender(root)) == 1
+    disk.observer = None
+    count = 0
+    for left in lefts:
+        after = open_root(left, "sync")
+        if after.logs[TopicPartition("t", 0)].end_offset:
+            count += 1
+            spool = Spool(left, FOLDER)
+            assert spool.begun(batch_id) is not None or spool.applied(QUERY) == 0
+    assert count > 20
 
 
 def test_a_batch_that_does_not_get_in_holds_up_its_query() -> None:

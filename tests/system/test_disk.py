@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,6 +183,16 @@ class TestFolders:
         assert folder.is_directory
         assert place.disk.stat(f"{place.root}/b") is None
         assert place.disk.stat(f"{place.root}/a/b") is None
+
+    def test_the_name_of_an_empty_folder_is_synced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Making one below it, it may be what a process made that was killed before it could sync the name."""
+        synced: list[str] = []
+        monkeypatch.setattr("pyreplog.system.disk._sync_directory", synced.append)
+        (tmp_path / "a").mkdir()
+        SystemDisk().make_directory(str(tmp_path / "a/b"))
+        assert synced == [str(tmp_path)]
+        SystemDisk().make_directory(str(tmp_path / "a/c"))
+        assert synced == [str(tmp_path)], "with something in it, it was made by who synced its name, or not for us"
 
     def test_make_directory(self, place: Place) -> None:
         """Folders are made with their parents; one that exists is fine; a file in the way is not."""

@@ -83,7 +83,8 @@ def _remove_all(log: Log, start_offset: int) -> None:
     first = log._segments.first.base_offset
     log.start_offset = first
     log.high_watermark = first
-    _lower(log, first)
+    # Where the log is to begin below what it has, a mark that promises what lies between would find nothing there.
+    _lower(log, min(first, start_offset))
     log._segments.remove_all()
     log._graves.make_way()
     log.producers.clear(start_offset)

@@ -74,7 +74,7 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
 def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
     """Carry it out, durably."""
     # Names that a killed process gave may be seen and not be durable yet: power loss would take back the new segments, not the removals.
-    if plan.rename:
+    if plan.drop or plan.remove or plan.rename:
         disk.sync_directory(directory)
     for names in (plan.drop, plan.remove):
         for name in names:

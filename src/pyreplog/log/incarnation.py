@@ -17,6 +17,11 @@ from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, INCARNATION_NAME, join
 from pyreplog.log.snapshot import read_state, read_whole, replace_file, write_state
 from pyreplog.ports import Disk
 
+NOTHING: Final = ""
+PARTITIONS: Final = "partitions"
+"""Adopting: some of the partitions are not ours, which a look at an empty one cannot tell."""
+LOGS: Final = "logs"
+"""Adopting: logs that we had marked were written to by a broker; the marks are void."""
 _VERSION: Final = "0"
 _FAREWELL_SIZE_MAX: Final = 64 << 10
 _INCARNATION_FIELD: Final = "replogIncarnation"
@@ -25,10 +30,12 @@ _STORE_CRC_FIELD: Final = "replogStoreCrc"
 
 
 class Incarnation(NamedTuple):
-    """``boot_id``: "" where logs of an earlier boot may not have been recovered yet."""
+    """``boot_id``: "" where logs of an earlier boot may not have been recovered yet. ``adopting``: what somebody else wrote here, as long
+    as not every log was opened since; it outlives the marker that told of it."""
 
     incarnation_id: str
     boot_id: str
+    adopting: str = NOTHING
 
 
 class Farewell(NamedTuple):
@@ -50,12 +57,14 @@ def read_incarnation(disk: Disk, root: str) -> Incarnation | None:
         return None
     if values is None or values.get("version") != _VERSION:
         return None
-    return Incarnation(values.get("incarnation_id", ""), values.get("boot_id", ""))
+    return Incarnation(values.get("incarnation_id", ""), values.get("boot_id", ""), values.get("adopting", NOTHING))
 
 
 def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
     """Keep it, durably."""
     values = {"version": _VERSION, "incarnation_id": incarnation.incarnation_id, "boot_id": incarnation.boot_id}
+    if incarnation.adopting:
+        values["adopting"] = incarnation.adopting
     write_state(disk, join(root, INCARNATION_NAME), values)
 
 

@@ -15,6 +15,9 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
 from pyreplog.log.incarnation import (
+    LOGS,
+    NOTHING,
+    PARTITIONS,
     Farewell,
     Incarnation,
     read_farewell,
@@ -185,7 +188,14 @@ class LogRoot:
         boot_id = disk.boot_id(path)
         # A marker that names no incarnation is that of a broker, which wrote here since: then our marks are void. One that names an
         # earlier incarnation is left from a start that ended before it was removed.
-        foreign = farewell is not None and before is not None and farewell.incarnation_id == ""
+        # Either is so until every log was opened since, whatever became of the marker.
+        foreign = before is not None and ((farewell is not None and farewell.incarnation_id == "") or before.adopting == LOGS)
+        ours = before is not None and not foreign and before.adopting == NOTHING
+        adopting = NOTHING
+        if foreign:
+            adopting = LOGS
+        elif not ours and not new and any(map(parse_directory_name, disk.list(path))):
+            adopting = PARTITIONS
         self.clean = farewell is not None and (before is None or farewell.incarnation_id == before.incarnation_id)
         self.same_boot = (before is not None and before.boot_id == boot_id) if boot_id else None
         if farewell is not None:
@@ -199,15 +209,18 @@ class LogRoot:
                 summaries = found
         self.incarnation_id = random_uuid(self.random)
         survived = self.clean or self.same_boot or new  # in a folder that was not there nothing is of an earlier boot
-        write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id if survived else ""))
+        written = Incarnation(self.incarnation_id, boot_id if survived else "", adopting)
+        write_incarnation(disk, path, written)
         if properties is None:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(summaries, onlooker, trust_marks=not foreign, ours=before is not None and not foreign)
+        self._open_logs(summaries, onlooker, trust_marks=not foreign, ours=ours)
         # A log that could not even be looked at is still as an earlier boot may have left it.
-        if not survived and all(isinstance(error, CorruptError) for error in self.damaged.values()):
-            write_incarnation(disk, path, Incarnation(self.incarnation_id, boot_id))
+        survived = survived or all(isinstance(error, CorruptError) for error in self.damaged.values())
+        known = Incarnation(self.incarnation_id, boot_id if survived else "")
+        if known != written:
+            write_incarnation(disk, path, known)
 
     def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
         kept = properties.get("node.id", properties.get("broker.id"))

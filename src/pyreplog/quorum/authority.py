@@ -29,7 +29,7 @@ from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
 from pyreplog.quorum.election import ReplicaEnd, UncleanElection
 from pyreplog.quorum.image import MetadataImage, PartitionKey
-from pyreplog.quorum.state import ControllerState, decode, encode, load, store
+from pyreplog.quorum.state import ControllerState, decode, encode, load, read_state, store
 from pyreplog.quorum.topics import new_id
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
@@ -124,9 +124,10 @@ class Authority:
         """
         if disk.stat(folder) is None:
             disk.make_directory(folder)
-            disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
         state = load(disk, folder)
         if state is None:
+            # Also where the folder is there: whoever made it may have been killed before its name was durable.
+            disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
             state = ControllerState(new_id(random), MetadataImage(), {})
         controller = cls.controller_class(state.image, config, random, state.cluster_id, state.suspects)
         controller.start(now_ns)
@@ -203,10 +204,17 @@ class Authority:
 
     def elect_uncleanly(self, topic: str, partition: int, now_ns: int) -> tuple[UncleanElection | None, list[AuthorityReply]]:
         """A person asks for the best log there is, whatever is lost, now (an ElectLeaders request waits a moment for what the live replicas
-        have to say). None where no replica is up, or somebody leads already."""
+        have to say). None where no replica is up, or somebody leads already. Raises :class:`StorageError` where it could not be written
+        down: then it did not happen."""
         self._check()
         done = self._controller.elect_uncleanly(topic, partition)
-        return done, self._finish((), [], now_ns)
+        try:
+            self._commit()
+        except StorageError:
+            if self._failure is None:
+                self._controller.try_again(now_ns)
+            raise
+        return done, self._serve_parked(now_ns)
 
     # ------------------------------------------------------------------------------------------------------------------------- answers
 
@@ -332,13 +340,21 @@ class Authority:
             self._kept.append(entry)
 
     def _undo(self, error: StorageError) -> None:
-        """Back to what is durable, where that is certain: the disk was full, so that the file in place is still the one written last."""
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        """Back to what is durable, where that is certain: the disk was full before the file in place was another than the one written
+        last. A disk may be full in the sync of the folder, too; then a kill would bring what was refused."""
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._is_in_place():
             self._failure = error
             return
         state = decode(self._durable, self._folder)
         self._controller.image = state.image
         self._controller.suspects = state.suspects
+
+    def _is_in_place(self) -> bool:
+        """Whether the file is the one that is known to be durable."""
+        try:
+            return read_state(self._disk, self._folder) == self._durable
+        except StorageError:
+            return False
 
 
 def _is_later(number: int, other: int) -> bool:

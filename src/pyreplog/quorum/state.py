@@ -99,15 +99,20 @@ def _state(body: dict[str, Any]) -> ControllerState:
 
 def load(disk: Disk, folder: str) -> ControllerState | None:
     """The state kept in ``folder``; None where there is none yet. Raises :class:`CorruptError` where it is damaged."""
+    data = read_state(disk, folder)
+    return None if data is None else decode(data, f"{folder}/{STATE_FILE}")
+
+
+def read_state(disk: Disk, folder: str) -> bytes | None:
+    """The file of the state as it is; None where there is none yet."""
     path = f"{folder}/{STATE_FILE}"
     if disk.stat(path) is None:
         return None
     file = disk.open(path)
     try:
-        data = bytes(file.read_at(0, min(file.size(), _SIZE_MAX)))
+        return bytes(file.read_at(0, min(file.size(), _SIZE_MAX)))
     finally:
         file.close()
-    return decode(data, path)
 
 
 def store(disk: Disk, folder: str, data: bytes) -> None:

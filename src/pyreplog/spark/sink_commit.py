@@ -111,6 +111,15 @@ def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once:
         except LockedError as error:
             if time.monotonic() >= deadline:
                 raise SpoolRefusedError(f"another driver is publishing {batch_id}: {error.holder}") from None
+        except StorageError as error:
+            if once:
+                # It may be there all the same, and nobody will run this batch again: an owner must not append it.
+                try:
+                    _take_back(spool, batch_id, error)
+                except StorageError:
+                    why = f"it could not be published, nor taken back: {error}. The next one to open {spool.folder} may append it"
+                    raise OutcomeUnknownError(f"{batch_id}", why) from error
+            raise
         time.sleep(PAUSE_MAX_S)
 
 

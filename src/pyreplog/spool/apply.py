@@ -20,7 +20,7 @@ from pyreplog.errors import (
     UnknownTopicError,
 )
 from pyreplog.record import RecordBatch, set_producer
-from pyreplog.spool.layout import BEGUN, STAGED, BatchId, batch_name, producer_of
+from pyreplog.spool.layout import APPLIED, BEGUN, STAGED, BatchId, batch_name, producer_of, query_name
 from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.spool import Spool, Waiting, reason_of
 from pyreplog.spool.staged import read_staged
@@ -61,9 +61,10 @@ def apply(spool: Spool, waiting: Waiting, appender: Appender) -> bool:
     """
     batch_id = waiting.batch_id
     if spool.applied(batch_id.query) >= batch_id.batch:
+        spool.confirm(query_name(batch_id.query, APPLIED))
         spool.tidy(batch_id.query)
         return True
-    manifest = spool.begun(batch_id) if waiting.begun else _taken(spool, batch_id, appender)
+    manifest = _begun(spool, batch_id) if waiting.begun else _taken(spool, batch_id, appender)
     if manifest is None:
         return False
     try:
@@ -87,6 +88,14 @@ def damage_of(spool: Spool, batch_id: BatchId) -> SpoolDamagedError | None:
     except CorruptError as error:
         return SpoolDamagedError(reason_of(error), f"{spool.folder}/{batch_name(batch_id, BEGUN)}")
     return None
+
+
+def _begun(spool: Spool, batch_id: BatchId) -> Manifest | None:
+    """A batch that was begun, by whomever: durably so, before anything more of it is appended; None where there is none any more."""
+    manifest = spool.begun(batch_id)
+    if manifest is not None:
+        spool.confirm(batch_name(batch_id, BEGUN))
+    return manifest
 
 
 def _taken(spool: Spool, batch_id: BatchId, appender: Appender) -> Manifest | None:

@@ -137,6 +137,8 @@ class Spool:
     def forget(self, query: str) -> None:
         """Remove what is kept of a query whose batches are applied and which nobody runs again. REQUIRES that none :meth:`stands`: an
         owner that finds one applies it, and could not know that it did before."""
+        # The owner cleared up without a sync: power loss may bring back what it removed, beside no word that it was applied.
+        self._disk.sync_directory(self._folder)
         self._remove([query_name(query, APPLIED), query_name(query, LOCK)])
 
     def stands(self, batch_id: BatchId) -> bool:
@@ -202,6 +204,13 @@ class Spool:
             if error.errno == errno.ENOENT:
                 return None
             raise
+
+    def confirm(self, name: str) -> None:
+        """Write the state file ``name``, which is there, once more and durably: whoever wrote or renamed it may have been stopped before
+        its sync, or told that this failed."""
+        values = self._read(self._path(name))
+        if values is not None:
+            write_state(self._disk, self._path(name), values)
 
     def finish(self, manifest: Manifest) -> None:
         """All of the batch is in the log: say so, durably, then remove what it was made of."""

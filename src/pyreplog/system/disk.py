@@ -241,11 +241,20 @@ def _sync_directory(directory: str) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def _is_empty(directory: str) -> bool:
+    with os.scandir(directory) as entries:
+        return next(entries, None) is None
+
+
 def _make_directory(path: str) -> None:
     missing: list[str] = []
     while path and not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path.rstrip("/"))
+    if missing and path and _is_empty(path):
+        # Perhaps a process made it that was killed before it synced its name: then it is empty. What may not be synced we did not make.
+        with contextlib.suppress(PermissionError):
+            _sync_directory(os.path.dirname(os.path.abspath(path)))
     for index, folder in enumerate(reversed(missing)):
         if index:
             # The folder made just before: nobody else knows that it needs its name synced.
