@@ -542,7 +542,7 @@ def cluster_error(code: int, details: str = "") -> ClusterError:
     """The exception for Kafka's error number ``code``; a plain :class:`ClusterError` naming the number where it has no class."""
     kind = _BY_CODE.get(code)
     if kind is not None:
-        return kind(details)
+        return kind(details.removeprefix(f"{kind.about}: "))  # where it is the text of such an error already
     error = ClusterError(f"Kafka's error {code}{': ' + details if details else ''}")
     error.code = code
     return error

@@ -308,13 +308,13 @@ def test_wrong_folders(replog: Replog, tmp_path: Path, events: Path, command: st
 
 
 def test_damage_is_an_error_with_its_place(replog: Replog, events: Path) -> None:
-    """A flipped bit in the middle of a segment: what stands before it is printed, then exit code 1 and where the damage is."""
+    """A flipped bit in the middle of a segment: what stands before it is printed, then exit code 3 and where the damage is."""
     segment = next((events / "events-0").glob("*.log"))
     data = bytearray(segment.read_bytes())
     data[-3] ^= 1
     segment.write_bytes(data)
     done = replog("cat", events)
-    assert done.code == 1
+    assert done.code == 3
     assert segment.name in done.err or str(events) in done.err
     assert [row["offset"] for row in done.objects()] == list(range(len(done.objects())))
 

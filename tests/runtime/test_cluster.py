@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import os
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
+from pyreplog.errors import MessageTooLargeError
 from pyreplog.ports import Disk
 from pyreplog.record import partition_for_key
 from pyreplog.system import SystemDisk
@@ -686,3 +688,22 @@ def test_a_topic_that_takes_too_long_says_how_far_it_is(tmp_path: Path) -> None:
             cluster.admin.create_topic("wide")
         with cluster.producer() as producer:
             assert producer.send("wide", b"x", partition=19).result(30).offset == 0
+
+
+@pytest.mark.parametrize(
+    "config", [{"segment.bytes": 2000}, {"max.message.bytes": 1000}, {"segment.bytes": 65536, "compression.type": "gzip"}], ids=str
+)
+def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, config: dict[str, object]) -> None:
+    """What the topic's settings allow bounds a producer's batches; only a record that is too large by itself is refused."""
+    values = [Random(number).randbytes(200) for number in range(1500)]
+    with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+        cluster.admin.create_topic("small", partitions=1, config=config)
+        with cluster.producer() as producer:
+            producer.send_many("small", values[:1000]).wait(30)
+            acks = [producer.send("small", value) for value in values[1000:]]
+            assert [ack.result(30).offset for ack in acks] == list(range(1000, 1500))
+            if len(config) == 1:
+                with pytest.raises(MessageTooLargeError, match=r"^message too large: a batch of \d+ bytes; .* or make that larger$"):
+                    producer.send("small", bytes(70_000)).result(30)
+        with cluster.consumer("small") as consumer:
+            assert [record.value for record in itertools.islice(consumer, 1500)] == values

@@ -183,6 +183,18 @@ def test_settings_of_another_log(tmp_path: Path) -> None:
     assert len(str(caught.value)) < 150
 
 
+def test_a_refused_opening_leaves_a_clean_log_clean(tmp_path: Path) -> None:
+    """A wrong argument does not make the next opening one after a crash."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append(b"x")
+    for arguments in ({"durability": "sync"}, {"config": {"durability": "sync"}}):
+        with pytest.raises(pyreplog.ConfigError, match="made with durability='os'"):
+            pyreplog.open_log(tmp_path / "log", **arguments)
+        assert (tmp_path / "log" / ".kafka_cleanshutdown").exists()
+    with pyreplog.open_log(tmp_path / "log") as log:
+        assert log.append(b"y") == 1
+
+
 def test_a_clusters_settings_come_as_a_dict_or_a_config(tmp_path: Path) -> None:
     """A node's by its fields' names or Kafka's, a topic's as a LogConfig, of which the majority stays the default."""
     with pyreplog.Cluster(tmp_path / "data", config={"session_timeout_ms": 4000, "replica.fetch.wait.max.ms": "300"}) as cluster:

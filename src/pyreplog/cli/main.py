@@ -14,11 +14,11 @@ from importlib.metadata import version
 from typing import Final
 
 from pyreplog.cli import append, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
 from pyreplog.cli.output import say
 from pyreplog.cli.rows import RowError
 from pyreplog.config import suggestion
-from pyreplog.errors import PyreplogError
+from pyreplog.errors import CorruptError, PyreplogError
 
 __all__ = ["COMMANDS", "build_parser", "main"]
 
@@ -99,6 +99,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except (PyreplogError, RowError, OSError) as error:
         say(f"replog {arguments.command}: {error}")
+        if isinstance(error, CorruptError):
+            return EXIT_DAMAGED
     except Exception as error:
         if os.environ.get("REPLOG_TRACEBACK"):
             raise

@@ -17,7 +17,7 @@ only when none of its batches is on its way) and ``RecordAccumulator``, and ``Bu
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -41,7 +41,7 @@ from pyreplog.errors import (
     cluster_error,
 )
 from pyreplog.ports import Address, Buffer, Clock, Headers, Random, Transport
-from pyreplog.record import Ack, partition_for_key, stamp
+from pyreplog.record import HEADER_SIZE, Ack, partition_for_key, stamp
 from pyreplog.wire import (
     NO_ERROR,
     ErrorCode,
@@ -153,13 +153,16 @@ class Producer:
         address: Address,
         config: ProducerConfig | None = None,
         owner: Owner | None = None,
+        batch_limit: Callable[[str], int] | None = None,
     ) -> None:
-        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first. ``owner`` waits for acks; None where nobody does."""
+        """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first. ``owner`` waits for acks; None where nobody does.
+        ``batch_limit``: how large a batch of a topic may be (bytes), where somebody knows; ``batch_size_max`` is not to be beyond it."""
         self.config = ProducerConfig() if config is None else config
         self._clock = clock
         self._now_ns = clock.monotonic_ns
         self._random = random
         self._owner = owner
+        self._batch_limit = batch_limit
         self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._routes = self._router.topics
@@ -308,10 +311,12 @@ class Producer:
         if len(state.queues) != count:
             state.keys.clear()
             config = self.config
+            size_max = config.batch_size_max
+            if self._batch_limit is not None:
+                # A record that does not fit even so is sent alone, and the leader says what it thinks of it.
+                size_max = max(min(size_max, self._batch_limit(topic)), HEADER_SIZE + 1)
             state.queues.extend(
-                PartitionQueue(
-                    self._owner, self._ledger, topic, number, config.batch_size_max, config.record_size_max, config.delivery_timeout_ms
-                )
+                PartitionQueue(self._owner, self._ledger, topic, number, size_max, config.record_size_max, config.delivery_timeout_ms)
                 for number in range(len(state.queues), count)
             )
             if self._is_idempotent:

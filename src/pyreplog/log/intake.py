@@ -138,8 +138,10 @@ class Intake:
         """Which setting a batch of ``size`` bytes exceeds, in words."""
         config = self._config
         if size > config.max_message_bytes:
-            return f"a batch of {size} bytes; max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
-        return f"a batch of {size} bytes; segment.bytes of {self._topic_partition} is {config.segment_bytes}"
+            limit = f"max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
+        else:
+            limit = f"segment.bytes of {self._topic_partition} is {config.segment_bytes}"
+        return f"a batch of {size} bytes; {limit}: append less at a time, or make that larger"
 
     def not_cut(self, count: int) -> OutcomeUnknownError:
         """What becomes of ``count`` records after a write that failed and left something behind which could not be cut off."""

@@ -21,7 +21,7 @@ from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
-from pyreplog.config import NodeConfig, check_seconds, default_min_insync_replicas
+from pyreplog.config import INT32_MAX, NodeConfig, check_seconds, default_min_insync_replicas
 from pyreplog.errors import (
     ClosedError,
     ClusterError,
@@ -327,8 +327,8 @@ class Cluster:
         ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
         before the outcome counts as unknown; ``max_block_ms``: how long ``send`` waits for the first news of a topic, where
         ``delivery_timeout_ms`` is not shorter; ``max_in_flight``: requests on their way per node; ``batch_size_max``: bytes after which a
-        batch is closed; ``enable_idempotence``: every record once and in order, whatever has to be sent again (None: with acks="all" and
-        ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
+        batch is closed, sooner where the topic takes no such batch; ``enable_idempotence``: every record once and in order, whatever has
+        to be sent again (None: with acks="all" and ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
         """
         self._check()
         if isinstance(acks, bool) or acks not in ACKS:
@@ -348,7 +348,14 @@ class Cluster:
             address = self._address("producer")
             self._trusted[address] = None  # its batches are made by our own encoder, in this process
             machine = ProducerMachine(
-                transport, self._clock, self._random, self._bootstrap(), address=address, config=config, owner=self._driver
+                transport,
+                self._clock,
+                self._random,
+                self._bootstrap(),
+                address=address,
+                config=config,
+                owner=self._driver,
+                batch_limit=self._batch_limit,
             )
 
             def broken(error: Exception | None) -> None:
@@ -360,6 +367,17 @@ class Cluster:
         producer = Producer(self._driver, self._advice, make, self._producer_closed, self._path)
         self._producers[producer] = None
         return producer
+
+    def _batch_limit(self, topic: str) -> int:
+        """Bytes of the largest batch that the topic's settings let a producer make. REQUIRES the driver's turn."""
+        image = self._authority.authority.image
+        found = image.topics.get(image.topic_ids.get(topic, ""))
+        if found is None:
+            return INT32_MAX
+        config = found.log_config
+        limit = min(config.max_message_bytes, config.segment_bytes)
+        # The leader compresses anew, and what does not get smaller grows by some bytes for each block.
+        return limit if config.compression_type == "producer" else limit - limit // 8 - 64
 
     def _producer_closed(self, producer: Producer) -> None:
         with self._driver.exclusive():

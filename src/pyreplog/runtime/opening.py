@@ -127,6 +127,11 @@ def open_for_writing(
             _take_over(log, asked, folder, name)
         made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, buffer_memory, max_block_ms))
         return made[0]
+    except ConfigError:
+        # A wrong argument: the root is as it was, and its next opening is not to be one after a crash.
+        if root is not None and not made:
+            root.close(clean=True)
+        raise
     except BaseException:
         if root is not None and not made:
             root.close(clean=False)
