@@ -148,6 +148,30 @@ def test_too_large_is_refused(place: Place) -> None:
     other.close(clean=True)
 
 
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_last_offsets_and_epochs(place: Place, trusted: bool) -> None:
+    """Up to 2^63 - 2 records are taken, and found again; what does not fit below is refused, as is an epoch above 2^31 - 1."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    first = 2**63 - 4
+    log.truncate_fully(first)
+    log.become_leader(2**31 - 1)
+    log.append_as_leader(batch(2), 2**31 - 1, trusted=trusted)
+    with pytest.raises(InvalidRequestError, match="used up its offsets: import"):
+        log.append_as_leader(batch(2), 2**31 - 1, trusted=trusted)
+    log.append_as_leader(batch(1), 2**31 - 1, trusted=trusted)
+    for number in (1, 5):
+        with pytest.raises(InvalidRequestError, match="used up its offsets: import"):
+            log.append_as_leader(batch(number), 2**31 - 1, trusted=trusted)
+    with pytest.raises(InvalidRequestError, match="used up its leader epochs: import"):
+        log.become_leader(2**31)
+    sync(place.disk, log)
+    log.close(clean=False)
+    again = reopen(place.disk, place.of("t-0"), same_boot=True)
+    assert [record.offset for record in contents(again)] == [first, first + 1, first + 2]
+    assert (again.end_offset, again.epochs.latest) == (2**63 - 1, 2**31 - 1)
+    again.close(clean=True)
+
+
 def test_a_follower_keeps_the_bytes(place: Place) -> None:
     """What a follower appends is what the leader has, byte for byte, with the same epochs, however it is cut into parts."""
     leader = create(place.disk, place.of("t-0"), SMALL)

@@ -21,6 +21,7 @@ from pyreplog.errors import (
     ClosedError,
     ConfigError,
     InternalError,
+    InvalidRequestError,
     MessageTooLargeError,
     OffsetOutOfRangeError,
     StorageError,
@@ -43,6 +44,8 @@ from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import EpochEntry, LogStats, TopicPartition
 
+_OFFSETS_SCARCE_FROM: Final = INT64_MAX - INT32_MAX
+"""Below it any batch finds offsets."""
 TAIL_SIZE: Final = 4 << 20
 """Bytes of appended batches that a log keeps in memory, unless told otherwise."""
 _new_tuple = tuple.__new__
@@ -324,8 +327,11 @@ class Log:
     # -- appending --
 
     def become_leader(self, leader_epoch: int) -> None:
-        """Let ``leader_epoch`` begin at the log's end. REQUIRES it to be newer than any in the log."""
+        """Let ``leader_epoch`` begin at the log's end. REQUIRES it to be newer than any in the log. Raises :class:`InvalidRequestError`
+        where there is no such number."""
         self._check_writable()
+        if leader_epoch > INT32_MAX:
+            raise InvalidRequestError(f"{self.topic_partition} has used up its leader epochs: import its records into a new log")
         if leader_epoch < self.epochs.latest:
             raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
         self._assign_epoch(leader_epoch, self.end_offset)
@@ -343,7 +349,7 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        if trusted and leader_epoch == self.epochs.latest and not self._intake.rewrites:
+        if trusted and leader_epoch == self.epochs.latest and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
             base, active = self.end_offset, self._active
             before = active.size
             try:
@@ -373,8 +379,10 @@ class Log:
             return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
         if leader_epoch != self.epochs.latest:
             self.become_leader(leader_epoch)
-        stamp(view, base, leader_epoch)
         header_count = header.record_count
+        if header_count > INT64_MAX - base:
+            raise InvalidRequestError(f"{self.topic_partition} has used up its offsets: import its records into a new log")
+        stamp(view, base, leader_epoch)
         next_offset = base + header_count
         max_timestamp = header.max_timestamp
         active = self._active
