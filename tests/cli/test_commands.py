@@ -258,6 +258,7 @@ def test_reading_disturbs_no_writer(replog: Replog, events: Path) -> None:
         (["cat"], "required: PATH"),
         (["cat", "x", "--start", "-5"], "not an offset"),
         (["dump", ""], "argument PATH: is empty: name a folder"),
+        (["append", "-", "rows"], "argument PATH: '-' is standard input, and a folder belongs here"),
         (["repair", ""], "argument PATH: is empty: name a folder"),
         (["repair", "x", "--to", ""], "argument --to: is empty: name a folder"),
         (["cat", "x", "--start", "abc"], "'abc' is not an offset"),

@@ -77,6 +77,8 @@ def place(text: str) -> str:
     """A path. An empty one, as of a variable of the shell that is not set, is not taken for a folder that nobody named."""
     if not text:
         raise argparse.ArgumentTypeError("is empty: name a folder")
+    if text == "-":
+        raise argparse.ArgumentTypeError("'-' is standard input, and a folder belongs here (one of that name is ./-)")
     return text
 
 
