@@ -194,6 +194,23 @@ class TestFolders:
         SystemDisk().make_directory(str(tmp_path / "a/c"))
         assert synced == [str(tmp_path)], "with something in it, it was made by who synced its name, or not for us"
 
+    def test_a_name_that_cannot_be_synced_is_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In a folder that may be written to and not read, the second try is not to succeed where the first one failed. Where nobody
+        of ours may write, we made nothing."""
+
+        def refused(folder: str) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied", folder)
+
+        (tmp_path / "other").touch()
+        monkeypatch.setattr("pyreplog.system.disk._sync_directory", refused)
+        for _ in range(2):
+            with pytest.raises(StorageError) as caught:
+                SystemDisk().make_directory(str(tmp_path / "a/b/c"))
+            assert caught.value.errno == errno.EACCES
+        assert not any((tmp_path / "a").iterdir())
+        monkeypatch.setattr("os.access", lambda path, mode, **rest: path != str(tmp_path))
+        SystemDisk().make_directory(str(tmp_path / "a/b"))
+
     def test_make_directory(self, place: Place) -> None:
         """Folders are made with their parents; one that exists is fine; a file in the way is not."""
         place.disk.make_directory(f"{place.root}/x/y/z")

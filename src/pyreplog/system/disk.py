@@ -252,9 +252,10 @@ def _make_directory(path: str) -> None:
         missing.append(path)
         path = os.path.dirname(path.rstrip("/"))
     if missing and path and _is_empty(path):
-        # Perhaps a process made it that was killed before it synced its name: then it is empty. What may not be synced we did not make.
-        with contextlib.suppress(PermissionError):
-            _sync_directory(os.path.dirname(os.path.abspath(path)))
+        # Perhaps a process of ours made it that was killed before it synced its name: then it is empty, and lies where we may write.
+        parent = os.path.dirname(os.path.abspath(path))
+        if os.access(parent, os.W_OK):
+            _sync_directory(parent)
     for index, folder in enumerate(reversed(missing)):
         if index:
             # The folder made just before: nobody else knows that it needs its name synced.
