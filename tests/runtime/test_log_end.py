@@ -429,6 +429,28 @@ def test_a_thread_whose_start_was_interrupted_is_started_again(monkeypatch: pyte
     assert late[0] not in worked
 
 
+def test_a_thread_without_memory_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it lacks: nobody else would do the work."""
+    done = threading.Event()
+    background = Background("test", lambda: done.set())
+    refused: list[str] = []
+    current_thread = threading.current_thread
+
+    def scarce() -> threading.Thread:
+        thread = current_thread()
+        if thread.name == "test" and len(refused) < 2:
+            refused.append(thread.name)
+            raise MemoryError
+        return thread
+
+    monkeypatch.setattr(threading, "current_thread", scarce)
+    background.start()
+    background.wake()
+    assert done.wait(PATIENCE_S)
+    assert len(refused) == 2
+    background.stop()
+
+
 def test_a_thread_that_runs_when_its_start_is_interrupted_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C after the thread began: it is the one."""
     done = threading.Event()

@@ -89,8 +89,13 @@ class Background:
                 pass
 
     def _run(self, pause: float | None) -> None:
-        while not self._stopping and self._thread is threading.current_thread():
+        thread: threading.Thread | None = None
+        while not self._stopping:
             try:
+                if thread is None:
+                    thread = threading.current_thread()
+                if self._thread is not thread:
+                    return
                 pause = self._turn(pause)
             except Exception:  # no memory, even: this thread is the only one
                 pause = 1.0
