@@ -2,12 +2,13 @@
 """The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read hands out.
 
 Followers and readers near the end are served from the very buffers that were appended, without a copy or a system call; others by
-``pread``. Every batch of a replicated log passes through here three times, so it is compiled. What happens seldom is in Python: here is
-the one batch that follows the one before, and whatever else it turns out to be is left to the caller, untouched.
+``pread``. Every batch of a replicated log passes through here three times, so it is compiled. What happens seldom is in Python: here are
+the batches that follow the one before, and whatever else they turn out to be is left to the caller, untouched.
 """
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 
 from kernels cimport (
@@ -327,6 +328,109 @@ cdef ProducerEntry entry_of(object table, int64_t producer_id):
     return None if found is None else <ProducerEntry?>found
 
 
+cdef struct Given:
+    # A batch that may be appended: its memory, and what its header says.
+    Py_buffer view
+    batch_header header
+
+
+@cython.final
+@cython.freelist(8)
+cdef class _Group:
+    # Batches that are looked at before any of them is written, and written at once. Their memory is held until the group is gone.
+
+    cdef Given single  # most groups are of one
+    cdef Given *given
+    cdef Py_ssize_t room
+    cdef Py_ssize_t count
+    cdef int64_t size
+    cdef bint is_numbered  # whether one of them bears a producer id
+    cdef list parts
+
+    def __cinit__(self):
+        self.given = &self.single
+        self.parts = []
+
+    def __dealloc__(self):
+        while self.count:
+            self.count -= 1
+            PyBuffer_Release(&self.given[self.count].view)
+        if self.given != &self.single:
+            PyMem_Free(self.given)
+
+    cdef int add(self, batch) except? -1:
+        # Hold one more; what reading its header came to.
+        cdef object data = batch if type(batch) is memoryview else memoryview(batch)
+        cdef Given *given = &self.given[self.count]
+        cdef const uint8_t *p
+        cdef int status
+        if self.count == self.room:
+            raise ValueError(f"there are more batches than the {self.room} that were counted")
+        self.parts.append(data)
+        try:
+            PyObject_GetBuffer(data, &given.view, PyBUF_SIMPLE)
+        except BaseException:
+            self.parts.pop()
+            raise
+        self.count += 1
+        p = <const uint8_t *>given.view.buf
+        status = batch_read(p, p + given.view.len, &given.header)
+        if status:
+            given.header.size = 0
+            return status
+        self.size += given.header.size
+        if given.header.producer_id != -1:
+            self.is_numbered = True
+        return 0
+
+    cdef int drop(self) except -1:
+        # Hold the newest no more.
+        cdef Py_ssize_t i
+        self.parts.pop()
+        self.count -= 1
+        self.size -= self.given[self.count].header.size
+        PyBuffer_Release(&self.given[self.count].view)
+        self.is_numbered = False
+        for i in range(self.count):
+            if self.given[i].header.producer_id != -1:
+                self.is_numbered = True
+        return 0
+
+    cdef int check_crcs(self) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef int status = 0
+        for i in range(self.count):
+            status = batch_check_crc(<const uint8_t *>self.given[i].view.buf, <size_t>self.given[i].header.size)
+            if status:
+                break
+        return status
+
+    cdef void stamp(self, int64_t base, int32_t leader_epoch) noexcept:
+        # REQUIRES that each may be written into, and that there are as many offsets.
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            batch_stamp(<uint8_t *>self.given[i].view.buf, base, leader_epoch)
+            base += self.given[i].header.last_offset_delta + 1
+
+    cdef void forget_stamps(self) noexcept:
+        # As they came: they may be given again.
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            batch_stamp(<uint8_t *>self.given[i].view.buf, 0, -1)
+
+
+cdef _Group new_group(Py_ssize_t room):
+    cdef _Group group = _Group.__new__(_Group)
+    cdef Given *given
+    if room > 1:
+        given = <Given *>PyMem_Calloc(<size_t>room, sizeof(Given))
+        if given == NULL:
+            raise MemoryError
+        group.given = given
+    group.room = room
+    return group
+
+
 cdef class SegmentEnd:
     """See the stub."""
 
@@ -346,17 +450,24 @@ cdef class SegmentEnd:
     cdef public Py_ssize_t _pending
     cdef public bint unheard
     cdef public bint _torn
+    cdef readonly Py_ssize_t tried
     cdef public object _file
     cdef public object _indexes
 
     def has_room(self, int64_t size, int64_t next_offset, int64_t max_timestamp):
-        return self._has_room(size, next_offset, max_timestamp)
-
-    cdef bint _has_room(self, int64_t size, int64_t next_offset, int64_t max_timestamp) noexcept:
         return (
             self.size <= self.size_max - size
             and next_offset <= self.roll_offset
             and self.entries_left > 0
+            and max_timestamp <= self.roll_timestamp
+        )
+
+    cdef bint _has_room(self, _Group group, int64_t next_offset, int64_t max_timestamp) noexcept:
+        # For all of `group`, the newest of which ends before `next_offset`.
+        return (
+            self.size <= self.size_max - group.size
+            and next_offset <= self.roll_offset
+            and self.entries_left >= group.count
             and max_timestamp <= self.roll_timestamp
         )
 
@@ -410,95 +521,137 @@ cdef class SegmentEnd:
             pass
         return made
 
-    def append_next(self, batch, int64_t end_offset, int32_t leader_epoch, TailCache tail not None, producers):
-        cdef object data = batch if type(batch) is memoryview else memoryview(batch)
-        cdef Py_buffer view
-        cdef batch_header header
-        cdef const uint8_t *p
-        cdef int64_t last
+    def append_next(self, batches, int64_t end_offset, int32_t leader_epoch, TailCache tail not None, producers):
+        cdef _Group group = new_group(len(batches))
+        cdef int64_t expected = end_offset
+        cdef Given *given
         cdef int status
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            if view.len == 0:
+        for batch in batches:
+            status = group.add(batch)
+            given = &group.given[group.count - 1]
+            if given.view.len == 0:
                 return 0
-            p = <const uint8_t *>view.buf
-            check(batch_read(p, p + view.len, &header), 0)
-            if header.size != view.len:
-                return 0
-            if header.size < NOGIL_SIZE:
-                status = batch_check_crc(p, <size_t>header.size)
-            else:
-                with nogil:
-                    status = batch_check_crc(p, <size_t>header.size)
             check(status, 0)
             if (
-                header.base_offset != end_offset
-                or header.leader_epoch != leader_epoch
+                given.header.size != given.view.len
+                or given.header.base_offset != expected
+                or given.header.leader_epoch != leader_epoch
                 or leader_epoch < 0
-                or header.attributes & ATTRIBUTE_CONTROL
+                or given.header.attributes & ATTRIBUTE_CONTROL
             ):
                 return 0
-            last = batch_last_offset(&header)  # below INT64_MAX, or it was not read
-            if not self._has_room(header.size, last + 1, header.max_timestamp):
+            expected = batch_last_offset(&given.header) + 1  # at most INT64_MAX, or it was not read
+            if not self._has_room(group, expected, given.header.max_timestamp):
                 return 0
-            self._append(data, &header, end_offset, last, tail, producers)
-            return header.size
-        finally:
-            PyBuffer_Release(&view)
+        if group.count == 0:
+            return 0
+        if group.size < NOGIL_SIZE:
+            status = group.check_crcs()
+        else:
+            with nogil:
+                status = group.check_crcs()
+        check(status, 0)
+        self._append(group, end_offset, tail, producers)
+        return group.size
 
-    def append_own(self, batch, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers):
-        cdef object data = batch if type(batch) is memoryview else memoryview(batch)
-        cdef Py_buffer view
-        cdef batch_header header
-        cdef ProducerEntry entry
-        cdef uint8_t *p
-        cdef int64_t last
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    def append_own(
+        self, batches, int64_t end_offset, int32_t leader_epoch, int64_t size_max, TailCache tail not None, producers, is_sound
+    ):
+        cdef _Group group = new_group(len(batches))
+        cdef list places = []
+        cdef int64_t base = end_offset
+        cdef int64_t before = self.size
+        cdef batch_header *header
+        cdef int status
+        self.tried = 0
+        for batch, trusted in batches:
+            try:
+                status = group.add(batch)
+            except Exception:  # what nobody had foreseen is found again when it comes first
+                break
+            if group.count == 1 and not group.given.view.readonly:
+                check(status, 0)
+            if status or not self._may_follow(group, base, size_max, producers) or not (trusted or is_sound(batch)):
+                group.drop()
+                break
+            header = &group.given[group.count - 1].header
+            places.append((base, base + header.last_offset_delta, -1, header.record_count, header.size, False))
+            base += header.record_count
+        if group.count == 0:
+            return places
+        group.stamp(end_offset, leader_epoch)
+        self.tried = group.count
         try:
-            if view.readonly:
-                return 0
-            p = <uint8_t *>view.buf
-            check(batch_read(p, p + view.len, &header), 0)
-            if (
-                header.size > size_max
-                or header.size != view.len
-                or header.record_count <= 0
-                or header.last_offset_delta != header.record_count - 1
-                or end_offset >= INT64_MAX - header.last_offset_delta
-                or header.attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)
-            ):
-                return 0
-            last = end_offset + header.last_offset_delta
-            if not self._has_room(header.size, last + 1, header.max_timestamp):
-                return 0
-            if header.producer_id != -1:
-                entry = entry_of(producers.table, header.producer_id)
-                if entry is None or not entry._goes_on(&header):
-                    return 0
-            batch_stamp(p, end_offset, leader_epoch)
-            self._append(data, &header, end_offset, last, tail, producers)
-            return header.size
-        finally:
-            PyBuffer_Release(&view)
+            self._append(group, end_offset, tail, producers)
+        except BaseException:
+            if self.size == before:
+                group.forget_stamps()
+            raise
+        return places
 
-    cdef int _append(
-        self, object data, const batch_header *header, int64_t base, int64_t last, TailCache tail, object producers
-    ) except -1:
+    cdef bint _may_follow(self, _Group group, int64_t base, int64_t size_max, object producers) except -1:
+        # Whether the newest of `group` can be stamped, given offsets from `base` on, and appended behind the others.
+        cdef Given *given = &group.given[group.count - 1]
+        cdef batch_header *header = &given.header
+        cdef batch_header *before
         cdef ProducerEntry entry
-        self._write((data,), header.size)
-        self._note(header.size, last, header.max_timestamp)
-        self.unheard = header.producer_id != -1
-        if tail.size_max:
-            tail.append(base, last + 1, data, header.size)
+        cdef Py_ssize_t i
+        if (
+            given.view.readonly
+            or header.size > size_max
+            or header.size != given.view.len
+            or header.record_count <= 0
+            or header.last_offset_delta != header.record_count - 1
+            or base >= INT64_MAX - header.last_offset_delta
+            or header.attributes & (ATTRIBUTE_CONTROL | ATTRIBUTE_TRANSACTIONAL)
+            or not self._has_room(group, base + header.record_count, header.max_timestamp)
+        ):
+            return False
         if header.producer_id == -1:
+            return True
+        for i in range(group.count - 2, -1, -1):
+            before = &group.given[i].header
+            if before.producer_id == header.producer_id:
+                return header.producer_epoch == before.producer_epoch and header.base_sequence == last_sequence_of(before) + 1
+        entry = entry_of(producers.table, header.producer_id)
+        return entry is not None and entry._goes_on(header)
+
+    cdef int _append(self, _Group group, int64_t base, TailCache tail, object producers) except -1:
+        # Write all of `group`, which has the offsets from `base` on, and count them.
+        cdef batch_header *header
+        cdef ProducerEntry entry
+        cdef int64_t start = base
+        cdef Py_ssize_t i
+        self._write(group.parts, group.size)
+        self.unheard = group.is_numbered
+        try:
+            for i in range(group.count):
+                header = &group.given[i].header
+                self._note(header.size, start + header.last_offset_delta, header.max_timestamp)
+                start += header.last_offset_delta + 1
+        except BaseException:
+            self._torn = True  # what is not counted is cut off before the next write
+            raise
+        if tail.size_max:
+            start = base
+            for i in range(group.count):
+                header = &group.given[i].header
+                tail.append(start, start + header.last_offset_delta + 1, group.parts[i], header.size)
+                start += header.last_offset_delta + 1
+        if not group.is_numbered:
             return 0
         self.first_producer = UNKNOWN
         table = producers.table
-        entry = entry_of(table, header.producer_id)
-        if entry is not None and entry.epoch == header.producer_epoch and not header.attributes & ATTRIBUTE_TRANSACTIONAL:
-            table.end_offset = last + 1
-            entry._sent(last_sequence_of(header), last, last - base, header.max_timestamp)
-        else:
-            producers.note_bytes(data, base, self)
+        start = base
+        for i in range(group.count):
+            header = &group.given[i].header
+            if header.producer_id != -1:
+                entry = entry_of(table, header.producer_id)
+                if entry is not None and entry.epoch == header.producer_epoch and not header.attributes & ATTRIBUTE_TRANSACTIONAL:
+                    table.end_offset = start + header.last_offset_delta + 1
+                    entry._sent(last_sequence_of(header), start + header.last_offset_delta, header.last_offset_delta, header.max_timestamp)
+                else:
+                    producers.note_bytes(group.parts[i], start, self)
+            start += header.last_offset_delta + 1
         self.unheard = False
         return 0

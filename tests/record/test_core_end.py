@@ -129,6 +129,11 @@ def made(
     )
 
 
+def never(batch: Buffer) -> bool:
+    """Nobody is to be asked about our own encoder's batches."""
+    raise AssertionError(batch)
+
+
 def known(producers: Producers) -> list[tuple[int, int, int, list[SentBatch]]]:
     """What the table has."""
     return [(entry.producer_id, entry.epoch, entry.last_timestamp, entry.batches) for entry in producers.table]
@@ -136,41 +141,179 @@ def known(producers: Producers) -> list[tuple[int, int, int, list[SentBatch]]]:
 
 @given(
     st.lists(
-        st.tuples(st.integers(1, 4), st.integers(-1, 50), st.integers(0, 200), st.integers(0, 2), st.booleans()), min_size=1, max_size=12
+        st.tuples(st.integers(1, 4), st.integers(-1, 50), st.integers(0, 200), st.integers(0, 2), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=12,
     )
 )
-def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool]]) -> None:
-    """A follower's and a leader's batches, with and without producers, beside ``write``, ``note`` and the table told one by one."""
+def test_as_the_slow_way(batches: list[tuple[int, int, int, int, bool, bool]]) -> None:
+    """A follower's and a leader's batches, one or several at once, with and without producers, beside ``write``, ``note`` and the
+    table told one by one."""
     following, leading, slow = End(), End(), End()
     producers = Producers(), Producers(), Producers()
     tails = TailCache(1 << 20), TailCache(1 << 20)
     base, sequence, epoch = 0, 0, 0
-    for count, timestamp, size, jump, numbered in batches:
+    group: list[tuple[int, bytes, bytearray]] = []  # base, as it is to lie in the log, as it is given to the leader
+    for count, timestamp, size, jump, numbered, waits in [*batches, (1, 0, 0, 0, False, False)]:
         if numbered and jump:
             sequence, epoch = 0, epoch + 1
         data = made(count, base, timestamp, size=size, sequence=sequence if numbered else -1, producer_epoch=epoch)
+        own = made(count, 0, timestamp, size=size, epoch=-1, sequence=sequence if numbered else -1, producer_epoch=epoch)
+        group.append((base, bytes(data), own))
         batch = RecordBatch(data)
         slow.write((data,), len(data))
         slow.note(len(data), batch.last_offset, batch.max_timestamp)
         if numbered:
             producers[2].note_bytes(data, base, slow)
-        assert following.append_next(bytes(data), base, 3, tails[0], producers[0]) == len(data)
-        own = made(count, 0, timestamp, size=size, epoch=-1, sequence=sequence if numbered else -1, producer_epoch=epoch)
-        taken = leading.append_own(own, base, 3, 1 << 20, tails[1], producers[1])
-        if not taken:  # the first of its producer in this epoch: the log asks the table
-            assert numbered
-            assert sequence == 0
-            leading.write((data,), len(data))
-            leading.note(len(data), batch.last_offset, batch.max_timestamp)
-            producers[1].note_bytes(data, base, leading)
-        else:
-            assert own == data
         base += count
         sequence += count if numbered else 0
+        if waits:
+            continue
+        whole = [data for _, data, _ in group]
+        assert following.append_next(whole, group[0][0], 3, tails[0], producers[0]) == sum(map(len, whole))
+        while group:
+            start, one, own = group[0]
+            places = leading.append_own([(own, True) for _, _, own in group], start, 3, 1 << 20, tails[1], producers[1], never)
+            for (_, one, own), place in zip(group, places, strict=False):
+                batch = RecordBatch(one)
+                assert own == one
+                assert place == (batch.base_offset, batch.last_offset, -1, batch.record_count, len(one), False)
+            if not places:  # the first of its producer in this epoch: the log asks the table
+                batch = RecordBatch(one)
+                assert batch.base_sequence == 0
+                leading.write((one,), len(one))
+                leading.note(len(one), batch.last_offset, batch.max_timestamp)
+                producers[1].note_bytes(one, start, leading)
+            del group[: len(places) or 1]
         assert following.state == leading.state == slow.state
         assert known(producers[0]) == known(producers[1]) == known(producers[2])
         assert all(one.table.end_offset == producers[2].table.end_offset for one in producers)
+        assert not leading.unheard
+        assert not following.unheard
     assert b"".join(tails[0].read(0, 1 << 20, base)[0]) == bytes(following._file.content)  # type: ignore[index]
+
+
+def three(sequence: int, base: int = 7) -> list[bytearray]:
+    """Batches that follow one another, as they lie in a log."""
+    return [made(2, base + 2 * number, 1000, sequence=sequence + 2 * number if sequence >= 0 else -1) for number in range(3)]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_one_wrong_batch_keeps_a_follower_from_all(wrong: int) -> None:
+    """Of three: cut at every byte, any bit flipped, another's place, nothing at all, more than one in it."""
+    batches = three(5)
+    end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
+    before = end.state
+
+    def taken(data: Buffer) -> int:
+        parts = [*batches[:wrong], data, *batches[wrong + 1 :]]
+        try:
+            return end.append_next(parts, 7, 3, tail, producers)
+        except CorruptError:
+            return 0
+
+    right = bytes(batches[wrong])
+    memory = GuardedMemory(len(right))
+    others = [batches[wrong - 1], b"", right + right, batches[wrong] + batches[(wrong + 1) % 3]]
+    assert not any(taken(data) for data in others)
+    assert not any(taken(memory.place(right[:size])) for size in range(len(right)))
+    for bit in range(len(right) * 8):
+        flipped = bytearray(right)
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert taken(flipped) == 0, f"bit {bit}"
+    assert end.state == before
+    assert len(tail) == len(producers.table) == 0
+    assert taken(right) == sum(map(len, batches))
+
+
+def test_a_leader_takes_those_before_the_first_that_is_not_in_order() -> None:
+    """What is behind them is left as it is, and nobody is asked about it."""
+    numbered = [made(2, 0, 1000, sequence=sequence) for sequence in (5, 7, 10)]
+    full, early = made(2, 0, 1000, size=400), made(1, 0, 1, sequence=5)
+    limits: list[dict[str, int]] = [{"size_max": len(numbered[0]) * 3}, {"roll_offset": 12}, {"entries_left": 2}, {"roll_timestamp": 1001}]
+    cases = [(numbered, {}), ([*numbered[:2], early], {}), ([*numbered[:2], full], limits[0])]
+    cases += [([*numbered[:2], made(2, 0, 1001)], limit) for limit in limits[1:]]
+    cases += [
+        ([*numbered[:2], other], {}) for other in (bytes(full), full + b"x", full[:-1], b"", made(1, 0, 1, sequence=9, producer_epoch=1))
+    ]
+    for batches, limit in cases:
+        end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
+        for name, value in limit.items():
+            setattr(end, name, value)
+        producers.table.entries[9] = ProducerEntry(9, 0)
+        producers.table.entries[9].sent(4, 6, 0, 999)
+        ones = [bytearray(one) if type(one) is bytearray else one for one in batches]
+        asked = (True, True, False) if limit or not isinstance(ones[2], bytes) else (True, True, True)
+        places = end.append_own(list(zip(ones, asked, strict=True)), 7, 3, 1 << 20, tail, producers, never)
+        assert [place[:2] for place in places] == [(7, 8), (9, 10)]
+        assert end.tried == 2
+        assert ones[2] == batches[2]
+        assert end._file.content == bytes(ones[0] + ones[1])
+        assert producers.table.entries[9].last_sequence == 8
+
+
+def test_a_producer_that_is_left_out_leaves_no_trace() -> None:
+    """What was appended before its batch bears no producer, and the segment does not say that one does."""
+    end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
+    pairs = [(made(1, 0, 1), True), (made(1, 0, 1, sequence=3), True)]
+    assert len(end.append_own(pairs, 7, 3, 1 << 20, tail, producers, never)) == 1
+    assert end.first_producer == -1
+    assert not end.unheard
+
+
+def test_who_is_asked_about_a_clients_batch() -> None:
+    """Only what is not our own encoder's, in order, and no one behind the first that is not sound."""
+    end, producers, tail = End(base_offset=7), Producers(), TailCache(1 << 20)
+    ones = [made(1, 0, 1, size=size) for size in range(5)]
+    seen: list[Buffer] = []
+
+    def is_sound(batch: Buffer) -> bool:
+        seen.append(batch)
+        return batch is not ones[3]
+
+    pairs = list(zip(ones, (False, True, False, False, False), strict=True))
+    assert len(end.append_own(pairs, 7, 3, 1 << 20, tail, producers, is_sound)) == 3
+    assert [ones.index(one) for one in seen] == [0, 2, 3]  # type: ignore[arg-type]
+    assert ones[3:] == [made(1, 0, 1, size=size) for size in (3, 4)]
+    assert end.append_own(pairs[3:], 10, 3, 1 << 20, tail, producers, is_sound) == []
+
+
+def test_a_refused_group_is_as_it_came() -> None:
+    """It may be given again: no offsets, no epoch. How many were to be written is known."""
+    end, producers, tail = End(), Producers(), TailCache(1 << 20)
+    before = end.state
+    end._file.error = StorageError(errno.ENOSPC, "no room", "file")
+    ones = [made(2, 0, 1000, epoch=-1) for _ in range(3)]
+    with pytest.raises(StorageError, match="no room"):
+        end.append_own([(one, True) for one in ones], 7, 3, 1 << 20, tail, producers, never)
+    assert ones == [made(2, 0, 1000, epoch=-1)] * 3
+    assert end.tried == 3
+    assert end.state == before
+    with pytest.raises(StorageError, match="no room"):
+        end.append_next(three(-1, 0), 0, 3, tail, producers)
+    assert end.state == before
+    assert len(tail) == 0
+
+
+def test_a_group_that_is_counted_in_part() -> None:
+    """Interrupted after its first batch was: the segment ends there, and cuts off what is behind it before the next write."""
+
+    class Interrupted:
+        """Indexes that are struck by Ctrl-C."""
+
+        @property
+        def offsets(self) -> OffsetIndex:
+            """Never there."""
+            raise KeyboardInterrupt
+
+    end, producers, tail = End(interval=10), Producers(), TailCache(1 << 20)
+    end._indexes = Interrupted()
+    batches = three(-1, 0)
+    with pytest.raises(KeyboardInterrupt):
+        end.append_next(batches, 0, 3, tail, producers)
+    assert end.size == len(batches[0])
+    assert end.next_offset == 2
+    assert end._torn
 
 
 @pytest.mark.parametrize("sequence", [-1, 5])
@@ -182,21 +325,21 @@ def test_nothing_wrong_is_taken(sequence: int) -> None:
     memory = GuardedMemory(len(data))
     for size in range(len(data)):
         try:
-            taken = end.append_next(memory.place(bytes(data[:size])), 7, 3, tail, producers)
+            taken = end.append_next([memory.place(bytes(data[:size]))], 7, 3, tail, producers)
         except CorruptError:
             taken = 0
         assert taken == 0, f"{size} bytes"
     for bit in range(len(data) * 8):
         data[bit // 8] ^= 1 << bit % 8
         try:
-            taken = end.append_next(data, 7, 3, tail, producers)
+            taken = end.append_next([data], 7, 3, tail, producers)
         except CorruptError:
             taken = 0
         assert taken == 0, f"bit {bit}"
         data[bit // 8] ^= 1 << bit % 8
     assert end.state == before
     assert len(tail) == len(producers.table) == 0
-    assert end.append_next(data, 7, 3, tail, producers) == len(data)
+    assert end.append_next([data], 7, 3, tail, producers) == len(data)
 
 
 def test_what_is_left_to_the_caller() -> None:
@@ -210,42 +353,42 @@ def test_what_is_left_to_the_caller() -> None:
         for name, value in limit.items():
             setattr(end, name, value)
         before = end.state
-        assert end.append_next(data, 7, 3, tail, producers) == 0
-        assert end.append_own(made(2, 0, 1000), 7, 3, 1 << 20, tail, producers) == 0
+        assert end.append_next([data], 7, 3, tail, producers) == 0
+        assert end.append_own([(made(2, 0, 1000), True)], 7, 3, 1 << 20, tail, producers, never) == []
         assert end.state == before
         for name, value in limit.items():
             setattr(end, name, value + 1)  # now it just fits
-        assert end.append_next(data, 7, 3, TailCache(0), producers) == size
+        assert end.append_next([data], 7, 3, TailCache(0), producers) == size
     end = End(base_offset=7)
     before = end.state
-    assert end.append_next(data, 8, 3, tail, producers) == 0
-    assert end.append_next(data, 6, 3, tail, producers) == 0
-    assert end.append_next(data, 7, 4, tail, producers) == 0
-    assert end.append_next(made(2, 7, 1000, epoch=-1), 7, -1, tail, producers) == 0
-    assert end.append_next(data + data, 7, 3, tail, producers) == 0
-    assert end.append_next(b"", 7, 3, tail, producers) == 0
-    assert end.append_own(bytes(data), 7, 3, 1 << 20, tail, producers) == 0
-    assert end.append_own(data, 7, 3, size - 1, tail, producers) == 0
+    assert end.append_next([data], 8, 3, tail, producers) == 0
+    assert end.append_next([data], 6, 3, tail, producers) == 0
+    assert end.append_next([data], 7, 4, tail, producers) == 0
+    assert end.append_next([made(2, 7, 1000, epoch=-1)], 7, -1, tail, producers) == 0
+    assert end.append_next([data + data], 7, 3, tail, producers) == 0
+    assert end.append_next([b""], 7, 3, tail, producers) == 0
+    assert end.append_own([(bytes(data), True)], 7, 3, 1 << 20, tail, producers, never) == []
+    assert end.append_own([(data, True)], 7, 3, size - 1, tail, producers, never) == []
     for base in (INT64_MAX - 1, INT64_MAX):
-        assert end.append_own(data, base, 3, 1 << 20, tail, producers) == 0
+        assert end.append_own([(data, True)], base, 3, 1 << 20, tail, producers, never) == []
         with pytest.raises(CorruptError, match="out of order"):
-            end.append_next(made(2, base, 1000), base, 3, tail, producers)
+            end.append_next([made(2, base, 1000)], base, 3, tail, producers)
     for flags in ({"control": True}, {"transactional": True}):
         marked = made(1, 7, 1000, sequence=5, **flags)
-        assert end.append_own(bytearray(marked), 7, 3, 1 << 20, tail, producers) == 0
+        assert end.append_own([(bytearray(marked), True)], 7, 3, 1 << 20, tail, producers, never) == []
         if "control" in flags:
-            assert end.append_next(marked, 7, 3, tail, producers) == 0
+            assert end.append_next([marked], 7, 3, tail, producers) == 0
     entry = producers.table.entries[9] = ProducerEntry(9, 0)
     entry.sent(4, 6, 0, 999)
     for wrong in (made(1, 0, 1, sequence=4), made(1, 0, 1, sequence=6), made(1, 0, 1, sequence=5, producer_epoch=1)):
-        assert end.append_own(wrong, 7, 3, 1 << 20, tail, producers) == 0
+        assert end.append_own([(wrong, True)], 7, 3, 1 << 20, tail, producers, never) == []
     entry.transaction_start = 3
-    assert end.append_own(made(1, 0, 1, sequence=5), 7, 3, 1 << 20, tail, producers) == 0
+    assert end.append_own([(made(1, 0, 1, sequence=5), True)], 7, 3, 1 << 20, tail, producers, never) == []
     assert end.state == before
     entry.transaction_start = -1
-    assert end.append_own(made(1, 0, 1, sequence=5), 7, 3, 1 << 20, tail, producers) > 0
+    assert end.append_own([(made(1, 0, 1, sequence=5), True)], 7, 3, 1 << 20, tail, producers, never)
     with pytest.raises(TypeError):
-        end.append_next(data, 8, 3, None, producers)  # type: ignore[arg-type]
+        end.append_next([data], 8, 3, None, producers)  # type: ignore[arg-type]
 
 
 def signed(batch: bytearray) -> bytearray:
@@ -262,7 +405,7 @@ def test_an_encoder_that_errs_is_left_to_the_caller() -> None:
     empty[57:61] = bytes(4)
     sparse[23:27] = (5).to_bytes(4, "big")
     for wrong in (signed(empty), signed(sparse), made(2, 0, 1000) + b"x"):
-        assert end.append_own(wrong, 0, 3, 1 << 20, tail, producers) == 0
+        assert end.append_own([(wrong, True)], 0, 3, 1 << 20, tail, producers, never) == []
     assert end.state == before
 
 
@@ -272,9 +415,9 @@ def test_the_checksum_of_a_large_batch() -> None:
     data = made(2, 0, 1000, size=10_000)
     data[-1] ^= 1
     with pytest.raises(CorruptError, match="checksum|CRC"):
-        end.append_next(data, 0, 3, tail, producers)
+        end.append_next([data], 0, 3, tail, producers)
     data[-1] ^= 1
-    assert end.append_next(data, 0, 3, tail, producers) == len(data)
+    assert end.append_next([data], 0, 3, tail, producers) == len(data)
 
 
 def test_numbers_that_go_round() -> None:
@@ -285,7 +428,7 @@ def test_numbers_that_go_round() -> None:
         data = made(3 if base else 2, base, 1000, sequence=max(sequence, 0))
         data[53:57] = sequence.to_bytes(4, "big", signed=True)
         end.first_producer = -1
-        assert end.append_next(signed(data), base, 3, TailCache(0), producers)
+        assert end.append_next([signed(data)], base, 3, TailCache(0), producers)
         assert end.first_producer == UNKNOWN_POSITION
         told.note_bytes(data, base, slow)
         assert known(producers) == known(told)
@@ -296,7 +439,7 @@ def test_numbers_that_go_round() -> None:
         table = Producers()
         entry = table.table.entries[9] = ProducerEntry(9, 0)
         entry.sent(sequence - 1, base - 1, 0, 999)
-        assert leading.append_own(signed(data), base, 3, 1 << 20, TailCache(0), table)
+        assert leading.append_own([(signed(data), True)], base, 3, 1 << 20, TailCache(0), table, never)
         assert entry.last_sequence == (2**31 - 3 if base == 0 else 0)
 
 
@@ -306,8 +449,8 @@ def test_a_refused_write_changes_nothing() -> None:
     before = end.state
     end._file.error = StorageError(errno.ENOSPC, "no room", "file")
     for append in (
-        lambda: end.append_next(made(1, 0, 1), 0, 3, tail, producers),
-        lambda: end.append_own(made(1, 0, 1), 0, 3, 1 << 20, tail, producers),
+        lambda: end.append_next([made(1, 0, 1)], 0, 3, tail, producers),
+        lambda: end.append_own([(made(1, 0, 1), True)], 0, 3, 1 << 20, tail, producers, never),
         lambda: end.write((made(1, 0, 1),), 100),
     ):
         with pytest.raises(StorageError, match="no room"):
@@ -321,16 +464,16 @@ def test_a_refused_write_changes_nothing() -> None:
 def test_what_has_to_be_done_first(name: str, value: object) -> None:
     """The segment is asked before such a write, and not before any other."""
     end, producers, tail = End(), Producers(), TailCache(1 << 20)
-    assert end.append_next(made(1, 0, 1), 0, 3, tail, producers)
+    assert end.append_next([made(1, 0, 1)], 0, 3, tail, producers)
     assert end.readied == []
     file = end._file
     setattr(end, name, value)
     data = made(1, 1, 1)
     if end._file is None:
         with pytest.raises(AttributeError):
-            end.append_next(data, 1, 3, tail, producers)
+            end.append_next([data], 1, 3, tail, producers)
     else:
-        end.append_next(data, 1, 3, tail, producers)
+        end.append_next([data], 1, 3, tail, producers)
         assert end._file is file
     assert end.readied == [len(data)]
 

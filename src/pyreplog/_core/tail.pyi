@@ -1,6 +1,6 @@
 """The end of a log: what an append looks at and changes, the memory of what was appended last, and what a read hands out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
 from typing_extensions import Buffer, disjoint_base
@@ -168,13 +168,30 @@ class SegmentEnd:
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
         """Count a batch that :meth:`write` wrote: index entries by Kafka's rule (one as soon as more than ``index.interval.bytes`` lie
         behind the one before; without memory for it the next batch may have it), timestamps, size and end."""
-    def append_next(self, batch: Buffer, end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers) -> int:
-        """What a follower is given nearly always: one whole batch, the very next, of the epoch that goes on, into this segment. Its bytes;
-        0: it is something else, and nothing was done.
+    tried: int
+    """Batches that the latest :meth:`append_own` set out to write."""
 
-        Raises :class:`CorruptError` where its header or checksum is wrong, :class:`StorageError` where it could not be written. After any
-        other error (no memory) it is in the log where ``size`` has grown.
+    def append_next(self, batches: Sequence[Buffer], end_offset: int, leader_epoch: int, tail: TailCache, producers: _Producers) -> int:
+        """What a follower is given nearly always: whole batches, one in each buffer, the very next ones, of the epoch that goes on, into
+        this segment, with one write. Their bytes; 0: they are something else, and nothing was done.
+
+        Raises :class:`CorruptError` where a header or checksum is wrong, :class:`StorageError` where they could not be written. After any
+        other error (no memory) those are in the log by which ``size`` has grown.
         """
-    def append_own(self, batch: Buffer, end_offset: int, leader_epoch: int, size_max: int, tail: TailCache, producers: _Producers) -> int:
-        """What a leader's own encoder made: given offset and epoch in place, and appended as :meth:`append_next` does. Its bytes; 0 (larger
-        than ``size_max``, read-only, not the very next of its producer, no room here): nothing was done."""
+    def append_own(
+        self,
+        batches: Sequence[tuple[Buffer, bool]],
+        end_offset: int,
+        leader_epoch: int,
+        size_max: int,
+        tail: TailCache,
+        producers: _Producers,
+        is_sound: Callable[[Buffer], bool],
+    ) -> list[tuple[int, int, int, int, int, bool]]:
+        """What a leader is given: of ``batches``, each with whether our own encoder made it or ``is_sound`` is to be asked, those from the
+        first on that can be appended as they are, given offsets and epoch in place, and appended as :meth:`append_next` does. Where they
+        went, in the order of :class:`~pyreplog.log.Appended`.
+
+        Empty (the first is larger than ``size_max``, read-only, not the very next of its producer, has no room here): nothing was done.
+        Where the write was refused they are as they came.
+        """

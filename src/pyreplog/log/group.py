@@ -1,114 +1,19 @@
-"""Groups of batches that are appended with one write: a leader's that arrived in one turn, a follower's of one fetch.
+"""A follower's batches of one fetch, whatever they are, appended with one write: those that simply follow are appended by the core.
 
 A part of :class:`Log`, and used by it alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pyreplog._core import RecordBatch, stamp
-from pyreplog.errors import InternalError, StorageError
-from pyreplog.log.intake import Appended, Fetched, check_from_client
+from pyreplog._core import RecordBatch
+from pyreplog.errors import StorageError
+from pyreplog.log.intake import Fetched
 from pyreplog.log.layout import INT32_MAX
-from pyreplog.ports import Buffer
 
 if TYPE_CHECKING:
     from pyreplog.log.log import Log
-
-Staged = tuple[memoryview, RecordBatch]
-"""A batch that may be appended, and its header."""
-
-
-def stage(log: Log, batches: Sequence[tuple[Buffer, bool]]) -> tuple[list[Staged], int]:
-    """Of ``batches`` those from the first on that are in order and need no new segment, and their bytes. Changes nothing: what is not
-    in order is found again when it comes first."""
-    staged: list[Staged] = []
-    latest: dict[int, RecordBatch] = {}  # by producer
-    active = log._active
-    room = active.size_max - active.size if active.size else 0
-    base = log.end_offset
-    total = 0
-    for batch, trusted in batches:
-        try:
-            view = memoryview(batch)
-            header = RecordBatch(view)
-            size, next_offset = header.size, base + header.record_count
-            if (
-                view.readonly
-                or size > log._size_limit
-                or total + size > room
-                or next_offset > active.roll_offset
-                or active.entries_left <= len(staged)
-                or (header.max_timestamp > active.roll_timestamp and log._is_old(header.max_timestamp))
-            ):
-                break
-            if not trusted and check_from_client(view, header) != header.max_timestamp:
-                break
-            if header.producer_id != -1:
-                before = latest.get(header.producer_id)
-                if before is None:
-                    if log.producers.table.check(header) is not None:
-                        break
-                elif header.producer_epoch != before.producer_epoch or header.base_sequence != before.last_sequence + 1:
-                    break
-                latest[header.producer_id] = header
-        except Exception as error:  # what nobody had foreseen is found again, too
-            if isinstance(error, (InternalError, StorageError)):
-                raise
-            break
-        staged.append((view, header))
-        base = next_offset
-        total += size
-    return staged, total
-
-
-def append_staged(log: Log, staged: Sequence[Staged], total: int, leader_epoch: int) -> list[Appended]:
-    """Append all of ``staged``, ``total`` bytes; where they went. Raises as :meth:`Log.append_many_as_leader`."""
-    active = log._active
-    first = base = log.end_offset
-    # All that needs memory is made before anything is written.
-    views: list[memoryview] = []
-    places: list[Appended] = []
-    notes: list[tuple[int, int, int, int]] = []
-    numbered = False
-    for view, header in staged:
-        stamp(view, base, leader_epoch)
-        size, count = header.size, header.record_count
-        last, end = base + count - 1, base + count
-        views.append(view)
-        places.append(Appended(base, last, -1, count, size))
-        notes.append((size, last, header.max_timestamp, end))
-        numbered = numbered or header.producer_id != -1
-        base = end
-    before, tail = active.size, log._tail
-    try:
-        active.write(views, total)
-        active.unheard = numbered
-        for size, last, timestamp, end in notes:
-            active.note(size, last, timestamp)
-            log.end_offset = end  # with each: what is written must not be written again
-        for (view, header), place in zip(staged, places, strict=True):
-            if header.producer_id != -1:
-                log.producers.note(header, place.base_offset, active)
-            if tail.size_max:
-                tail.append(place.base_offset, place.last_offset + 1, view, place.size)
-        active.unheard = False
-    except BaseException as error:
-        log._append_failed(error, before, before + total)
-        if active.size == before:
-            for view in views:
-                stamp(view, 0, -1)  # as they came: those behind the first are given again
-            if active.torn and isinstance(error, StorageError):
-                raise log._intake.not_cut(base - first) from error
-        raise
-    if first == log.flushed_offset:
-        log._unsynced_since_ns = -1
-    log._batches += len(staged)
-    log._records += base - first
-    log._bytes += total
-    return places
 
 
 def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool) -> None:

@@ -12,10 +12,12 @@ from pyreplog._core import RecordBatch
 from pyreplog.config import INT64_MAX, LogConfig
 from pyreplog.errors import (
     CorruptError,
+    InternalError,
     InvalidTimestampError,
     MessageTooLargeError,
     OutcomeUnknownError,
     PyreplogError,
+    StorageError,
     UnexpectedAppendOffsetError,
     UnknownServerError,
     excerpt,
@@ -155,6 +157,17 @@ def check_from_client(view: memoryview, header: RecordBatch) -> int:
     if header.size != view.nbytes:
         raise CorruptError("bytes behind the batch", position=header.size)
     return validate_from_client(header)
+
+
+def is_sound(batch: Buffer) -> bool:
+    """Whether a client's batch may be appended as it is. What is wrong with another, :func:`admit` tells or mends."""
+    try:
+        header = RecordBatch(batch)
+        return check_from_client(memoryview(batch), header) == header.max_timestamp
+    except Exception as error:
+        if isinstance(error, (InternalError, StorageError)):
+            raise
+        return False  # what nobody had foreseen is found again when it comes first
 
 
 def admit(view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:

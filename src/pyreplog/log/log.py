@@ -32,7 +32,7 @@ from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
 from pyreplog.log.index_cache import IndexCache
-from pyreplog.log.intake import Appended, Intake, check_fetched, cut_fetched
+from pyreplog.log.intake import Appended, Intake, check_fetched, cut_fetched, is_sound
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
 from pyreplog.log.mark import MarkState
 from pyreplog.log.onlooker import Onlooker
@@ -350,24 +350,9 @@ class Log:
         if self._failure is not None or self._closed:
             self._check_writable()
         if trusted and leader_epoch == self.epochs.latest and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
-            base, active = self.end_offset, self._active
-            before = active.size
-            try:
-                size = active.append_own(batch, base, leader_epoch, self._size_limit, self._tail, self.producers)
-            except BaseException as error:
-                self._append_failed(error, before)
-                if active.torn and self._poisoned:
-                    raise self._intake.not_cut(RecordBatch(batch).record_count) from error
-                raise
-            if size:
-                if base == self.flushed_offset:
-                    self._unsynced_since_ns = -1
-                self.end_offset = next_offset = active.next_offset
-                self._batches += 1
-                self._records += next_offset - base
-                self._bytes += size
-                # Not by its own constructor, which is a function in Python.
-                return _new_tuple(Appended, (base, next_offset - 1, -1, next_offset - base, size, False))
+            places = self._append_own(((batch, True),), leader_epoch)
+            if places:
+                return places[0]
         view, header = self._intake.take(batch, trusted=trusted)
         size = header.size
         if size > self._size_limit:
@@ -418,13 +403,38 @@ class Log:
 
         As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all of them.
         """
-        staged: list[group.Staged] = []
-        total = 0
-        if self._failure is None and not self._closed and leader_epoch == self.epochs.latest and not self._intake.rewrites:
-            staged, total = group.stage(self, batches)
-        if len(staged) < 2:
-            return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
-        return group.append_staged(self, staged, total, leader_epoch)
+        plain = leader_epoch == self.epochs.latest and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
+        if len(batches) > 1 and plain and self._failure is None and not self._closed:
+            if self._active.roll_timestamp == -INT64_MAX:
+                self._is_old(-1)  # until somebody asks, any batch might be too new for the segment
+            places = self._append_own(batches, leader_epoch)
+            if places:
+                return places
+        return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
+
+    def _append_own(self, batches: Sequence[tuple[Buffer, bool]], leader_epoch: int) -> list[Appended]:
+        """Append the first of ``batches`` that need no more than to be written, with one write; where these went."""
+        base, active = self.end_offset, self._active
+        before = active.size
+        try:
+            places = active.append_own(batches, base, leader_epoch, self._size_limit, self._tail, self.producers, is_sound)
+        except BaseException as error:
+            self._append_failed(error, before)
+            # For lack of room one leaves less than a batch, which no opening takes for one; several may leave whole ones.
+            if active.torn and (self._poisoned or (isinstance(error, StorageError) and active.tried > 1)):
+                tried = batches[: active.tried]
+                raise self._intake.not_cut(sum(RecordBatch(batch).record_count for batch, _ in tried)) from error
+            raise
+        if not places:
+            return []
+        if base == self.flushed_offset:
+            self._unsynced_since_ns = -1
+        self.end_offset = next_offset = active.next_offset
+        self._batches += len(places)
+        self._records += next_offset - base
+        self._bytes += active.size - before
+        # Not by its own constructor, which is a function in Python.
+        return [_new_tuple(Appended, place) for place in places]
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """Append batches fetched from the leader, each of ``parts`` holding whole ones, their bytes as they are; the new end offset.
@@ -435,21 +445,19 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        end = self.end_offset
-        if len(parts) == 1:
-            active = self._active
-            before = active.size
-            try:
-                size = active.append_next(parts[0], end, self.epochs.latest, self._tail, self.producers)
-            except BaseException as error:
-                self._append_failed(error, before)
-                raise
-            if size:
-                self.end_offset = next_offset = active.next_offset
-                self._batches += 1
-                self._records += next_offset - end
-                self._bytes += size
-                return next_offset
+        end, active = self.end_offset, self._active
+        before = active.size
+        try:
+            size = active.append_next(parts, end, self.epochs.latest, self._tail, self.producers)
+        except BaseException as error:
+            self._append_failed(error, before)
+            raise
+        if size:
+            self.end_offset = next_offset = active.next_offset
+            self._batches += len(parts)
+            self._records += next_offset - end
+            self._bytes += size
+            return next_offset
         views, batches, numbered, total, gaps = check_fetched(parts, end, self.epochs.latest)
         if not batches:
             return end

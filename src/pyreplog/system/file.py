@@ -91,6 +91,25 @@ def sync_data(descriptor: Descriptor) -> int:
     return code
 
 
+def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) -> None:
+    """Write what is behind the first ``written`` bytes of ``rest``, all of which belongs at ``position``."""
+    while True:
+        position += written
+        count = 0
+        for view in rest:
+            if written < len(view):
+                break
+            written -= len(view)
+            count += 1
+        if count == 0 and written == 0:
+            raise OSError(errno.EIO, "the system took no byte")
+        del rest[:count]
+        if not rest:
+            return
+        rest[0] = rest[0][written:]
+        written = os.pwritev(fd, rest[:PARTS_MAX], position)
+
+
 class _Parked(Process):
     """The place of the process in a descriptor that was given up: found by the one look that each call takes anyhow."""
 
@@ -142,27 +161,12 @@ class SystemFile:
                 size = part.nbytes if type(part) is memoryview else len(part) if type(part) is bytearray else memoryview(part).nbytes
                 descriptor.writes += size + 1
                 written = os.pwrite(descriptor.fd, part, position)
-                if written == size:
-                    return
-                rest = [memoryview(part).cast("B")[written:]]
-                position += written
             else:
-                rest = [memoryview(part).cast("B") for part in parts]
-                descriptor.writes += sum(map(len, rest)) + 1
-            while rest:
-                written = os.pwritev(descriptor.fd, rest[:PARTS_MAX], position)
-                position += written
-                count = 0
-                for view in rest:
-                    if written < len(view):
-                        break
-                    written -= len(view)
-                    count += 1
-                if count == 0 and written == 0:
-                    raise OSError(errno.EIO, "the system took no byte")
-                del rest[:count]
-                if written:
-                    rest[0] = rest[0][written:]
+                size = sum([memoryview(part).nbytes for part in parts])
+                descriptor.writes += size + 1
+                written = os.pwritev(descriptor.fd, parts[:PARTS_MAX], position)
+            if written < size:
+                _write_rest(descriptor.fd, position, [memoryview(part).cast("B") for part in parts], written)
         except OSError as error:
             raise self._failed(error, f"writing at byte {position}") from error
 
