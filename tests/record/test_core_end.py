@@ -214,7 +214,7 @@ def test_one_wrong_batch_keeps_a_follower_from_all(wrong: int) -> None:
 
     right = bytes(batches[wrong])
     memory = GuardedMemory(len(right))
-    others = [batches[wrong - 1], b"", right + right, batches[wrong] + batches[(wrong + 1) % 3]]
+    others: list[Buffer] = [batches[wrong - 1], b"", right + right, batches[wrong] + batches[(wrong + 1) % 3]]
     assert not any(taken(data) for data in others)
     assert not any(taken(memory.place(right[:size])) for size in range(len(right)))
     for bit in range(len(right) * 8):
@@ -231,7 +231,8 @@ def test_a_leader_takes_those_before_the_first_that_is_not_in_order() -> None:
     numbered = [made(2, 0, 1000, sequence=sequence) for sequence in (5, 7, 10)]
     full, early = made(2, 0, 1000, size=400), made(1, 0, 1, sequence=5)
     limits: list[dict[str, int]] = [{"size_max": len(numbered[0]) * 3}, {"roll_offset": 12}, {"entries_left": 2}, {"roll_timestamp": 1001}]
-    cases = [(numbered, {}), ([*numbered[:2], early], {}), ([*numbered[:2], full], limits[0])]
+    cases: list[tuple[list[bytes | bytearray], dict[str, int]]]
+    cases = [([*numbered], {}), ([*numbered[:2], early], {}), ([*numbered[:2], full], limits[0])]
     cases += [([*numbered[:2], made(2, 0, 1001)], limit) for limit in limits[1:]]
     cases += [
         ([*numbered[:2], other], {}) for other in (bytes(full), full + b"x", full[:-1], b"", made(1, 0, 1, sequence=9, producer_epoch=1))
