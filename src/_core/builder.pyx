@@ -5,7 +5,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
-from cpython.long cimport PyLong_AsLongLong, PyLong_Check
+from cpython.long cimport PyLong_AsLongLong, PyLong_Check, PyLong_CheckExact
 from cpython.memoryview cimport PyMemoryView_FromObject
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
@@ -31,6 +31,7 @@ from kernels cimport (
     subtract_wrapping,
 )
 
+from pyreplog.errors import ConfigError
 from pyreplog.moments import record_ms
 
 
@@ -219,14 +220,14 @@ cdef object _whole(object given):
 
 
 cdef inline int64_t _timestamp(object given) except? -2:
-    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence."""
+    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence; a bool is a slip."""
     cdef int64_t timestamp
     try:
-        timestamp = PyLong_AsLongLong(given if PyLong_Check(given) else _whole(given))
+        timestamp = PyLong_AsLongLong(given if PyLong_CheckExact(given) else _whole(given))
     except OverflowError:
-        raise ValueError(f"timestamp {given} does not fit 64 bits: it counts ms since 1970") from None
+        raise ConfigError(f"timestamp {given} does not fit 64 bits: it counts ms since 1970") from None
     if timestamp < -1:
-        raise ValueError(f"timestamp {timestamp} is below -1: it counts ms since 1970, and -1 means none")
+        raise ConfigError(f"timestamp {timestamp} is below -1: it counts ms since 1970, and -1 means none")
     return timestamp
 
 
@@ -236,7 +237,7 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
         return None
     items = sequence if type(sequence) is list else list(_each(sequence, f"{what} are a list, with one for each value"))
     if len(items) != count:
-        raise ValueError(f"{len(items)} {what} for {count} values")
+        raise ConfigError(f"{len(items)} {what} for {count} values")
     return items
 
 

@@ -44,6 +44,8 @@ from kernels cimport (
     table_time_at,
 )
 
+from pyreplog.errors import ConfigError, CorruptError
+
 
 # What people call the types of the C data interface, by their codes, or how these begin.
 _TYPES = {
@@ -333,15 +335,15 @@ cdef class ArrowRows:
             with nogil:
                 found = table_check(&chunk.rows, chunk.array.length, size_max, &row)
             if found == STATUS_HEADER_KEY:
-                raise ValueError(f"row {chunk.start + row}: a header has no key")
+                raise ConfigError(f"row {chunk.start + row}: a header has no key")
             if found == STATUS_RANGE:
-                raise ValueError(f"row {chunk.start + row}: the timestamp is before 1970 or beyond what 64 bits hold in ms")
+                raise ConfigError(f"row {chunk.start + row}: the timestamp is before 1970 or beyond what 64 bits hold in ms")
             if found == STATUS_LENGTH:
-                raise ValueError(
+                raise CorruptError(
                     f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond what it has. Report it to whoever made it"
                 )
             if found < 0:
-                raise ValueError(f"row {chunk.start + row}: a header's key is not UTF-8")
+                raise ConfigError(f"row {chunk.start + row}: a header's key is not UTF-8")
             if found < chunk.array.length:
                 return chunk.start + found
         return self.row_count

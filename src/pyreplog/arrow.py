@@ -6,7 +6,7 @@ Which rows: offsets and timestamps select exactly; the time index only skips wha
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
@@ -100,6 +100,8 @@ def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...]) ->
         return default
     if isinstance(columns, str):
         raise ConfigError(f"columns is the text {columns!r}; give a list of names, such as [{columns!r}]")
+    if not isinstance(columns, Iterable):
+        raise ConfigError(f"columns is {columns!r}; it must be a list of names, such as ['value']")
     names = tuple(columns)
     if not names:
         raise ConfigError("columns is empty; name at least one, or leave it out")

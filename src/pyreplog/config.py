@@ -24,9 +24,13 @@ __all__ = [
     "INT64_MAX",
     "LogConfig",
     "NodeConfig",
+    "check_callable",
+    "check_flag",
+    "check_methods",
     "check_number",
     "check_seconds",
     "default_min_insync_replicas",
+    "milliseconds",
     "nearest",
     "suggestion",
     "whole",
@@ -108,6 +112,12 @@ def check_number(name: str, value: object, low: int, high: int | None = None) ->
         raise ConfigError(f"{name} is {value!r}; it must be a whole number from {low}{'' if high is None else f' to {high}'}")
 
 
+def check_flag(name: str, value: object, otherwise: str = "") -> None:
+    """Raises :class:`ConfigError` unless ``value`` is True or False: ``"no"`` would count as True. ``otherwise``: what else is taken."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {_shown(value)}; it must be True{',' if otherwise else ' or'} False{otherwise}")
+
+
 def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
     """``value`` as an int: any whole number, numpy's too, from ``low`` to ``high``. Raises :class:`ConfigError` for anything else."""
     if type(value) is int or (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
@@ -127,12 +137,36 @@ def check_seconds(name: str, value: object, without: str = "for ever") -> float 
         return None
     seconds = -1.0
     try:
-        seconds = float(value) if hasattr(value, "__float__") else -1.0
+        seconds = float(value) if hasattr(value, "__float__") and not isinstance(value, bool) else -1.0
     except (TypeError, ValueError, OverflowError):  # an array; a whole number beyond all clocks
         pass
     if not seconds >= 0:
         raise ConfigError(f"{name} is {value!r}; it must be seconds from 0, or None {without}")
     return None if seconds == FOREVER_S else seconds
+
+
+def milliseconds(name: str, value: object) -> float:
+    """A span of ``value`` ms. Raises :class:`ConfigError` for what is below 0, not a number (nan too), or beyond what a float holds."""
+    span = -1.0
+    try:
+        span = float(value) if hasattr(value, "__float__") and not isinstance(value, bool) else -1.0
+    except (TypeError, ValueError, OverflowError):  # as above
+        pass
+    if not span >= 0:
+        raise ConfigError(f"{name} is {_shown(value)}; it must be milliseconds from 0 (never wait)")
+    return span
+
+
+def check_callable(name: str, value: object, what: str) -> None:
+    """Raises :class:`ConfigError` unless ``value`` is None or can be called. ``what`` it is to be."""
+    if value is not None and not callable(value):
+        raise ConfigError(f"{name} is {_shown(value)}; it must be {what}")
+
+
+def check_methods(name: str, value: object, methods: Iterable[str], what: str) -> None:
+    """Raises :class:`ConfigError` unless ``value`` is None or an object with these ``methods``. ``what`` it is to be."""
+    if value is not None and (isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods)):
+        raise ConfigError(f"{name} is {_shown(value)}; it must be {what}")
 
 
 class _Fields:

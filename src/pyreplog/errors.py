@@ -233,7 +233,7 @@ class TopicRecreatedError(DataLossError):
 
 
 class ConfigError(PyreplogError, ValueError):
-    """A setting is unknown, of the wrong type, out of its limits, or contradicts what is stored."""
+    """A setting or an argument is unknown, of the wrong type, out of its limits, or contradicts what is stored."""
 
 
 class ClosedError(PyreplogError):

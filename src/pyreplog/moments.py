@@ -27,11 +27,13 @@ def datetime_ms(value: datetime, name: str, *, up: bool = False) -> int:
 def record_ms(value: SupportsIndex | datetime) -> int:
     """The timestamp of a record: ``value``, if it is a whole number, or the millisecond in which it lies.
 
-    Raises ConfigError for a naive datetime, ValueError for one before 1970, which no record has, TypeError for anything else.
+    Raises ConfigError for a naive datetime and for one before 1970, which no record has, TypeError for anything else, True and False too.
     """
+    if isinstance(value, bool):
+        raise TypeError("a timestamp is no bool")
     if not isinstance(value, datetime):
         return operator.index(value)
     found = datetime_ms(value, "timestamp")
     if found < 0:
-        raise ValueError(f"timestamp {value.isoformat()} is before 1970, when timestamps begin")
+        raise ConfigError(f"timestamp {value.isoformat()} is before 1970, when timestamps begin")
     return found

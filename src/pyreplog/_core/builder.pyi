@@ -56,8 +56,8 @@ class BatchBuilder:
         """Bytes the batch would have uncompressed, header included."""
     def append(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime) -> bool:
         """Add one record. False: does not fit, nothing was changed (with ``count`` 0: larger than ``size_max`` alone). ``value`` and
-        ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ValueError, as a
-        datetime before 1970 is; a naive one is a ConfigError."""
+        ``key`` take any contiguous buffer. TypeError for a ``str`` says to encode it; a timestamp below -1 is a ConfigError, as a
+        datetime before 1970 and a naive one are."""
     def begin(self, outcome: Outcome, timestamps: list[int], size_limit: int) -> None:
         """Begin the next batch, for :meth:`gather`: its records are ``outcome``'s, and their timestamps are added to ``timestamps``. A
         record that would make it longer than ``size_limit`` bytes is not taken, unless it is the first, which may be as large as

@@ -44,7 +44,7 @@ class Cluster:
             # The first time, naming it loads it.
             return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress)
 
-        self._name = os.path.basename(os.fspath(path))
+        self._name = os.path.basename(runtime.folder_of(path))
         self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, Calls] | None = None

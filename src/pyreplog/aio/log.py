@@ -47,7 +47,7 @@ def open_log(
     """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``. ``progress`` is not called on
     the event loop: what is of the loop it hands over by ``loop.call_soon_threadsafe``."""
     return Opening(
-        os.path.basename(os.fspath(path)),
+        os.path.basename(runtime.folder_of(path)),
         Log,
         partial(
             runtime.open_log,

@@ -16,7 +16,6 @@ only when none of its batches is on its way) and ``RecordAccumulator``, and ``Bu
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,7 +29,7 @@ from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.compiled import mypyc_attr
-from pyreplog.config import INT32_MAX, check_number
+from pyreplog.config import INT32_MAX, check_flag, check_number, whole
 from pyreplog.errors import (
     ClosedError,
     ConfigError,
@@ -110,9 +109,20 @@ class ProducerConfig:
     needs."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size_max", "record_size_max", "buffer_size_max", "max_in_flight", "request_timeout_ms", "delivery_timeout_ms"):
-            check_number(name, getattr(self, name), 1, INT32_MAX)
-        check_number("max_block_ms", self.max_block_ms, 0, INT32_MAX)
+        # By name: what is said of a wrong type by whoever compiled an attribute tells no user what is wanted.
+        for name, low in (
+            ("batch_size_max", 1),
+            ("record_size_max", 1),
+            ("buffer_size_max", 1),
+            ("max_in_flight", 1),
+            ("request_timeout_ms", 1),
+            ("delivery_timeout_ms", 1),
+            ("max_block_ms", 0),
+        ):
+            check_number(name, getattr(self, name), low, INT32_MAX)
+        for name in ("enable_idempotence",):
+            if getattr(self, name) is not None:
+                check_flag(name, getattr(self, name), " or None")
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
 
@@ -243,7 +253,7 @@ class Producer:
             if not hasattr(given, "__len__") or isinstance(given, (str, bytes, bytearray, memoryview)):
                 raise TypeError(f"{name} are a list, with one for each value, not {type(given).__name__}")
             if len(given) != len(values):
-                raise ValueError(f"{len(values)} values but {len(given)} {name}")
+                raise ConfigError(f"{len(values)} values but {len(given)} {name}")
         state = self._state(topic)
         stamp_ms = self._clock.wall_ms()
         if keys is not None and partition is None:
@@ -328,9 +338,9 @@ class Producer:
         return state
 
     def _queue(self, state: _TopicState, topic: str, partition: SupportsIndex) -> PartitionQueue:
-        number = operator.index(partition) if hasattr(partition, "__index__") else -1
+        number = partition if type(partition) is int else whole("partition", partition)
         if not 0 <= number < len(state.queues):
-            raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {partition!r}")
+            raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {number}")
         return state.queues[number]
 
     def _keyed(self, state: _TopicState, key: Buffer) -> int:

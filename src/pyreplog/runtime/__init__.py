@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyreplog.runtime.follow import DiskNews, Followed, News
 from pyreplog.runtime.log import Log, open_log
+from pyreplog.runtime.opening import folder_of
 from pyreplog.runtime.writer import LogWriter
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ __all__ = [
     "Producer",
     "TopicDescription",
     "apply_unowned",
+    "folder_of",
     "open_log",
     "place_of",
 ]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, SupportsIndex
 
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
-from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_seconds, whole
+from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_flag, check_seconds, whole
 from pyreplog.errors import BrokerNotAvailableError, ConfigError, InternalError, PyreplogError, UnknownTopicError, cluster_error
 from pyreplog.log import check_topic
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.opening import check_name
 from pyreplog.wire import (
     NO_ERROR,
     DescribeConfigsResponse,
@@ -117,7 +118,7 @@ class Admin:
 
     def describe(self, name: str) -> TopicDescription:
         """One topic's partitions and settings. Raises UnknownTopicError."""
-        _check_name(name)
+        check_name(name)
         answer: DescribeTopicPartitionsResponse = self._answer(lambda machine: machine.describe_topics([name]))
         topic = answer.topics[0]
         if topic.error_code == UnknownTopicError.code:
@@ -140,7 +141,7 @@ class Admin:
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")
-        _check_name(topic)
+        check_name(topic)
         limits = {
             whole("a partition of offsets", number, 0, INT32_MAX): whole(f"the offset of partition {number}", offset, -INT64_MAX, INT64_MAX)
             for number, offset in offsets.items()
@@ -160,7 +161,10 @@ class Admin:
         Returns what an election cost, by partition (None: nothing); partitions that needed none are left out. Raises
         PreferredLeaderNotAvailableError, EligibleLeadersNotAvailableError, UnknownTopicError.
         """
-        _check_name(topic)
+        check_name(topic)
+        check_flag("unclean", unclean)
+        if isinstance(partitions, str) or not isinstance(partitions, Iterable):
+            raise ConfigError(f"partitions is {partitions!r}; it must be a list of numbers, such as [0]")
         numbers = [whole("a partition", number, 0, INT32_MAX) for number in partitions]
         answer: ElectLeadersResponse = self._answer(lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean))
         elected: dict[int, str | None] = {}
@@ -206,11 +210,6 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
-
-
-def _check_name(topic: object) -> None:
-    if not isinstance(topic, str):
-        raise TypeError(f"topic must be text, not {type(topic).__name__}")
 
 
 def _description(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:

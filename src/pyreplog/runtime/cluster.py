@@ -21,7 +21,7 @@ from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
-from pyreplog.config import INT32_MAX, NodeConfig, check_seconds, default_min_insync_replicas
+from pyreplog.config import INT32_MAX, NodeConfig, check_callable, check_flag, check_seconds, default_min_insync_replicas, whole
 from pyreplog.errors import (
     ClosedError,
     ClusterError,
@@ -42,7 +42,7 @@ from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode
-from pyreplog.runtime.opening import folder_of
+from pyreplog.runtime.opening import check_clock, check_name, check_progress, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
@@ -92,6 +92,10 @@ class Cluster:
         """Start, or go on from what is there; every node that can serve does when this returns."""
         folder = folder_of(path)
         settings = NodeConfig.from_mapping({} if config is None else config)
+        check_callable("disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own")
+        check_clock(clock)
+        check_progress(progress)
+        check_flag("own_process", own_process)
         self._path = anchored(folder) if disk is None else folder
         self._config = settings
         self._clock = SystemClock() if clock is None else clock
@@ -331,7 +335,7 @@ class Cluster:
         to be sent again (None: with acks="all" and ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
         """
         self._check()
-        if isinstance(acks, bool) or acks not in ACKS:
+        if isinstance(acks, bool) or acks not in list(ACKS):
             raise ConfigError(f"acks is {acks!r}; it must be 'all', 1 or 0")
         config = ProducerConfig(
             acks=ACKS[acks],
@@ -525,6 +529,8 @@ class Cluster:
     def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
         """The node that leads the partition now, as the controller has it; None while nobody does. Raises UnknownTopicError."""
         self._check()
+        check_name(topic)
+        partition = whole("partition", partition)
         with self._driver.exclusive():
             image = self._authority.authority.image
             found = image.topics.get(image.topic_ids.get(topic, ""))

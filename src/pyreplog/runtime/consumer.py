@@ -293,6 +293,7 @@ class Consumer:
         RequestTimedOutError after ``timeout`` seconds without an answer.
         """
         self._check()
+        check_seconds("timeout", timeout)
         if not isinstance(topic, str) and offset is None:
             partition, offset = None, partition
         name, number = place_of("seek", topic, partition)

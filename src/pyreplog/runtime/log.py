@@ -28,7 +28,7 @@ from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.lookout import Lookout
-from pyreplog.runtime.opening import folder_of, open_for_reading, open_for_writing
+from pyreplog.runtime.opening import check_clock, check_disk, check_progress, folder_of, open_for_reading, open_for_writing
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
@@ -77,6 +77,9 @@ def open_log(
     """
     folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
+    check_progress(progress)
+    check_disk(disk)
+    check_clock(clock)
     takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
     place = anchored(folder) if disk is None else folder
     disk = SystemDisk() if disk is None else disk
@@ -208,10 +211,10 @@ class Log:
         """Append one record and return its offset, once it is as safe as the log's durability says.
 
         ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default: now). Threads
-        that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ConfigError for a naive datetime,
-        MessageTooLargeError above max.message.bytes, StorageError where the disk refuses: nothing was appended then. OutcomeUnknownError
-        where a refused write could not be undone; its kind UnsyncedError (a StorageError and a ClosedError, too) where the sync failed,
-        here or in another thread: what of it is there shows when the log is opened again.
+        that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ConfigError for a naive datetime
+        and a time before 1970 (-1 means none), MessageTooLargeError above max.message.bytes, StorageError where the disk refuses: nothing
+        was appended then. OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a StorageError and a
+        ClosedError, too) where the sync failed, here or in another thread: what of it is there shows when the log is opened again.
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)
@@ -272,7 +275,7 @@ class Log:
         it: now; null: none). A scan's other columns are left out: the log gives its own.
 
         Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column or without ``value``,
-        ValueError for what no record can hold, MessageTooLargeError for a row above max.message.bytes: nothing was appended then.
+        ConfigError for what no record can hold, MessageTooLargeError for a row above max.message.bytes: nothing was appended then.
         """
         rows = rows_of(table)
         return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)

@@ -7,13 +7,14 @@ from collections.abc import Callable, Container
 from random import Random, SystemRandom
 from typing import NoReturn, SupportsIndex
 
-from pyreplog.config import NodeConfig, check_seconds
+from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
 from pyreplog.log import LogRoot, Onlooker
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
 from pyreplog.quorum import CONTROLLER_ADDRESS
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.values import TopicPartition
 
@@ -96,6 +97,8 @@ class ClusterNode:
 
     def leads(self, topic: str, partition: int | None = None) -> bool:
         """Whether it leads that partition of ``topic`` (None: any)."""
+        check_name(topic)
+        partition = None if partition is None else whole("partition", partition)
         with self._driver.exclusive():
             return self._leads(topic, partition)
 

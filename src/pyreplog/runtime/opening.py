@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from pyreplog.config import LogConfig, suggestion, whole
+from pyreplog.config import LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
 from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
@@ -19,7 +19,7 @@ from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance
 from pyreplog.values import RecoveryProgress, TopicPartition
 
-__all__ = ["folder_of", "open_for_reading", "open_for_writing"]
+__all__ = ["check_clock", "check_disk", "check_name", "check_progress", "folder_of", "open_for_reading", "open_for_writing"]
 
 BUFFER_MEMORY_MIN: Final = 4096
 PARTITION_MAX: Final = 2**31 - 1
@@ -37,8 +37,31 @@ def folder_of(path: str | os.PathLike[str]) -> str:
     return text.rstrip("/") or "/"
 
 
+def check_name(topic: object) -> None:
+    """Raises TypeError for what cannot name a topic."""
+    if not isinstance(topic, str):
+        raise TypeError(f"topic must be text, not {type(topic).__name__}")
+
+
+def check_progress(progress: object) -> None:
+    """Raises :class:`ConfigError` for what cannot be told of a recovery."""
+    check_callable("progress", progress, "a function that takes a RecoveryProgress")
+
+
+def check_clock(clock: object) -> None:
+    """Raises :class:`ConfigError` for what is no clock."""
+    check_methods("clock", clock, ("wall_ms", "monotonic_ns"), "a Clock (see pyreplog.ports), or None for the machine's own")
+
+
+def check_disk(disk: object) -> None:
+    """Raises :class:`ConfigError` for what is no disk."""
+    check_methods("disk", disk, ("stat", "open", "lock"), "a Disk (see pyreplog.ports), or None for the machine's own")
+
+
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
     """The reader of the one partition that is meant; others are closed again. Nothing is locked or written."""
+    if topic is not None:
+        check_name(topic)
     partition = whole("partition", partition)
     if disk.stat(folder) is None:
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
@@ -100,9 +123,7 @@ def open_for_writing(
     partition = whole("partition", partition, 0, PARTITION_MAX)
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
     buffer_memory = whole("buffer_memory, in bytes,", buffer_memory, BUFFER_MEMORY_MIN)
-    max_block_ms = MAX_BLOCK_MS if max_block_ms is None else max_block_ms
-    if not max_block_ms >= 0:
-        raise ConfigError(f"max_block_ms is {max_block_ms!r}; it must be milliseconds from 0 (never wait)")
+    max_block_ms = MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms)
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)

@@ -17,6 +17,7 @@ from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.logger import tell_unheard
+from pyreplog.runtime.opening import check_name
 
 __all__ = ["Producer"]
 
@@ -175,8 +176,7 @@ class Producer:
 
     def _learn(self, topic: str) -> None:
         self._check()
-        if not isinstance(topic, str):
-            raise TypeError(f"topic must be text, not {type(topic).__name__}")
+        check_name(topic)
         asked: Machine | None = None
 
         def known() -> bool:
