@@ -243,6 +243,7 @@ def settings() -> str:
         "compression_type": config.CODECS,
         "message_timestamp_type": config.TIMESTAMP_TYPES,
         "preallocate": ("true", "false"),
+        "cleanup_policy": config.CLEANUP_POLICIES,
     }
     for name, default, about in fields(config.LogConfig):
         values = limits.get(name) or ", ".join(f"`{word}`" for word in words[name])

@@ -47,6 +47,7 @@ Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
+CLEANUP_POLICIES: Final = ("delete",)
 
 _LISTED_MAX: Final = 40
 """So many names are listed in a message."""
@@ -327,15 +328,24 @@ class LogConfig(_Settings):
     """An ``os`` log is synced after this many records."""
     flush_ms: int = INT64_MAX
     """An ``os`` log is synced when something has been unsynced for this long."""
+    cleanup_policy: str = "delete"
+    """Old segments go, as ``retention.ms`` and ``retention.bytes`` say. Kafka's ``compact`` is refused: nothing is compacted here."""
 
     def __post_init__(self) -> None:
+        if self.cleanup_policy not in CLEANUP_POLICIES:
+            raise ConfigError(
+                f"cleanup.policy is {_shown(self.cleanup_policy)}; it must be delete: pyreplog never compacts a log, it removes old segments "
+                "as retention.ms and retention.bytes say"
+            )
         for name, allowed in (
             ("durability", DURABILITIES),
             ("compression_type", CODECS),
             ("message_timestamp_type", TIMESTAMP_TYPES),
         ):
             if getattr(self, name) not in allowed:
-                raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}")
+                near = nearest(str(getattr(self, name)), allowed)
+                hint = "" if near is None else f"; did you mean {near!r}?"
+                raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}{hint}")
         if not isinstance(self.preallocate, bool):
             raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
         for name, low, high in _LIMITS:

@@ -9,7 +9,7 @@ import pydoc
 
 import pytest
 
-from pyreplog import LogConfig, NodeConfig
+from pyreplog import ConfigError, LogConfig, NodeConfig
 from pyreplog.config import LogConfig as Known
 
 
@@ -62,3 +62,26 @@ def test_all_of_a_config_by_kafkas_keys() -> None:
     whole = config.to_mapping(whole=True)
     assert len(whole) == len(dataclasses.fields(LogConfig))
     assert LogConfig.from_mapping(whole) == LogConfig.from_mapping(config) == config
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("compression.type", "lz5", "it must be one of producer, uncompressed, gzip, snappy, lz4, zstd; did you mean 'lz4'?"),
+        ("compression.type", "ztsd", "did you mean 'zstd'?"),
+        ("compression.type", "brotli", "lz4, zstd$"),
+        ("message.timestamp.type", "LogAppendtime", "did you mean 'LogAppendTime'?"),
+        ("durability", "synch", "did you mean 'sync'?"),
+    ],
+)
+def test_a_misspelt_value_is_told_the_right_one(key: str, value: str, words: str) -> None:
+    """As a key is; where none is near, they are listed alone."""
+    with pytest.raises(ConfigError, match=words.replace("?", r"\?")):
+        LogConfig.from_mapping({key: value})
+
+
+def test_kafkas_cleanup_policy_is_taken_where_it_is_kept() -> None:
+    """``delete`` is what retention does; whoever asks for compaction is told that there is none."""
+    assert LogConfig.from_mapping({"cleanup.policy": "delete"}) == LogConfig()
+    with pytest.raises(ConfigError, match=r"cleanup\.policy is 'compact'; it must be delete: pyreplog never compacts a log"):
+        LogConfig.from_mapping({"cleanup.policy": "compact"})
