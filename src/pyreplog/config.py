@@ -334,8 +334,8 @@ class LogConfig(_Settings):
     def __post_init__(self) -> None:
         if self.cleanup_policy not in CLEANUP_POLICIES:
             raise ConfigError(
-                f"cleanup.policy is {_shown(self.cleanup_policy)}; it must be delete: pyreplog never compacts a log, it removes old segments "
-                "as retention.ms and retention.bytes say"
+                f"cleanup.policy is {_shown(self.cleanup_policy)}; it must be delete: pyreplog never compacts a log, it removes old "
+                "segments as retention.ms and retention.bytes say"
             )
         for name, allowed in (
             ("durability", DURABILITIES),

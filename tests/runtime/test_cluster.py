@@ -124,7 +124,7 @@ def test_what_stands_for_a_number_is_one(cluster: pyreplog.Cluster, create: Call
         producer.flush(seconds)
         wrong: Any
         for wrong in (0.0, "0"):
-            with pytest.raises(pyreplog.UnknownTopicError, match=f"partitions 0 to 0, not {wrong!r}"):
+            with pytest.raises(pyreplog.ConfigError, match=f"partition is {wrong!r}; it must be a whole number"):
                 producer.send(topic, b"v", partition=wrong)
             with pytest.raises(TypeError, match=f"in ms since 1970, not {type(wrong).__name__}"):
                 producer.send(topic, b"v", timestamp=wrong)

@@ -508,3 +508,21 @@ def test_a_torn_tail_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureF
     assert f"the log {str(tmp_path / 'log')!r} (log-0) was not closed cleanly: recovered up to offset 1: " in text
     assert "bytes at its end were no whole batch and were cut off; kept beside it in " in text
     assert "mark_found" not in text
+
+
+@pytest.mark.parametrize("inner", ["one", "n1/data"])
+def test_no_log_is_made_above_others(tmp_path: Path, inner: str) -> None:
+    """It would hide them from whoever reads the folder, which stands for them until then."""
+    with pyreplog.open_log(tmp_path / "above" / inner, topic="t", durability="os") as log:
+        log.append(b"x")
+    before = sorted(tmp_path.rglob("*"))
+    for topic in (None, "t", "other"):
+        with pytest.raises(
+            pyreplog.ConfigError, match=rf"holds the folders of other logs, or of nodes \({inner}\).*: name one log's own folder"
+        ):
+            pyreplog.open_log(tmp_path / "above", topic=topic)
+    assert sorted(tmp_path.rglob("*")) == before
+    with pyreplog.open_log(tmp_path / "above", "r", topic="t") as reader:
+        assert [record.value for record in reader] == [b"x"]
+    with pyreplog.open_log(tmp_path / "above" / inner, topic="second") as second, pytest.raises(pyreplog.LockedError):
+        pyreplog.open_log(second.path, topic="third")

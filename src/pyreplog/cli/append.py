@@ -7,15 +7,16 @@ is an event. With --format lines each line is a value. What is printed at the en
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
-from pyreplog.cli.output import Progress, counted, json_line, printable, say
-from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
+from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say
+from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
 from pyreplog.cli.source import check_sources
-from pyreplog.cli.writing import Target, open_target
+from pyreplog.cli.writing import Target, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import PyreplogError
 
@@ -46,14 +47,19 @@ def run(arguments: argparse.Namespace) -> int:
     for name in arguments.files or ["-"]:
         if (arguments.format or form_of(name)) == PARQUET:
             raise RowError(f"{name} is Parquet: `replog import` takes it")
+    batches: Iterator[list[Row]] = (batch for name in arguments.files or ["-"] for batch in _batches(name, arguments))
+    if makes_log(arguments.path, arguments.topic):  # not for a first row that is refused
+        first = next(batches, None)
+        if first is not None:
+            check_first(first[0])
+            batches = itertools.chain([first], batches)
     failure: BaseException | None = None
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
         progress = Progress("appended", forced=arguments.progress)
         try:
-            for name in arguments.files or ["-"]:
-                for batch in _batches(name, arguments):
-                    target.append(batch)
-                    progress.add(len(batch))
+            for batch in batches:
+                target.append(batch)
+                progress.add(len(batch))
         except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
             failure = error
         finally:
@@ -62,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(failure, KeyboardInterrupt):
         raise failure
     if failure is not None:
-        say(f"replog append: {failure}")
+        say(f"replog append: {in_options(failure)}")
         return EXIT_FAILED
     return EXIT_OK
 
@@ -83,7 +89,7 @@ def _batches(name: str, arguments: argparse.Namespace) -> Iterator[list[Row]]:
             except RowError as error:
                 if batch:
                     yield batch
-                raise RowError(f"{'standard input' if name == '-' else name}: {error}") from None
+                raise RowError(f"{'standard input' if name == '-' else name}: {error}{guessed(name, arguments.format)}") from None
             if row is None:
                 break
             batch.append(row)

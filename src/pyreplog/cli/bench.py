@@ -38,17 +38,22 @@ Row = tuple[str, float, str, float | None]
 def add_arguments(parser: Parser) -> None:
     """The arguments of ``replog bench``."""
     parser.add_argument("path", metavar="PATH", nargs="?", default=".", help="a folder on the disk to measure (default: this one)")
-    parser.add_argument("--seconds", metavar="N", type=int, default=1, help="about so long for each figure (default: 1)")
+    parser.add_argument("--seconds", metavar="N", type=_seconds, default=1, help="about so long for each figure (default: 1)")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
     add_progress(parser)
+
+
+def _seconds(text: str) -> int:
+    """So long for each figure."""
+    if not (text.isascii() and text.isdecimal() and int(text[:10]) >= 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of seconds from 1")
+    return int(text[:10])
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a table of figures."""
     if not os.path.isdir(arguments.path):
         raise ConfigError(f"{arguments.path} is no folder: name one on the disk to measure")
-    if arguments.seconds < 1:
-        raise ConfigError("--seconds is a whole number from 1")
     folder = tempfile.mkdtemp(prefix="replog-bench-", dir=arguments.path)
     try:
         rows = _measure(folder, arguments.seconds, forced=arguments.progress)

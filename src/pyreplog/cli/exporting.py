@@ -18,6 +18,7 @@ from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_ra
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import readers
+from pyreplog.config import nearest
 from pyreplog.errors import ConfigError
 from pyreplog.log import LogReader
 
@@ -95,7 +96,9 @@ def _form_of(name: str) -> str:
     if suffix == ".csv":
         raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")
     if suffix and suffix not in _SUFFIXES:
-        raise ConfigError(f"{suffix} says no format that replog writes: name the file {', '.join(_SUFFIXES)}, or say --format")
+        near = nearest(suffix, _SUFFIXES)
+        hint = "" if near is None else f"; did you mean {near!r}?"
+        raise ConfigError(f"{suffix} says no format that replog writes: name the file {', '.join(_SUFFIXES)}, or say --format{hint}")
     return _SUFFIXES.get(suffix, "ndjson")
 
 

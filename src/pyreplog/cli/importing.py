@@ -11,16 +11,17 @@ the file since, it imports these. Without --resume, or when replog.import was re
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator
 from typing import Final
 
 from pyreplog.cli.append import report
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
-from pyreplog.cli.output import Progress, counted, say
+from pyreplog.cli.output import Progress, counted, in_options, say
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
 from pyreplog.cli.source import Source, check_sources
-from pyreplog.cli.writing import Target, open_target
+from pyreplog.cli.writing import Target, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError
 from pyreplog.system import SystemDisk
@@ -54,8 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
     failure: BaseException | None = None
     names: list[str] = arguments.files
     size = check_sources(names)
+    progress = Progress("imported", total=size, forced=arguments.progress, sized=True)
+    piped = _peek(names, arguments, progress) if makes_log(arguments.path, arguments.topic) else None
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
-        progress = Progress("imported", total=size, forced=arguments.progress, sized=True)
         resume = _resume(arguments, target)
         if resume is not None:
             names = resume.in_order(names)
@@ -63,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             for name in names:
                 with Source(name, arguments, progress.add) as source:
-                    rows = source.rows()
+                    rows = source.rows() if piped is None or name != "-" else piped
                     if resume is not None:
                         count, done = resume.begin(source, rows)
                         skipped += count
@@ -80,9 +82,22 @@ def run(arguments: argparse.Namespace) -> int:
     if isinstance(failure, KeyboardInterrupt):
         raise failure
     if failure is not None:
-        say(f"replog import: {failure}")
+        say(f"replog import: {in_options(failure)}")
         return EXIT_FAILED
     return EXIT_OK
+
+
+def _peek(names: list[str], arguments: argparse.Namespace, progress: Progress) -> Iterator[Row] | None:
+    """Refuse the first row, where a new log would refuse it, before that is made. The rows of standard input, if they were begun."""
+    for name in names:
+        piped = name == "-"
+        with Source(name, arguments, progress.add if piped else lambda size: None) as source:
+            rows = source.rows()
+            first = next(rows, None)
+        if first is not None:
+            check_first(first)
+            return itertools.chain([first], rows) if piped else None
+    return None
 
 
 def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from pyreplog.cli import append, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
-from pyreplog.cli.output import say
+from pyreplog.cli.output import in_options, say
 from pyreplog.cli.rows import RowError
 from pyreplog.config import suggestion
 from pyreplog.errors import CorruptError, PyreplogError
@@ -98,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
         say(f"replog {arguments.command}: interrupted")
         return EXIT_INTERRUPTED
     except (PyreplogError, RowError, OSError) as error:
-        say(f"replog {arguments.command}: {error}")
+        say(f"replog {arguments.command}: {in_options(error)}")
         if isinstance(error, CorruptError):
             return EXIT_DAMAGED
     except Exception as error:

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 
 from pyreplog.record import Record
 
-__all__ = ["Progress", "amount", "counted", "json_line", "printable", "put_bytes", "record_fields", "say"]
+__all__ = ["Progress", "amount", "counted", "in_options", "json_line", "printable", "put_bytes", "record_fields", "say"]
 
 # Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text around.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -63,6 +63,24 @@ def put_bytes(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str
     except UnicodeDecodeError:
         fields[f"{name}_base64"] = base64.b64encode(data).decode()
     return fields
+
+
+_WORDS: Final = (
+    ("name one with topic=", "name one with --topic"),
+    ("read it with mode='r'", "read it with `replog cat`"),
+    ("; mode='a' makes one", "; `replog append` makes one"),
+    ("leave it out to keep ", "leave --durability out to keep "),
+    ("was made with durability=", "was made with --durability "),
+)
+"""What errors of the library advise, as Python says it and as the command does."""
+
+
+def in_options(error: object) -> str:
+    """The text of ``error``, which may speak of arguments of Python's, in words of the command line."""
+    text = re.sub(r"write to it with Cluster\('(.*?)'\)", r"write to it with `replog append \1`", str(error))
+    for said, meant in _WORDS:
+        text = text.replace(said, meant)
+    return text
 
 
 def say(text: str) -> None:

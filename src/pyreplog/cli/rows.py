@@ -14,11 +14,12 @@ import csv
 import datetime
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyreplog.cli.options import timestamp_of
-from pyreplog.config import INT64_MAX
+from pyreplog.config import INT64_MAX, nearest
 from pyreplog.errors import excerpt
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "RowError",
     "fields_of",
     "form_of",
+    "guessed",
     "map_rows",
     "read_rows",
 ]
@@ -39,6 +41,7 @@ __all__ = [
 FORMATS: Final = ("ndjson", "csv", "lines")
 PARQUET: Final = "parquet"
 _SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet": PARQUET, ".pq": PARQUET}
+_SUFFIXES_NDJSON: Final = (".ndjson", ".jsonl", ".json")
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
 #: What ``cat``, ``export`` and ``dump`` print of a record.
@@ -129,6 +132,18 @@ class Lines:
 def form_of(name: str) -> str:
     """How the file ``name`` is written, by its suffix; ndjson where that does not say."""
     return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), "ndjson")
+
+
+def guessed(name: str, asked: str | None) -> str:
+    """For the end of what is said of a row that cannot be read: what the suffix of ``name`` may have meant, where it was not known."""
+    suffix = os.path.splitext(name)[1].lower()
+    known = (*_SUFFIXES, *_SUFFIXES_NDJSON)
+    if asked is not None or not suffix or suffix in known:
+        return ""
+    near = nearest(suffix, known)
+    return (
+        f" ({suffix} says no format, so it was read as ndjson{'; --format names another' if near is None else f'; did you mean {near!r}?'})"
+    )
 
 
 def fields_of(arguments: argparse.Namespace) -> Fields:

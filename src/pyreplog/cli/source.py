@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, Final
 
 from pyreplog.cli.parquet import read_parquet
-from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, fields_of, form_of, read_rows
+from pyreplog.cli.rows import PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
 from pyreplog.errors import ConfigError
 from pyreplog.record import crc32c
 
@@ -39,6 +39,7 @@ class Source:
         self.name = name
         self.path = os.path.abspath(name)
         self.form: str = arguments.format or form_of(name)
+        self._guessed = guessed(name, arguments.format)
         self._fields = fields_of(arguments)
         self._tell = tell
         #: What makes rows of the same bytes other ones.
@@ -75,7 +76,7 @@ class Source:
                 yield row
             self.end = lines.size
         except RowError as error:
-            raise RowError(f"{'standard input' if self.name == '-' else self.name}: {error}") from None
+            raise RowError(f"{'standard input' if self.name == '-' else self.name}: {error}{self._guessed}") from None
 
     # -- what is known again --
 

@@ -11,15 +11,14 @@ from typing import Literal, Protocol
 
 from pyreplog.cli.output import Progress, printable, say
 from pyreplog.cli.rows import Row, RowError
-from pyreplog.config import nearest, suggestion
+from pyreplog.config import LogConfig, nearest, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
-from pyreplog.log import find_roots, parse_directory_name
-from pyreplog.record import Ack
+from pyreplog.log import parse_directory_name
+from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
-from pyreplog.system import SystemDisk
 from pyreplog.values import RecoveryProgress
 
-__all__ = ["Target", "open_target"]
+__all__ = ["Target", "check_first", "makes_log", "open_target"]
 
 
 class Target(Protocol):
@@ -49,8 +48,7 @@ class LogTarget:
         for index, row in enumerate(rows):
             if row.partition not in (None, own):
                 self.append(rows[:index])
-                asked = f"row {self.count + 1:,} of this run asks for partition {row.partition}"
-                raise RowError(f"{asked}; {self._log.path} holds partition {own} only")
+                _check_partition(row, own, self.count, self._log.path)
         start = 0
         while start < len(rows):
             timed = rows[start].timestamp is not None
@@ -134,21 +132,26 @@ def _topics_of(path: str) -> list[str]:
     return sorted({one.topic_partition.topic for one in parsed if one is not None and not one.kind})
 
 
-def _check_alone(path: str) -> None:
-    """Raises :class:`ConfigError` where a log made at ``path`` would hide others from whoever reads that folder."""
-    if not os.path.isdir(path):
-        return
-    disk = SystemDisk()
-    try:
-        roots = find_roots(disk, path)
-    finally:
-        disk.close()
-    if roots and roots != [path]:
-        named = ", ".join(os.path.relpath(root, path) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
-        raise ConfigError(
-            f"{path} holds the folders of other logs, or of nodes ({named}), and a log made in it would hide them from whoever reads it: "
-            "name one log's own folder, or a new one"
-        )
+def makes_log(path: str, topic: str | None) -> bool:
+    """Whether appending to ``path`` makes a log that is not there yet."""
+    if any(Path(path).glob("node-*/meta.properties")):
+        return False
+    topics = _topics_of(path)
+    return not topics or (topic is not None and topic not in topics)
+
+
+def check_first(row: Row) -> None:
+    """Raises :class:`RowError` for what a new log would refuse as its first row, so that none is made for it."""
+    _check_partition(row, 0, 0, "a new log")
+    limits = LogConfig()
+    builder = BatchBuilder(min(limits.max_message_bytes, limits.segment_bytes))
+    if not builder.append(row.value, row.key, row.headers, -1 if row.timestamp is None else row.timestamp):
+        raise _too_large(row, 0)
+
+
+def _check_partition(row: Row, own: int, before: int, path: str) -> None:
+    if row.partition not in (None, own):
+        raise RowError(f"row {before + 1:,} of this run asks for partition {row.partition}; {path} holds partition {own} only")
 
 
 class _Recovery:
@@ -176,7 +179,6 @@ def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os
     """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none). ``progress``: tell how far a
     recovery is also where nobody looks."""
     if not any(Path(path).glob("node-*/meta.properties")):
-        _check_alone(path)
         before = _topics_of(path)
         with _Recovery(path, forced=progress) as recovery:
             opened = open_log(path, topic=topic, durability=durability, progress=recovery.tell)

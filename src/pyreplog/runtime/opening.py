@@ -10,7 +10,7 @@ from typing import Final
 
 from pyreplog.config import LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
-from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, is_partition, list_topics, open_readers, random_uuid
+from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
@@ -134,6 +134,8 @@ def open_for_writing(
     for place in (folder, parent):
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
             raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
+    if stat is not None:
+        _check_alone(disk, folder)
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
@@ -157,6 +159,17 @@ def open_for_writing(
         if root is not None and not made:
             root.close(clean=False)
         raise
+
+
+def _check_alone(disk: Disk, folder: str) -> None:
+    """Refuse to make a log that would hide others from whoever reads ``folder``, which stands for those in it."""
+    roots = find_roots(disk, folder)
+    if roots and roots != [folder]:
+        named = ", ".join(os.path.relpath(root, folder) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
+        raise ConfigError(
+            f"{folder} holds the folders of other logs, or of nodes ({named}), and a log made in it would hide them from whoever reads it: "
+            "name one log's own folder, or a new one"
+        )
 
 
 def _check_names(disk: Disk, folder: str, topic: str | None, partition: int, *, there: bool) -> None:

@@ -1,0 +1,114 @@
+"""What the command refuses: in its own words, and without leaving a log behind that nobody wanted."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog import errors
+from pyreplog.cli.output import _WORDS
+from pyreplog.runtime import opening
+from tests.cli.support import Replog
+
+BAD = '{"value":\n'
+GOOD = '{"value": "x"}\n'
+
+
+def test_options_are_named_as_the_command_has_them(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """Not as arguments of Python's functions."""
+    done = replog("append", tmp_path / "no topic", stdin=GOOD.encode())
+    assert (done.code, "name one with --topic" in done.err) == (1, True)
+    for topic in ("one", "other"):
+        with pyreplog.open_log(tmp_path / "several", topic=topic):
+            pass
+    done = replog("append", tmp_path / "several", stdin=GOOD.encode())
+    assert (done.code, "name one with --topic: one, other" in done.err) == (1, True)
+    done = replog("append", events, "--durability", "sync", stdin=GOOD.encode())
+    assert "was made with --durability 'os' and cannot be opened with 'sync': leave --durability out to keep 'os'" in done.err
+    with pyreplog.open_log(events):
+        done = replog("append", events, stdin=GOOD.encode())
+        assert (done.code, "read it with `replog cat`" in done.err) == (1, True)
+    done = replog("append", events / "events-0", stdin=GOOD.encode())
+    assert (done.code, "read it with `replog cat`" in done.err) == (1, True)
+    with pyreplog.Cluster(tmp_path / "data", nodes=1):
+        pass
+    done = replog("append", tmp_path / "data" / "node-1", stdin=GOOD.encode())
+    assert (done.code, f"write to it with `replog append {tmp_path / 'data'}`" in done.err) == (1, True)
+
+
+def test_every_advice_that_is_put_in_other_words_is_given() -> None:
+    """By the library: else it has changed there, and shows as it is."""
+    sources = inspect.getsource(opening) + inspect.getsource(errors)
+    assert [said for said, _ in _WORDS if said not in sources] == []
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (BAD, "not JSON"),
+        ('{"value": "x", "partition": 3}\n', "row 1 of this run asks for partition 3; a new log holds partition 0 only"),
+        ('{"value": "' + "x" * 1_100_000 + '"}\n', "does not fit a batch"),
+        ('{"value": "x", "timestamp": -5}\n', "-5"),
+    ],
+)
+@pytest.mark.parametrize("piped", [True, False])
+def test_a_refused_first_row_makes_no_log(replog: Replog, tmp_path: Path, command: str, rows: str, words: str, piped: bool) -> None:
+    """Nor a topic in a folder that has others; what is there stays."""
+    empty, file = tmp_path / "empty.ndjson", tmp_path / "rows.ndjson"
+    empty.touch()
+    file.write_text(rows)
+    names = ["-"] if piped else [empty, file]
+    folder = tmp_path / "log"
+    done = replog(command, folder, *names, stdin=rows.encode())
+    assert (done.code, done.out) == (1, "")
+    assert words in done.err
+    assert not folder.exists()
+    assert replog(command, folder, "-", "--topic", "kept", stdin=GOOD.encode()).code == 0
+    before = sorted(folder.rglob("*"))
+    assert replog(command, folder, *names, "--topic", "more", stdin=rows.encode()).code == 1
+    assert sorted(folder.rglob("*")) == before
+    assert replog("cat", folder, "--values").out == "x\n"
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_a_row_refused_later_keeps_those_before(replog: Replog, tmp_path: Path, command: str) -> None:
+    """And tells of them."""
+    done = replog(command, tmp_path / "log", "-", stdin=(GOOD + GOOD + BAD).encode())
+    assert (done.code, done.out) == (1, "appended 2 records: log-0 offsets 0 to 1\n")
+    assert replog(command, tmp_path / "none", "-").out == "appended 0 records\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rows.cvs", "(.cvs says no format, so it was read as ndjson; did you mean '.csv'?)"),
+        ("rows.xyz", "(.xyz says no format, so it was read as ndjson; --format names another)"),
+        ("rows.ndjson", "not JSON"),
+    ],
+)
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_a_suffix_that_is_not_known(replog: Replog, tmp_path: Path, command: str, name: str, words: str) -> None:
+    """The file is taken for NDJSON, and where it is none the suffix may be why."""
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    done = replog(command, tmp_path / "log", tmp_path / name)
+    assert done.code == 1
+    assert words in done.err
+    assert ("says no format" in done.err) == (not name.endswith(".ndjson"))
+
+
+@pytest.mark.parametrize(("suffix", "meant"), [(".ndjosn", ".ndjson"), (".parqet", ".parquet"), (".jsnl", ".jsonl")])
+def test_export_to_a_suffix_that_is_misspelt(replog: Replog, events: Path, tmp_path: Path, suffix: str, meant: str) -> None:
+    """It says which was meant."""
+    done = replog("export", events, tmp_path / f"out{suffix}")
+    assert (done.code, f"did you mean {meant!r}?" in done.err) == (1, True)
+
+
+@pytest.mark.parametrize("seconds", ["0.05", "0", "-1", "soon"])
+def test_seconds_of_bench(replog: Replog, tmp_path: Path, seconds: str) -> None:
+    """As other numbers are refused: by what they should be."""
+    done = replog("bench", tmp_path, "--seconds", seconds)
+    assert (done.code, f"{seconds!r} is not a whole number of seconds from 1" in done.err) == (2, True)
