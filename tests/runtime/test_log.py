@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import gc
 import logging
 import os
@@ -19,6 +20,8 @@ import pyarrow
 import pytest
 
 import pyreplog
+from pyreplog.ports import Stat
+from pyreplog.testing import SimDisk
 
 
 def test_five_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -526,3 +529,18 @@ def test_no_log_is_made_above_others(tmp_path: Path, inner: str) -> None:
         assert [record.value for record in reader] == [b"x"]
     with pyreplog.open_log(tmp_path / "above" / inner, topic="second") as second, pytest.raises(pyreplog.LockedError):
         pyreplog.open_log(second.path, topic="third")
+
+
+def test_a_log_is_made_beside_what_may_not_be_looked_into() -> None:
+    """A folder of somebody else's in the one that becomes a log's is no reason to refuse it."""
+
+    class Private(SimDisk):
+        def stat(self, path: str) -> Stat | None:
+            if "private/" in path:
+                raise pyreplog.StorageError(errno.EACCES, "not yours", path)
+            return super().stat(path)
+
+    disk = Private()
+    disk.make_directory("log/private")
+    with pyreplog.open_log("log", topic="t", durability="os", disk=disk) as log:
+        assert log.append(b"x") == 0

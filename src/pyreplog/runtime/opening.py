@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from pyreplog.config import LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
-from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, UnknownTopicError, excerpt
+from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
 from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
@@ -163,7 +163,10 @@ def open_for_writing(
 
 def _check_alone(disk: Disk, folder: str) -> None:
     """Refuse to make a log that would hide others from whoever reads ``folder``, which stands for those in it."""
-    roots = find_roots(disk, folder)
+    try:
+        roots = find_roots(disk, folder)
+    except StoragePermissionError:  # what may not be looked into is none of ours
+        return
     if roots and roots != [folder]:
         named = ", ".join(os.path.relpath(root, folder) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
