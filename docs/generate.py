@@ -21,6 +21,8 @@ import pyreplog
 from pyreplog import config, errors, ports
 from pyreplog.cli.main import build_parser
 from pyreplog.client import ConsumerConfig, ProducerConfig
+from pyreplog.spark.behind import Lag
+from pyreplog.values import LogStats, RecoveryProgress
 
 REFERENCE: Final = Path(__file__).resolve().parent / "reference"
 DEFAULTS: Final = {"_PRODUCER": ProducerConfig(), "_CONSUMER": ConsumerConfig()}
@@ -28,12 +30,11 @@ DEFAULT: Final = re.compile(rf"\b({'|'.join(DEFAULTS)})\.(\w+)")
 """Where a default is a field of these, its value is shown."""
 ALIASES: Final = ("Buffer", "Headers")
 """Names for annotations."""
-FOR_THE_RUNTIME: Final = ("REQUIRES that no", "Called by", "In the child of a fork")
 
 
 def pages() -> dict[str, str]:
     """Each generated page by its file name."""
-    return {"api.md": api(), "cli.md": cli(), "config.md": settings(), "errors.md": failures()}
+    return {"api.md": api(), "cli.md": cli(), "config.md": settings(), "errors.md": failures(), "metrics.md": metrics()}
 
 
 # --- the Python API -------------------------------------------------------------------------------------------------------------
@@ -108,8 +109,7 @@ def class_entry(node: ast.ClassDef) -> list[str]:
         if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
             made = part.name in {"__init__", "__new__"}
             about = ast.get_docstring(part) or ""
-            # What belongs to the runtime says so: it is public to its neighbours, not to users.
-            if (made and about.startswith("Made by")) or any(words in about for words in FOR_THE_RUNTIME):
+            if made and about.startswith("Made by"):
                 continue
             if part.name.startswith("_") and not made:
                 continue
@@ -300,6 +300,71 @@ def failures() -> str:
 
     walk(errors.PyreplogError, 0)
     return "\n".join(lines) + "\n"
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------------------
+
+MEASURED: Final = (
+    ("`log.stats()`", LogStats),
+    ("What `progress` of `open_log` and `Cluster` is told", RecoveryProgress),
+    ("`pyreplog.spark.lag(query)`", Lag),
+)
+UNITS: Final = {
+    "offset": "offset",
+    "watermark": "offset",
+    "offsets": "offsets",
+    "total": "offsets",
+    "size": "bytes",
+    "bytes": "bytes",
+    "epoch": "number",
+}
+COUNTS: Final = ("count", "batches", "records", "syncs")
+
+
+def metrics() -> str:
+    """Every number that the library tells of itself, with its unit."""
+    lines = [
+        "# Metrics",
+        "",
+        "What can be measured, as values to ask for: nothing is sent anywhere, and asking is cheap. Counts are of one opening: they begin",
+        "at 0 when the log is opened, and only who writes it counts (a reader has 0 there). Of a cluster, open a node's folder to read",
+        "(`open_log(cluster.nodes[0].path, 'r', topic=..., partition=...)`) for the numbers of its copy; producers and consumers tell of",
+        "each record (`Ack`, `Record`) and of positions, and keep no counts. What happens, rather than is counted, is",
+        "[logged](../guide/logging.md).",
+        "",
+    ]
+    for title, kind in MEASURED:
+        node = definition(kind)
+        assert isinstance(node, ast.ClassDef)
+        lines += [f"## {title}", "", *text(node), "", f"| field of `{kind.__name__}` | unit | what |", "|---|---|---|"]
+        lines += [f"| `{name}` | {unit(name)} | {cell(about)} |" for name, about in measured(node)]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def measured(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """(name, text) of each field and property."""
+    for part, following in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(part, ast.FunctionDef):
+            yield part.name, " ".join(text(part))
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+            below = following.value.value if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) else ""
+            yield part.target.id, " ".join(markdown(str(below)).split())
+
+
+def unit(name: str) -> str:
+    """By the words of a name."""
+    words = name.split("_")
+    if name in {"topic", "directory"}:
+        return "text"
+    if name == "partition":
+        return "number"
+    if name == "partitions":
+        return "offsets, by partition"
+    found = [UNITS[word] for word in reversed(words) if word in UNITS] or ["count" for word in words if word in COUNTS]
+    if not found:
+        raise LookupError(f"the unit of {name} is not known: name it in UNITS or COUNTS")
+    return found[0]
 
 
 def main() -> int:

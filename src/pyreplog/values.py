@@ -64,7 +64,9 @@ class RecoveryProgress(NamedTuple):
     """How far the recovery of one partition is, while its log is opened that was not closed cleanly. Sizes in bytes."""
 
     topic: str
+    """Whose log it is."""
     partition: int
+    """Its number."""
     directory: str
     """The partition's folder."""
     scanned_size: int
@@ -87,11 +89,13 @@ class LogStats(NamedTuple):
     leader_epoch: int
     """The newest; each opening for writing begins one."""
     segment_count: int
+    """The active one too."""
     size: int
     """Of all segments, without their indexes."""
     batches_appended: int
     """Since it was opened, as all below."""
     records_appended: int
+    """In these batches."""
     bytes_appended: int
     """Of the batches, as they are stored."""
     syncs: int

@@ -52,7 +52,7 @@ def opened(disk: SimDisk, durability: Durability | None) -> Face:
 def left(log: Face) -> None:
     """As the end of its process leaves it: nothing more is written."""
     assert log._writer is not None
-    log._writer.forked()
+    log._writer._forked()
     log._closed = True
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import get_type_hints
 
 import pytest
 
+import pyreplog
 from pyreplog.quorum.election import ReplicaEnd
 from pyreplog.quorum.state import decode, encode
+from pyreplog.spark.behind import Lag
+from pyreplog.spark.options import IGNORED_OPTIONS, READ_OPTIONS
+from pyreplog.spark.sink_options import WRITE_OPTIONS
+from pyreplog.values import RecoveryProgress
 from tests.house.sources import PACKAGE, ROOT
 
 DOCS = ROOT / "docs"
@@ -135,10 +142,54 @@ def generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["api.md", "cli.md", "config.md", "errors.md"])
+@pytest.mark.parametrize("name", ["api.md", "cli.md", "config.md", "errors.md", "metrics.md"])
 def test_reference_pages_are_the_codes(name: str) -> None:
     """A generated page is what ``python docs/generate.py`` writes now."""
     assert (DOCS / "reference" / name).read_text(encoding="utf-8") == generator().pages()[name], "run: python docs/generate.py"
+
+
+def test_every_metric_is_on_its_page() -> None:
+    """Each field of what a public ``stats()`` gives, of what ``progress`` is told and of a query's lag, with its unit and a meaning."""
+    kinds: set[type] = {RecoveryProgress, Lag}
+    for thing in vars(pyreplog).values():
+        if inspect.isclass(thing) and hasattr(thing, "stats"):
+            kinds.add(get_type_hints(thing.stats)["return"])
+    rows = re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", (DOCS / "reference/metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = [name for kind in kinds for name in dir(kind) if not name.startswith("_") and name not in dir(tuple)]
+    wanted.append("partitions")  # of a Lag, whose fields are slots only while it is made
+    assert sorted({name for name, _, _ in rows}) == sorted(set(wanted))
+
+
+def test_every_option_of_spark_is_on_a_page() -> None:
+    """Those that are taken and mean nothing, too."""
+    page = "".join((DOCS / "guide" / name).read_text(encoding="utf-8") for name in ("spark.md", "spark-write.md"))
+    assert [name for name in (*READ_OPTIONS, *IGNORED_OPTIONS, *WRITE_OPTIONS) if f"`{name}`" not in page] == []
+
+
+def test_every_switch_from_the_environment_is_on_a_page() -> None:
+    """Variables of ours that the package, its tests or its benchmarks read."""
+    sources = "".join(path.read_text(encoding="utf-8") for room in ("src", "tests", "benchmarks") for path in (ROOT / room).rglob("*.py"))
+    named = set(re.findall(r"environ(?:\.get\(|\[)\"((?:REPLOG|KAFKA|SPARK_KAFKA|BENCH)_\w+)\"", sources))
+    pages = "".join(page.read_text(encoding="utf-8") for page in LINKED)
+    assert "KAFKA_JARS" in named
+    assert [name for name in sorted(named) if not re.search(rf"\b{name}\b", pages)] == []
+
+
+def test_what_is_public_is_on_the_api_page() -> None:
+    """Each public method, property and field of each public class, inherited ones of no builtin too."""
+    page = (DOCS / "reference/api.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## `(\w+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    missing = []
+    for name in pyreplog.__all__:
+        kind = getattr(pyreplog, name)
+        if not inspect.isclass(kind) or issubclass(kind, pyreplog.PyreplogError):
+            continue
+        for member in dir(kind):
+            owner = next(base for base in kind.__mro__ if member in vars(base) or base is object)
+            public = not member.startswith("_") and owner.__module__ not in {"builtins", "enum"}
+            if public and not re.search(rf"`{member}\b", sections[name]):
+                missing.append(f"{name}.{member}")
+    assert missing == []
 
 
 def test_links_lead_somewhere() -> None:

@@ -42,7 +42,7 @@ def test_a_node_killed_while_it_registers_may_come_back_at_once(cluster: pyreplo
         with cluster._driver.exclusive():  # the registration lies in the controller's inbox, and nobody has taken it
             node._kill()
             cluster._fence(node.node_id)
-            node.start()
+            node._start()
             assert node._node is not None
             node._node.poll()
             node._kill()

@@ -195,6 +195,6 @@ def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, m
         node.kill()
     opened.clear()
     for node in cluster.nodes:
-        node.start()
+        node._start()
     assert len(opened) == 60
     cluster.close()

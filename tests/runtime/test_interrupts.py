@@ -441,7 +441,7 @@ def test_a_node_restarted_by_hand_is_not_restarted_again(cluster: pyreplog.Clust
         cluster._driver._seats.pop(node._seat.transport)
         cluster._driver._broken.append((node._seat, None))
         node._kill()
-        node.start()
+        node._start()
         assert not cluster._driver._broken
         machine = node._node
     cluster._driver.wait_until(lambda: node.ready, PATIENCE_S, "the node")

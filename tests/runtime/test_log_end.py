@@ -614,7 +614,7 @@ class Another:
     def close(self) -> None:
         """Nothing is owned."""
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """Nothing is owned."""
 
     def unclosed(self) -> str | None:

@@ -80,7 +80,7 @@ def opened(disk: SimDisk, **settings: Any) -> pyreplog.Log:
 def killed(log: pyreplog.Log) -> None:
     """End the log's threads as the end of its process would, without touching the disk."""
     assert log._writer is not None
-    log._writer.forked()
+    log._writer._forked()
     log._writer._background.stop()
     log._closed = True
 

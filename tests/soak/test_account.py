@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.soak.run import ACCOUNT, BEGIN, COLUMNS, END, README, ROOT, quoted, reached
+from tests.soak.run import ACCOUNT, BEGIN, COLUMNS, END, README, ROOT, quoted, reached, wholes
 
 
 def test_the_readme_quotes_the_account() -> None:
@@ -20,6 +21,13 @@ def test_the_readme_quotes_the_account() -> None:
     rows = list(csv.DictReader(account.splitlines()))
     assert tuple(rows[0]) == COLUMNS
     assert all((row["lost"], row["wrong"]) == ("0", "0") for row in rows)
+
+
+def test_the_page_about_soaks_names_the_wholes_of_the_last_run() -> None:
+    """How much there is of each part with an end; and it quotes no large number that the account does not hold."""
+    last = list(csv.DictReader(ACCOUNT.read_text(encoding="utf-8").splitlines()))[-1]
+    known = {f"{count:,}" for count in wholes(last["whole"]).values()}
+    assert set(re.findall(r"\d{1,3}(?:,\d{3})+", (ROOT / "docs/internals/soak.md").read_text(encoding="utf-8"))) == known
 
 
 @pytest.mark.parametrize("part", ["tests.soak.crashes", "tests.soak.flips", "tests.soak.states"])

@@ -17,7 +17,10 @@ Run = tuple[Outcome, int, int]
 
 
 class Acks(Sequence[Ack]):
-    """One :class:`Ack` per record, in the order sent. ``result()``, ``await`` and ``wait`` are about all of them. Thread-safe."""
+    """One :class:`Ack` per record, in the order sent. ``result()``, ``await`` and ``wait`` are about all of them. Thread-safe.
+
+    An Ack is made anew whenever it is asked for, and equal to no other: a sequence's ``index`` and ``count`` find none.
+    """
 
     __slots__ = ("_order", "_runs")
 

@@ -193,7 +193,7 @@ class Admin:
             raise answer.error
         return answer.value
 
-    def interrupted(self, error: Exception | None) -> None:
+    def _interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever drives."""
         failure: PyreplogError = BrokerNotAvailableError("the question was interrupted")
         if error is not None:
@@ -203,10 +203,6 @@ class Admin:
         with seat.lock:  # who asks has asked, or finds the next one
             machine.abandon(failure)
             self._place = self._make()
-
-    def close(self) -> None:
-        """End. Called by the cluster, when nobody drives."""
-        self._place[0].close()
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"

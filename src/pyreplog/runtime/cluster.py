@@ -188,7 +188,7 @@ class Cluster:
             )
             self._nodes.append(node)
             try:
-                node.start(recovery)
+                node._start(recovery)
             except (LockedError, ConfigError):
                 raise
             except PyreplogError as error:
@@ -260,7 +260,7 @@ class Cluster:
         machine = AdminMachine(
             transport, self._clock, self._random, address=self._address("admin"), controller=CONTROLLER_ADDRESS, owner=self._driver
         )
-        return machine, self._driver.add(machine, transport, lambda error: self._admin.interrupted(error))
+        return machine, self._driver.add(machine, transport, lambda error: self._admin._interrupted(error))
 
     def _own_spool(self) -> SpoolOwner:
         """Take what other processes stage for this cluster, from now on."""
@@ -291,7 +291,7 @@ class Cluster:
         def everywhere() -> bool:
             nonlocal done, wanted
             ready = [node for node in self._nodes if node.ready]
-            done, wanted = sum(node.serves(topic)[0] for node in ready), len(ready) * partition_count
+            done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
             return done >= wanted
 
         patience_s = START_TIMEOUT_S if timeout is None else timeout
@@ -389,7 +389,7 @@ class Cluster:
             self._driver.remove(seat)
             self._trusted.pop(seat.transport.address or "", None)
             if seat.busy:  # cut short half-way
-                producer.interrupted(None)
+                producer._interrupted(None)
             else:
                 with seat.lock:  # somebody may be sending
                     machine.close()
@@ -609,7 +609,7 @@ class Cluster:
         """For the warning at exit. That a process which is there for its cluster ends with it is in order."""
         return None if self._own_process else repr(self)
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """In the child of a fork: this object is the parent's."""
         self._closed = self._is_released = True
         self._refusal = ForkedError(

@@ -60,7 +60,7 @@ class Consumer:
         self._left: deque[Record] = deque()
         """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's lock."""
         with driver.exclusive():
-            self._place = make(self.interrupted)
+            self._place = make(self._interrupted)
             """The machine and its seat: replaced in one, under the lock of the former seat."""
         try:
             self.assign(subject, timeout=timeout)
@@ -392,7 +392,7 @@ class Consumer:
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 
-    def interrupted(self, error: Exception | None) -> None:
+    def _interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): a new one goes on at the same positions. Whoever waits for records
         looks again, and hears of a failure; look-ups fail. Called by whoever drives."""
         old, seat = self._place
@@ -401,7 +401,7 @@ class Consumer:
                 self._failure = error
             positions = {entry: old.position(*entry) for entry in old.assignment}
             if not self._closed:
-                following = self._make(self.interrupted)
+                following = self._make(self._interrupted)
                 machine, _ = following
                 machine.assign(list(positions))
                 for (topic, partition), offset in positions.items():

@@ -21,7 +21,7 @@ class Closeable(Protocol):
         """End it in order."""
         ...
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """In the child of a fork: refuse everything from now on, and touch nothing."""
         ...
 
@@ -92,7 +92,7 @@ def _at_exit() -> None:
 
 def _in_child() -> None:
     for item in list(_open.values()):
-        item.forked()
+        item._forked()
     _open.clear()
 
 

@@ -112,7 +112,7 @@ class ClusterNode:
             return False
         return any(entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number))
 
-    def serves(self, topic: str) -> tuple[int, int]:
+    def _serves(self, topic: str) -> tuple[int, int]:
         """Of how many partitions of ``topic``, of those that it has heard of, it has its copy, if any, and knows a leader; and how many
         those are. REQUIRES that no machine moves."""
         node = self._node
@@ -131,13 +131,13 @@ class ClusterNode:
 
     # ----------------------------------------------------------------------------------------------------------------------- life
 
-    def start(self, onlooker: Onlooker | None = None) -> None:
+    def _start(self, onlooker: Onlooker | None = None) -> None:
         """Open the folder and take part; ``onlooker`` is told how far a recovery is. REQUIRES that no machine moves. Raises what the disk,
         the lock or damaged files say."""
         assert self._node is None, "started once at a time"
         if onlooker is None:
             with Recovery(f"node {self._node_id} at {self._path!r}", self._clock) as recovery:
-                self.start(recovery)
+                self._start(recovery)
             return
         transport = self._driver.network.endpoint()
         disk = self._make_disk(f"node-{self._node_id}")
@@ -238,7 +238,7 @@ class ClusterNode:
             if self._node is not None:
                 self._kill()
                 self._fence(self._node_id)
-            self.start()
+            self._start()
         try:
             self._driver.wait_until(self.settled, patience, "")
         except TimeoutError:
@@ -289,7 +289,7 @@ class ClusterNode:
         self._fence(self._node_id)
         if error is None:
             try:
-                self.start()
+                self._start()
             except PyreplogError as failure:
                 _log.exception("node %d cannot start again", self._node_id)
                 self._failure = failure

@@ -48,7 +48,7 @@ class Producer:
         self._closed = False
         self._ended = False
         with driver.exclusive():
-            self._place = make(self.interrupted)
+            self._place = make(self._interrupted)
             """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -76,9 +76,9 @@ class Producer:
 
         It goes to ``partition`` if given, else where Kafka's murmur2 puts its ``key``, else together with others to a partition of the
         producer's choice. ``timestamp`` in ms since 1970, or an aware datetime (default: now). Waits only for the first news of a topic,
-        and while very much is on its way. Raises TypeError for a ``str``, ConfigError for a naive datetime, UnknownTopicError,
-        MessageTooLargeError, RequestTimedOutError where there is no news of the topic within ``max_block_ms``; what happens to the record
-        later is the Ack's to tell.
+        and while very much is on its way. Raises TypeError for a ``str``, ConfigError for a naive datetime and a time before 1970
+        (-1 means none), UnknownTopicError, MessageTooLargeError, RequestTimedOutError where there is no news of the topic within
+        ``max_block_ms``; what happens to the record later is the Ack's to tell.
         """
         while True:
             place = self._place  # before what is known: who finds the next machine here finds nothing there that is not its own
@@ -241,7 +241,7 @@ class Producer:
             self._ended = True
             tell_unheard(self._machine.failures, f"a producer of the cluster {self._cluster!r}")
 
-    def interrupted(self, error: Exception | None) -> None:
+    def _interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): what it had on its way is unknown, and a new one goes on. Called by
         whoever drives."""
         failure: PyreplogError = OutcomeUnknownError("sending records", "interrupted" if error is None else str(error))
@@ -251,7 +251,7 @@ class Producer:
             seat.transport.close()
             if self._closed:
                 return
-            following = self._make(self.interrupted)
+            following = self._make(self._interrupted)
             following[0].failures = machine.failures
             for topic in list(self._known):
                 following[0].want(topic)

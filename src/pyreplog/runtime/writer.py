@@ -864,7 +864,7 @@ class LogWriter:
         """For the warning at exit. None where its face has given one, and where somebody began to close it."""
         return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 
-    def forked(self) -> None:
+    def _forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
         self._guard = Guard(self.name)
         self._closing, self._closer = threading.Lock(), None

@@ -19,6 +19,7 @@ class Lag:
     """Offsets that are there and not processed yet, as of the query's last micro-batch. A partition it does not know counts from 0."""
 
     partitions: Mapping[TopicPartition, int]
+    """Of each."""
 
     @property
     def total(self) -> int:
@@ -37,7 +38,7 @@ class Lag:
 
     @property
     def avg_offsets_behind_latest(self) -> float:
-        """Kafka's ``avgOffsetsBehindLatest``."""
+        """The mean of the partitions: Kafka's ``avgOffsetsBehindLatest``."""
         return self.total / len(self.partitions) if self.partitions else 0.0
 
 
