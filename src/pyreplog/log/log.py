@@ -855,8 +855,10 @@ class Log:
             raise
 
     def _write_indexes(self, *, closing: bool = False) -> None:
-        """Complete the indexes of closed segments that recovery made anew, and write what there is of the active one's."""
+        """Complete the indexes of closed segments that recovery made anew or finds short, and write what there is of the active one's."""
         for segment in self._segments.unsynced():
+            if not closing:
+                segment.mend_indexes()
             segment.close_for_writing()
         if closing:
             self._active.close_for_writing()

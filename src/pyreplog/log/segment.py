@@ -279,6 +279,20 @@ class Segment(SegmentEnd):
         if self._untrimmed or self._torn:
             self._cut(self.file)
 
+    def mend_indexes(self) -> None:
+        """Make both indexes of this closed segment anew where it was not scanned and the time index ends too early: power loss may have
+        taken what was written when it was closed. Looks at what lies behind the last entry of the offset index alone."""
+        if self.max_timestamp >= 0 or not self.size:
+            return
+        indexes = self.indexes
+        position = indexes.offsets.last[1] if indexes.offsets.count else 0
+        if scan_segment(self.file, self.size, self.base_offset, position=position, check_crc=False).max_timestamp <= indexes.times.last[0]:
+            return
+        scan = scan_segment(self.file, self.size, self.base_offset, index_interval=self._interval, check_crc=False)
+        if scan.position == self.size:  # else it is damaged, and what there is says more than a walk up to there
+            indexes.close()
+            self._indexes = IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=True)
+
     def files(self, *, closed: bool) -> list[File]:
         """What a sync of this segment covers: the log, and once it is closed the indexes."""
         return [self.file, *self.indexes.files(), *self.transactions.files()] if closed else [self.file]

@@ -12,10 +12,11 @@ from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
 from pyreplog.verify.findings import Book, Level
-from pyreplog.verify.indexes import REBUILT
 from pyreplog.verify.states import Slot, Unreadable
 
 STATE_SIZE_MAX: Final = 64 << 20
+PUT_BACK: Final = "nothing to do: the next opening for writing puts back what the mark says, which has a checksum"
+MADE_ANEW: Final = "nothing to do: it is made anew from the batches when the log is next opened for writing"
 _SMALL_TRIES: Final = 10
 _OFFSET_DIGITS: Final = 20
 _SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
@@ -214,19 +215,21 @@ class FolderCheck:
     def _identity(self) -> None:
         data = self._read(states.IDENTITY)
         path = self._at(states.IDENTITY)
+        mark = self.facts.mark
         if data is None:
-            if self._look.identified or self.facts.mark is not None:
-                self._book.warn(
-                    path, "the file with the topic's id is missing", "put it back: Kafka takes the folder for a stray one without it"
-                )
+            if self._look.identified or mark is not None:
+                advice = "put it back: Kafka takes the folder for a stray one without it"
+                self._book.warn(path, "the file with the topic's id is missing", advice if mark is None else PUT_BACK)
             return
         try:
             topic_id = states.identity(data)
         except Unreadable as error:
-            self._book.warn(path, f"not to be read: {error}", "write it anew, with the topic id that the other replicas have")
+            advice = "write it anew, with the topic id that the other replicas have"
+            self._book.warn(path, f"not to be read: {error}", advice if mark is None else PUT_BACK)
             return
-        mark = self.facts.mark
-        if mark is not None and mark.topic_id != topic_id:
+        if mark is not None and sum(one != other for one, other in zip(mark.topic_id, topic_id, strict=True)) == 1:
+            self._book.warn(path, f"one letter of its topic id {topic_id} is another than in the mark's, {mark.topic_id}", PUT_BACK)
+        elif mark is not None and mark.topic_id != topic_id:
             self._book.damage(
                 path,
                 f"it says topic id {topic_id}, and the mark says {mark.topic_id}",
@@ -263,7 +266,7 @@ class FolderCheck:
             self._book.warn(
                 self._at(states.EPOCHS),
                 "it is not the leader epoch history that the mark vouches for",
-                "nothing to do: it is made anew from the batches when the log is next opened for writing",
+                MADE_ANEW,
             )
 
     def _epochs(self) -> bool:
@@ -274,12 +277,12 @@ class FolderCheck:
         mark = self.facts.mark
         if data is None:
             if mark is not None:
-                self._book.warn(path, "the leader epoch history is missing", REBUILT)
+                self._book.warn(path, "the leader epoch history is missing", MADE_ANEW)
             return True
         try:
             history = states.epochs(data)
         except Unreadable as error:
-            self._book.warn(path, f"not to be read: {error}", "nothing to do: it is made anew from the batches when the log is next opened")
+            self._book.warn(path, f"not to be read: {error}", MADE_ANEW)
             return True
         self.facts.epochs = history
         if mark is not None and crc32c(data) != mark.epochs_crc:
@@ -308,4 +311,6 @@ class FolderCheck:
                     # Between the files of one segment: its first or its last moment, as a kill may leave it or a live writer show it.
                     self._book.note(path, "an index of a segment that is being begun or removed", "nothing to do: the next writer ends it")
                 else:
-                    self._book.warn(path, "an index without its segment", REBUILT)
+                    self._book.warn(
+                        path, "an index without its segment", "nothing to do: it is removed when the log is next opened for writing"
+                    )

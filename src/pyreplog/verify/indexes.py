@@ -13,7 +13,8 @@ from pyreplog.verify.findings import Book
 
 OFFSET_ENTRY_SIZE: Final = 8
 TIME_ENTRY_SIZE: Final = 12
-REBUILT: Final = "nothing to do: it is rebuilt from the log when the log is next opened for writing, and readers do not trust it"
+REBUILT: Final = "nothing to do: readers check it against the log, and make it anew in memory where it is wrong"
+MENDED: Final = "nothing to do: readers do without, and when the log is opened after a crash it is made anew from the batches"
 _OFFSET: Final = struct.Struct(">ii")
 _TIME: Final = struct.Struct(">qi")
 
@@ -124,7 +125,8 @@ class TimeIndexCheck:
             if not self._preallocated:
                 self._warn(f"an entry names offset {self._entries[self._next][1]}, behind the end of the log", self._next * TIME_ENTRY_SIZE)
         elif closed and self._greatest >= 0 and (not self._entries or self._entries[-1][0] < self._greatest):
-            self._warn(f"its last entry is not the segment's greatest timestamp, {self._greatest}", len(self._entries) * TIME_ENTRY_SIZE)
+            what = f"its last entry is not the segment's greatest timestamp, {self._greatest}"
+            self._book.warn(self._path, what, MENDED, position=len(self._entries) * TIME_ENTRY_SIZE)
 
     def _warn(self, what: str, position: int) -> None:
         self._book.warn(self._path, what, REBUILT, position=position)

@@ -12,12 +12,16 @@ from pyreplog.verify.batches import Batch, Broken, Window, batch_at, resume
 from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Level
 from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases, snapshots
-from pyreplog.verify.indexes import REBUILT, OffsetIndexCheck, TimeIndexCheck
+from pyreplog.verify.indexes import MENDED, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, old_records_of, records_of
 from pyreplog.verify.states import Unreadable
 
 ANOTHER_COPY: Final = "take it from another replica or a backup; where there is none, `replog repair` saves the rest"
+DELETED: Final = (
+    "nobody can read these records; but after a crash the log is not opened for writing while they are there: "
+    "where that happens, `replog repair` makes one without them"
+)
 _TRIES: Final = 3
 _BIG: Final = 2**63 - 1
 _SPAN_MAX: Final = 2**31 - 1
@@ -115,7 +119,7 @@ class PartitionCheck(FolderCheck):
             if size:
                 for suffix, data in ((".index", offsets), (".timeindex", times)):
                     if data is None and not last:
-                        book.warn(self._at(stem + suffix), "the index is missing", REBUILT)
+                        book.warn(self._at(stem + suffix), "the index is missing", MENDED)
             index = OffsetIndexCheck(book, self._at(stem + ".index"), offsets or b"", base)
             time_index = TimeIndexCheck(book, self._at(stem + ".timeindex"), times or b"", base, exact=self.facts.mark is not None)
             book.file_count += 1
@@ -165,14 +169,25 @@ class PartitionCheck(FolderCheck):
                     return damaged
                 if batch.checksum() != batch.crc:
                     text = f"checksum mismatch in the batch of offsets {batch.base_offset} to {batch.last_offset}"
+                    if self._is_deleted(window, batch, expected, self._following(base, bases)):
+                        where = {"position": position, "start": batch.base_offset, "end": batch.last_offset + 1}
+                        self._book.warn(path, f"{text}, all of them below the log's start", DELETED, **where)
+                        self._miss_up_to(batch.last_offset + 1)
+                        self._expected = batch.last_offset + 1
+                        damaged, position = True, position + batch.size
+                        continue
                     raise Broken(position, text, batch.size)
                 self._place(batch, part, expected)
                 if batch.last_offset - part > _SPAN_MAX:
                     self._reach_too_far(window, batch, path, self._following(base, bases), first=part == base)
                     damaged, part = True, batch.base_offset
             except Broken as broken:
+                following = self._following(base, bases)
+                after = resume(window, position, expected + 1, broken.size, following=following, dense=self._dense)
+                if after is None and following == expected and self._is_settled(expected):
+                    self._behind(window, broken, path)
+                    return damaged
                 damaged = True
-                after = resume(window, position, expected + 1, broken.size, following=self._following(base, bases), dense=self._dense)
                 self._broken(window, broken, after, path, base, bases)
                 if after is None:
                     return True
@@ -185,6 +200,34 @@ class PartitionCheck(FolderCheck):
                 index.feed(batch)
                 times.feed(batch)
             position += batch.size
+
+    def _is_deleted(self, window: Window, batch: Batch, expected: int, following: int | None) -> bool:
+        """Whether ``batch``, whose checksum is wrong, lies below the log's start and leads to the next one, so that it hides nothing."""
+        after = batch.last_offset + 1
+        if self.facts.mark is None or batch.base_offset != expected or after > self.facts.start:
+            return False
+        try:
+            found = batch_at(window, batch.position + batch.size)
+        except Broken:
+            return False
+        return following == after if found is None else found.base_offset == after
+
+    def _is_settled(self, offset: int) -> bool:
+        """Whether the next writer leaves the segments below ``offset`` as they are: it looks at what was not synced."""
+        mark = self.facts.mark
+        return mark is not None and not mark.is_poisoned and offset <= mark.synced_end
+
+    def _behind(self, window: Window, broken: Broken, path: str) -> None:
+        """Something lies behind the last batch of a segment, and offsets go on in the next one."""
+        rest = window.size - broken.position
+        if self._is_zero(window, broken.position):
+            self._book.note(path, f"{rest} bytes of zeros behind its last batch: room that was reserved", position=broken.position)
+            return
+        what = f"{rest} bytes behind its last batch are none ({broken.reason}), and offsets go on in the next segment"
+        self._book.warn(path, what, "nothing to do: nobody reads them, and they go with the segment", position=broken.position)
+
+    def _is_zero(self, window: Window, position: int) -> bool:
+        return not any(any(window.take(at, 1 << 20)) for at in range(position, window.size, 1 << 20))
 
     def _miss_up_to(self, offset: int) -> None:
         """What producers did before ``offset`` is not known any more, but for what a snapshot from there on says."""
@@ -235,8 +278,7 @@ class PartitionCheck(FolderCheck):
         if promised is not None and start >= promised:
             self._tear(start)
         if after is None and base == bases[-1] and (promised is None or start >= promised):
-            zeros = not any(any(window.take(at, 1 << 20)) for at in range(broken.position, window.size, 1 << 20))
-            if zeros:
+            if self._is_zero(window, broken.position):
                 self._book.note(
                     path, f"{rest} bytes of zeros behind the last batch: room that was reserved, or a torn tail", position=broken.position
                 )
@@ -287,6 +329,8 @@ class PartitionCheck(FolderCheck):
             text = f"leader epoch {batch.leader_epoch} after {self._last_epoch}: it may not fall"
             if self.facts.mark is not None and self._promised is not None and batch.base_offset >= self._promised:
                 self._book.note(path, text, "nothing to do: the next writer cuts here", **where)
+            elif self.facts.mark is not None and batch.last_offset < self.facts.start:
+                self._book.warn(path, f"{text}; all of its offsets are below the log's start", DELETED, **where)
             else:
                 self._book.damage(path, text, ANOTHER_COPY, **where)
             return

@@ -19,6 +19,7 @@ from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
+_PADDED: Final = re.compile(r"(.+)-0+([0-9]+)")
 METADATA_TOPIC: Final = "__cluster_metadata"
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
@@ -96,7 +97,7 @@ class _Root:
                 continue
             key = partition_of(name)
             if key is None:
-                self._book.warn(path, "not the name of a partition: a Kafka broker would not start with it", "move it away")
+                self._stranger(name, names)
                 continue
             try:
                 found.append(check_partition(self._disk, path, *key, self._look(key), self._book))
@@ -106,6 +107,19 @@ class _Root:
                 self._book.note(path, "it was deleted meanwhile")
         self._against(found)
         return found
+
+    def _stranger(self, name: str, names: list[str]) -> None:
+        path = f"{self._path}/{name}"
+        padded = _PADDED.fullmatch(name)
+        partition = "" if padded is None else f"{padded[1]}-{padded[2]}"
+        if not partition_of(partition):
+            self._book.warn(path, "not the name of a partition: a Kafka broker would not start with it", "move it away")
+        elif partition in names:
+            what = f"a Kafka broker would not start with two folders of {partition}, for which it takes this one, too; nobody here reads it"
+            self._book.warn(path, what, "move it away")
+        else:
+            what = f"a Kafka broker takes it for {partition}; nobody here reads it, for a partition's number has no zeros before it"
+            self._book.warn(path, what, f"rename it to {partition}, if it is that")
 
     def _look(self, key: tuple[str, int]) -> Look:
         values = {name: (self._checkpoints.get(name) or {}).get(key) for name in states.OFFSET_CHECKPOINTS}
