@@ -26,7 +26,7 @@ from pyreplog.spool.staged import StagedFile, parse_footer
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from pyreplog.verify import verify
-from pyreplog.verify.states import partition_of
+from pyreplog.verify.states import partition_of, taken_for
 from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Request, Response
 from tests.flips.golden import KEY, ROOT, files, golden, served
 from tests.fuzz.mutate import seal_batch, seal_state
@@ -80,11 +80,13 @@ def _run_names(data: bytes) -> object:
     folder, base, spooled, said = parse_directory_name(name), parse_base_offset(name), parse_name(name), partition_of(name)
     # What one of both takes for a live partition is one for the other, too.
     assert folder is None or folder.kind or said == tuple(folder.topic_partition)
+    plain = taken_for(name)
+    assert not plain or (said is None and partition_of(plain) is not None)
     try:
         number = parse_number(name, -1, 2**63 - 1) > 0
     except ValueError:
         number = False
-    kinds = None if folder is None else folder.kind, base is None, None if spooled is None else spooled.kind, said is None, number
+    kinds = [None if one is None else one.kind for one in (folder, spooled)], base is None, said is None, number, not plain
     assert folder is None or folder.kind or directory_name(*folder.topic_partition).rpartition("-")[0] == name.rpartition("-")[0]
     return kinds
 

@@ -1,12 +1,15 @@
 """The loop: seeds, mutations, and what was worth keeping; every execution is repeatable from (target, seed, number).
 
 ``python -m tests.fuzz.run --count 100000 --seed 5`` runs all targets, each in a process of its own, so that a crash is found and named;
-with ``--target NAME --in-process`` one of them here. A finding is printed with the input that makes it, minimised.
+with ``--target NAME --in-process`` one of them here. A finding is printed with the input that makes it, minimised; the input of a crash is
+kept in ``build/fuzz``, and ``--target NAME --input FILE`` runs it again. What is mended stays as
+``tests/fuzz/regressions/NAME/WHAT.hex``: a seed, and a test.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import mmap
 import os
 import subprocess
@@ -22,6 +25,7 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
 REGRESSIONS: Final = Path(__file__).parent / "regressions"
+FOUND: Final = Path(__file__).parents[2] / "build" / "fuzz"
 _POOL_MAX: Final = 400
 _ROUND_MIN_S: Final = 20.0
 
@@ -76,7 +80,7 @@ def fuzz(target: Target, count: int, seed: int, trace: str | None = None, second
     """
     until = time.monotonic() + seconds
     chance = Random(f"{target.name} {seed}")
-    pool = list(target.seeds())
+    pool = [*target.seeds(), *regressions(target)]
     seen = {repr(execute(target, data)) for data in pool}
     note = None if trace is None else _shared(trace)
     for number in range(count):
@@ -115,7 +119,16 @@ def regressions(target: Target) -> list[bytes]:
     return [bytes.fromhex(path.read_text()) for path in sorted((REGRESSIONS / target.name).glob("*.hex"))]
 
 
-def main() -> int:
+def keep(target: Target, data: bytes, folder: Path = FOUND) -> str:
+    """Write ``data`` into a file of its own; in words, where it is and how it is run again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{target.name}-{hashlib.sha256(data).hexdigest()[:12]}.hex"
+    file.write_text(data.hex())
+    again = f"python -m tests.fuzz.run --target {target.name} --input {file}"
+    return f"the input is in {file}; again: {again}; mended, it belongs into {REGRESSIONS / target.name}"
+
+
+def main(words: Sequence[str] | None = None) -> int:
     """Run the targets; exit code 1 where one crashed or raised what it may not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--target", action="append", choices=[target.name for target in TARGETS])
@@ -124,8 +137,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=0, help="stop after this time, with what was done by then")
     parser.add_argument("--in-process", action="store_true")
     parser.add_argument("--trace")
-    arguments = parser.parse_args()
+    parser.add_argument("--input", type=Path, help="run what this file holds, in hex, and nothing else")
+    arguments = parser.parse_args(words)
     chosen = [target for target in TARGETS if arguments.target is None or target.name in arguments.target]
+    if arguments.input is not None:
+        for target in chosen:
+            print(f"{target.name}: {execute(target, bytes.fromhex(arguments.input.read_text()))}")
+        return 0
     if arguments.in_process:
         for target in chosen:
             print(f"{target.name}: {fuzz(target, arguments.count, arguments.seed, arguments.trace, arguments.seconds)} executions")
@@ -183,7 +201,7 @@ def _process(target: Target, count: int, seed: int, seconds: float) -> int:
     print(f"{target.name}, seed {seed}, {count} executions: exit code {done.returncode}\n{done.stderr[-3000:]}")
     if os.path.exists(trace):
         data = Path(trace).read_bytes()
-        print(f"the input: {data[4 : 4 + int.from_bytes(data[:4], 'big')].hex()}")
+        print(keep(target, data[4 : 4 + int.from_bytes(data[:4], "big")]))
         os.unlink(trace)
     return 0
 

@@ -7,6 +7,7 @@ is tried every time.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pytest
 
 from pyreplog._core import ArrowRows, RecordBatch
 from pyreplog.record import records_of
-from tests.fuzz.run import Finding, execute, fuzz, minimise, regressions
+from tests.fuzz.run import Finding, execute, fuzz, keep, main, minimise, regressions
 from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 
@@ -48,6 +49,16 @@ def test_a_planted_bug_is_found_and_minimised() -> None:
         fuzz(target, 20_000, 1)
     assert len(found.value.data) == 6
     assert minimise(target, b"\x00\x7f" * 40, IndexError).count(b"\x7f") >= 1
+
+
+def test_what_is_found_can_be_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The input of a crash is in the file that is named, and the command that is named runs it."""
+    target = next(one for one in TARGETS if one.name == "controller")
+    data = b'{"version": 0}'
+    said = keep(target, data, tmp_path)
+    words = said.partition("again: python -m tests.fuzz.run ")[2].partition(";")[0].split()
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"controller: {execute(target, data)}\n"
 
 
 def _column(chance: Random, count: int, types: list[pa.DataType]) -> pa.Array:

@@ -51,6 +51,7 @@ FED: Final = {
         "log/snapshot.parse_number",
         "spool/layout.parse_name",
         "verify/states.partition_of",
+        "verify/states.taken_for",
     ],
     "rows": ["cli/options.timestamp_of", "cli/rows._headers"],
     "search": ["_core.TimeSearch"],

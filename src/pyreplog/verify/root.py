@@ -19,7 +19,6 @@ from pyreplog.verify.partition import ANOTHER_COPY, check_partition
 from pyreplog.verify.states import Unreadable, partition_of
 
 _SPECIAL: Final = re.compile(r".+\.[0-9A-Za-z_-]+-(delete|future|stray)")
-_PADDED: Final = re.compile(r"(.+)-0+([0-9]+)")
 METADATA_TOPIC: Final = "__cluster_metadata"
 REWRITTEN: Final = "nothing to do: the next writer makes it anew"
 
@@ -110,9 +109,8 @@ class _Root:
 
     def _stranger(self, name: str, names: list[str]) -> None:
         path = f"{self._path}/{name}"
-        padded = _PADDED.fullmatch(name)
-        partition = "" if padded is None else f"{padded[1]}-{padded[2]}"
-        if not partition_of(partition):
+        partition = states.taken_for(name)
+        if not partition:
             self._book.warn(path, "not the name of a partition: a Kafka broker would not start with it", "move it away")
         elif partition in names:
             what = f"a Kafka broker would not start with two folders of {partition}, for which it takes this one, too; nobody here reads it"

@@ -40,6 +40,7 @@ _SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
 _ABORTED: Final = struct.Struct(">hqqqq")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_PADDED: Final = re.compile(r"(.+-)0+([0-9]+)")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -99,6 +100,13 @@ def partition_of(name: str) -> tuple[str, int] | None:
     if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
         return None
     return topic, int(number)
+
+
+def taken_for(name: str) -> str:
+    """The partition's folder for which Kafka takes one of such a name, which has zeros before its number; empty where it has not."""
+    padded = _PADDED.fullmatch(name)
+    plain = "" if padded is None else padded[1] + padded[2]
+    return plain if partition_of(plain) else ""
 
 
 def uuid_text(raw: bytes) -> str:
