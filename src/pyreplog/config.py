@@ -32,6 +32,7 @@ __all__ = [
     "default_min_insync_replicas",
     "milliseconds",
     "nearest",
+    "producer_batch_max",
     "suggestion",
     "whole",
 ]
@@ -371,6 +372,14 @@ class LogConfig(_Settings):
         return {
             _key(name): _text(getattr(self, name)) for name, default in self._defaults.items() if whole or getattr(self, name) != default
         }
+
+
+def producer_batch_max(config: LogConfig) -> int:
+    """Bytes of the largest batch of several records to be made for a topic: no leader refuses it. Where none has room in that, each goes
+    alone, and the leader tells."""
+    limit = min(config.max_message_bytes, config.segment_bytes)
+    # The leader compresses anew, and what does not get smaller grows by some bytes for each block.
+    return limit if config.compression_type == "producer" else limit - limit // 8 - 64
 
 
 def _read(kind: str, key: str, value: object) -> object:

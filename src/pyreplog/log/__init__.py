@@ -20,6 +20,7 @@ from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
 from pyreplog.log.root import LogRoot
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
 from pyreplog.log.transaction_index import AbortedTransaction
@@ -62,6 +63,7 @@ __all__ = [
     "parse_directory_name",
     "parse_state",
     "random_uuid",
+    "read_config",
     "read_state",
     "write_state",
 ]

@@ -21,7 +21,16 @@ from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
 from pyreplog.client import Admin as AdminMachine
 from pyreplog.client import Consumer as ConsumerMachine
 from pyreplog.client import Producer as ProducerMachine
-from pyreplog.config import INT32_MAX, NodeConfig, check_callable, check_flag, check_seconds, default_min_insync_replicas, whole
+from pyreplog.config import (
+    INT32_MAX,
+    NodeConfig,
+    check_callable,
+    check_flag,
+    check_seconds,
+    default_min_insync_replicas,
+    producer_batch_max,
+    whole,
+)
 from pyreplog.errors import (
     ClosedError,
     ClusterError,
@@ -376,12 +385,7 @@ class Cluster:
         """Bytes of the largest batch that the topic's settings let a producer make. REQUIRES the driver's turn."""
         image = self._authority.authority.image
         found = image.topics.get(image.topic_ids.get(topic, ""))
-        if found is None:
-            return INT32_MAX
-        config = found.log_config
-        limit = min(config.max_message_bytes, config.segment_bytes)
-        # The leader compresses anew, and what does not get smaller grows by some bytes for each block.
-        return limit if config.compression_type == "producer" else limit - limit // 8 - 64
+        return INT32_MAX if found is None else producer_batch_max(found.log_config)
 
     def _producer_closed(self, producer: Producer) -> None:
         with self._driver.exclusive():

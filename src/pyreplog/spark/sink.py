@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from pyreplog.errors import ConfigError, InvalidRequestError
 from pyreplog.ports import File
-from pyreplog.record import RowEncoder
+from pyreplog.record import HEADER_SIZE, RowEncoder
 from pyreplog.runtime import EarlySyncs
 from pyreplog.spark.schema import Field
 from pyreplog.spark.sink_commit import commit_batch, withdraw_batch
@@ -139,7 +139,9 @@ class _Stage:
     def _encode(self, topic: str, batch: pa.RecordBatch, now_ms: int) -> None:
         encoder = self._encoders.get(topic)
         if encoder is None:
-            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), self._options.batch_bytes)
+            size = min(self._options.batch_bytes, self._target.batch_limit(self._disk, topic))
+            # A row that does not fit even so gets a batch alone, and the owner says what it thinks of it.
+            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), max(size, HEADER_SIZE + 1))
         columns = [_plain(batch.column(name)) for name in self._columns]
         rows = pa.RecordBatch.from_arrays(columns, names=self._columns)
         self._put(topic, encoder.add(rows, now_ms, self._turn % encoder.partition_count))

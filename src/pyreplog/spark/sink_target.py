@@ -1,27 +1,32 @@
-"""What a write finds at its path: a cluster's folder or a log's, and how many partitions its topics have. No Spark in here."""
+"""What a write finds at its path: a cluster's folder or a log's, the partitions of its topics, and what limits their batches."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from pyreplog.config import suggestion
+from pyreplog.config import INT32_MAX, LogConfig, producer_batch_max, suggestion
 from pyreplog.errors import ConfigError, StorageError, UnknownTopicError
-from pyreplog.log import check_topic, find_roots, list_topics
+from pyreplog.log import Finder, check_topic, find_roots, read_config
 from pyreplog.ports import Disk
 from pyreplog.quorum import STATE_FILE
+from pyreplog.values import TopicPartition
 
 __all__ = ["Target", "find_target"]
 
 
 class Target(NamedTuple):
-    """Where rows go. ``counts``: partitions by topic. ``topic``: where those go that name none; None: each has to."""
+    """Where rows go. ``counts``: partitions by topic. ``topic``: where those go that name none; None: each has to. ``folders``: of each
+    partition, one for each copy."""
 
     path: str
     is_cluster: bool
     counts: dict[str, int]
     topic: str | None
+    folders: Mapping[TopicPartition, Sequence[str]] = MappingProxyType({})
 
     def count(self, topic: str) -> int:
         """The partitions of ``topic``. Raises :class:`UnknownTopicError`, except for the one that a new log gets."""
@@ -34,6 +39,11 @@ class Target(NamedTuple):
         known = suggestion(topic, others) if others else ": it holds none"
         how = "; make it by cluster.admin.create_topic" if self.is_cluster else ""
         raise UnknownTopicError(f"{self.path} has no topic {topic!r}{known}{how}")
+
+    def batch_limit(self, disk: Disk, topic: str) -> int:
+        """Bytes of the largest batch to be made for ``topic``, by what its logs keep of their settings, whoever has them open."""
+        kept = [read_config(disk, folders[0]) for key, folders in self.folders.items() if key.topic == topic]
+        return min([producer_batch_max(config or LogConfig()) for config in kept], default=INT32_MAX)
 
 
 def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = False) -> Target:
@@ -57,17 +67,17 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
             "them through it; write to one log's own folder, or to a new one"
         )
     try:
-        found = list_topics(disk, path)
+        folders = Finder(disk, path).folders()
     except StorageError as error:
         if error.errno != errno.ENOENT:
             raise
-        found = {}
+        folders = {}
     if any(name.endswith(".log") for name in disk.list(path)):
         raise ConfigError(f"path {path} is the folder of one partition: write to the log's folder, {parent}")
-    counts = {name: max(partitions) + 1 for name, partitions in found.items() if partitions}
+    counts = {key.topic: key.partition + 1 for key in sorted(folders)}
     if topic is None and not by_column:
         topic = _only(path, counts, is_cluster)
-    target = Target(path, is_cluster, counts, topic)
+    target = Target(path, is_cluster, counts, topic, folders)
     if topic is not None:
         target.count(topic)
     return target

@@ -1,0 +1,81 @@
+"""The sink's batches keep the limits of the topic they go to. Without Spark's JVM: the writer is what Spark calls, in one process."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import pyreplog
+from pyreplog.errors import SpoolRefusedError
+from pyreplog.record import RecordBatch
+from pyreplog.spark.schema import Field
+from pyreplog.spark.sink import ReplogWriter, Staged
+from pyreplog.spark.sink_options import parse_write_options
+from pyreplog.spool import StagedFile, read_staged
+from pyreplog.system import SystemDisk
+
+CONFIGS: list[dict[str, object]] = [
+    {"segment.bytes": 2000},
+    {"max.message.bytes": 1000},
+    {"segment.bytes": 65536, "compression.type": "gzip"},
+]
+ROWS = [Random(number).randbytes(200) for number in range(1500)]
+
+
+def write(path: Path, rows: dict[str, list[object]], **options: str) -> list[int]:
+    """One task's rows, staged and committed; the sizes of its batches."""
+    schema = {"value": pa.binary(), "topic": pa.string()}
+    batch = pa.RecordBatch.from_arrays([pa.array(column, schema[name]) for name, column in rows.items()], names=list(rows))
+    fields = [Field(name, str(schema[name]), nullable=True) for name in rows]
+    writer = ReplogWriter(parse_write_options({"path": str(path), **options}), fields)
+    staged = writer.write(iter([batch]))
+    assert isinstance(staged, Staged)
+    assert staged.file is not None
+    sizes = [RecordBatch(one.data).size for one in read_staged(SystemDisk(), str(path), StagedFile(*staged.file))]
+    writer.commit([staged])
+    return sizes
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_a_log_of_small_batches_takes_what_is_written(tmp_path: Path, config: dict[str, object]) -> None:
+    """Every row fits, so none is refused; batches are as large as the log allows, or as they are asked to be."""
+    pyreplog.open_log(tmp_path, topic="t", config=config).close()
+    sizes = write(tmp_path, {"value": list(ROWS)})
+    assert max(sizes) > min(int(str(size)) for size in config.values() if size != "gzip") * 3 // 4
+    assert max(write(tmp_path, {"value": list(ROWS)}, batchBytes="1k")) <= 1024
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log:
+        assert [record.value for record in log] == ROWS * 2
+
+
+def test_a_row_that_is_too_large_alone_is_told(tmp_path: Path) -> None:
+    """And nothing of the write is appended."""
+    pyreplog.open_log(tmp_path, topic="t", config={"max.message.bytes": 1000}).close()
+    with pytest.raises(SpoolRefusedError, match=r"max\.message\.bytes of t-0 is 1000"):
+        write(tmp_path, {"value": [b"a", bytes(1000)]})
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log:
+        assert list(log) == []
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_topics_of_a_running_cluster(tmp_path: Path, config: dict[str, object]) -> None:
+    """Each topic by its own settings, also where rows name theirs."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+        cluster.admin.create_topic("small", partitions=2, config=config)
+        cluster.admin.create_topic("large", partitions=1)
+        topics = ["small" if number % 2 else "large" for number in range(len(ROWS))]
+        sizes = write(tmp_path / "data", {"value": list(ROWS), "topic": list(topics)})
+        assert max(sizes) > 100_000
+        for topic, start in (("large", 0), ("small", 1)):
+            with cluster.consumer(topic) as consumer:
+                assert {record.value for record in itertools.islice(consumer, 750)} == set(ROWS[start::2])
+
+
+def test_partitions_of_a_log_have_settings_of_their_own(tmp_path: Path) -> None:
+    """The smallest counts: which partition a row goes to is the encoder's to say."""
+    pyreplog.open_log(tmp_path, topic="t").close()
+    pyreplog.open_log(tmp_path, topic="t", partition=1, config={"max.message.bytes": 1000}).close()
+    assert max(write(tmp_path, {"value": list(ROWS)})) <= 1000
