@@ -235,8 +235,8 @@ def _log() -> Log:
 
 
 def _appended() -> list[bytes]:
-    """A client's batches, and a leader's."""
-    return [bytes([number % 2]) + bytes(batch(1 + number % 3, codec=number % 5, leader_epoch=0)) for number in range(10)]
+    """A client's batches, and a leader's, alone or the same twice at once."""
+    return [bytes([number % 4]) + bytes(batch(1 + number % 3, codec=number % 5, leader_epoch=0)) for number in range(10)]
 
 
 def _run_append(data: bytes) -> object:
@@ -246,15 +246,21 @@ def _run_append(data: bytes) -> object:
     if end > _APPENDED_MAX:
         log.truncate_fully(0)
         end = 0
-    if len(data) < 9:
+    if len(data) < 28:
         return None
+    reached = end
     try:
         if data[0] & 1:
-            log.append_as_leader(data[1:], 0)
+            left = [(bytearray(data[1:]), False) for _ in range(2 if data[0] & 2 else 1)]
+            while left:
+                del left[: len(log.append_many_as_leader(left, 0))]
+                reached = log.end_offset
         else:
-            log.append_as_follower([struct.pack(">q", end) + data[9:]])
+            behind = end + 1 + int.from_bytes(data[24:28], "big", signed=True)
+            bases = [end, behind] if data[0] & 2 and behind >= 0 else [end]
+            log.append_as_follower([struct.pack(">q", base) + data[9:] for base in bases])
     except PyreplogError as error:
-        assert log.end_offset == end
+        assert log.end_offset == reached
         return type(error).__name__
     found = b"".join(log.read(end, 1 << 20, log.end_offset).parts())
     offset = end
@@ -263,7 +269,7 @@ def _run_append(data: bytes) -> object:
         assert one.base_offset == offset
         offset = one.next_offset
     assert offset == log.end_offset
-    return (data[0] & 1, min(offset - end, 4), RecordBatch(found).codec if found else -1)
+    return (data[0] & 3, min(offset - end, 4), RecordBatch(found).codec if found else -1)
 
 
 KEPT: Final = (

@@ -151,18 +151,18 @@ def _parsers() -> set[str]:
 
 
 def _kernels(path: Path) -> Iterator[str]:
-    """The names of a stub that are given stored bytes: a parameter ``data``, ``batch`` or ``key`` that is a buffer and no None."""
+    """The names of a stub that are given stored bytes: a parameter ``data``, ``batch`` or ``key`` that is a buffer and no None, or
+    ``batches`` that are some."""
     for child in tree(path).body:
         functions = [child] if isinstance(child, ast.FunctionDef) else child.body if isinstance(child, ast.ClassDef) else []
         arguments = [argument for function in functions if isinstance(function, ast.FunctionDef) for argument in function.args.args]
         for argument in arguments:
             if getattr(child, "name", "_").startswith("_"):
                 continue
-            if (
-                argument.arg in {"data", "batch", "key"}
-                and isinstance(argument.annotation, ast.Name)
-                and argument.annotation.id == "Buffer"
-            ):
+            given = argument.annotation
+            if argument.arg == "batches" and isinstance(given, ast.Subscript):
+                given = given.slice
+            if argument.arg in {"data", "batch", "batches", "key"} and isinstance(given, ast.Name) and given.id == "Buffer":
                 assert isinstance(child, ast.FunctionDef | ast.ClassDef)
                 yield child.name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_the_nearest_are_meant(disk: SystemDisk, tmp_path: Path) -> None:
     make(tmp_path / "a" / "d")
     assert roots(disk, tmp_path / "a") == ["d"]
     assert roots(disk, tmp_path) == ["a/d"]
-    make(tmp_path / "a")
+    make(tmp_path / "e")
+    shutil.copytree(tmp_path / "e", tmp_path / "a", dirs_exist_ok=True)  # by hand: nothing of ours makes a root above others
     assert roots(disk, tmp_path / "a") == ["."]
 
 

@@ -407,8 +407,7 @@ class Log:
         if len(batches) > 1 and plain and self._failure is None and not self._closed:
             if self._active.roll_timestamp == -INT64_MAX:
                 self._is_old(-1)  # until somebody asks, any batch might be too new for the segment
-            places = self._append_own(batches, leader_epoch)
-            if places:
+            if places := self._append_own(batches, leader_epoch):
                 return places
         return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
 
@@ -422,8 +421,7 @@ class Log:
             self._append_failed(error, before)
             # For lack of room one leaves less than a batch, which no opening takes for one; several may leave whole ones.
             if active.torn and (self._poisoned or (isinstance(error, StorageError) and active.tried > 1)):
-                tried = batches[: active.tried]
-                raise self._intake.not_cut(sum(RecordBatch(batch).record_count for batch, _ in tried)) from error
+                raise self._intake.not_cut(sum(RecordBatch(batch).record_count for batch, _ in batches[: active.tried])) from error
             raise
         if not places:
             return []
