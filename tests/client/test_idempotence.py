@@ -163,6 +163,20 @@ def test_what_was_appended_and_not_answered_is_recognised() -> None:
     assert acks[0].result(0).offset == 2
 
 
+def test_a_batch_that_was_refused_is_no_duplicate() -> None:
+    """A leader that knows nobody refuses the first of two batches and takes the second. The first, sent again, is older than what it
+    remembers: it is not acknowledged, for no sending of it was ever taken."""
+    keeper = Keeper()
+    keeper.table.lenient = True
+    first, second = keeper.send(b"a", b"b")
+    keeper.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    keeper.answer(keeper.append())
+    keeper.serve()
+    assert (keeper.log, second.result(0).offset) == ([b"b"], 0)
+    with pytest.raises(OutcomeUnknownError, match="append of 1 record to events-0"):
+        first.result(0)
+
+
 def test_nobody_runs_ahead_of_an_answer_that_was_lost() -> None:
     """A leader remembers five batches. The first is appended and its answer lost, while others go on: never so far that the leader has
     forgotten the first when it comes again, for then it would be appended twice."""

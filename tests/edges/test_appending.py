@@ -405,8 +405,8 @@ def test_e079_an_old_producer_epoch(place: Place) -> None:
 
 
 def test_e080_where_an_unknown_producer_begins(place: Place) -> None:
-    """In a folder taken over from Kafka, or where its state was dropped for age, an unknown producer may begin at any sequence. Else our
-    leader is strict: it begins at 0."""
+    """In a folder taken over from Kafka an unknown producer may begin at any sequence. Else our leader is strict: it begins at 0, or, where
+    its state was dropped for age, goes on."""
     log = create(place.disk, place.of("t-0"))
     with pytest.raises(UnknownProducerIdError):
         send(log, 5)

@@ -137,7 +137,7 @@ def test_epochs(place: Place) -> None:
 
 
 def test_unknown_producer(place: Place) -> None:
-    """Edge 80: an unknown producer begins at 0; anywhere, where its state was dropped for age, or the folder was taken over."""
+    """Edge 80: an unknown producer begins at 0, one whose state was dropped for age goes on; anywhere, where the folder was taken over."""
     log = create(place.disk, place.of("t-0"))
     with pytest.raises(UnknownProducerIdError):
         send(log, 5)
@@ -149,6 +149,26 @@ def test_unknown_producer(place: Place) -> None:
     assert send(log, 1) == (1, 1, False)
     table.lenient = True
     assert send(log, 30, producer=8) == (2, 2, False)
+    log.close(clean=True)
+
+
+def test_what_is_known_of_a_producer_that_expired(place: Place) -> None:
+    """It goes on where it was. Were the second of two batches taken when the first was refused, the first would pass for one that is in the
+    log. What was cut off is known no more."""
+    log = create(place.disk, place.of("t-0"))
+    assert [send(log, number)[0] for number in range(3)] == [0, 1, 2]
+    table = log.producers.table
+    table.expire(CLOCK.now_ms)
+    assert table.expire(CLOCK.now_ms + PRODUCER_EXPIRATION_MS) == [7]
+    assert len(table) == 0
+    with pytest.raises(OutOfOrderSequenceError) as caught:
+        send(log, 4)
+    assert not isinstance(caught.value, DuplicateSequenceError)
+    assert send(log, 2) == (2, 2, True)
+    log.truncate_to(2)
+    with pytest.raises(UnknownProducerIdError):
+        send(log, 2)
+    assert send(log, 0) == (2, 2, False)
     log.close(clean=True)
 
 

@@ -120,9 +120,9 @@ class ProducerConfig:
             ("max_block_ms", 0),
         ):
             check_number(name, getattr(self, name), low, INT32_MAX)
-        for name in ("enable_idempotence",):
-            if getattr(self, name) is not None:
-                check_flag(name, getattr(self, name), " or None")
+        idempotent: object = getattr(self, "enable_idempotence")  # noqa: B009
+        if idempotent is not None:
+            check_flag("enable_idempotence", idempotent, " or None")
         if self.enable_idempotence and not (self.acks == -1 and self.max_in_flight <= FLYING_MAX):
             raise ConfigError(f"enable_idempotence needs acks='all' and max_in_flight of at most {FLYING_MAX}")
 
@@ -614,6 +614,10 @@ class Producer:
             self._refuse(queue, batch, code, node, details)
             return True
         if code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            if not batch.unsure:
+                # Every sending of it was refused: a leader that knew nobody took what comes behind it, or the network doubled a message.
+                self._fail(batch, self._unknown(queue, batch, str(cluster_error(code, details))))
+                return True
             batch.data = None
             self._ledger.close(batch.outcome)
             batch.outcome.succeed(-1, -1)

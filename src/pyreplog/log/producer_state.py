@@ -146,6 +146,8 @@ class ProducerState:
         if len(self.table):
             self.table = ProducerTable(start_offset, lenient=self.table.lenient)
             self._rebuild(segments, start_offset, end_offset)
+        else:
+            self.table.forget_expired()
 
     def clear(self, start_offset: int) -> None:
         """The log is empty, and begins anew at ``start_offset``."""

@@ -63,7 +63,9 @@ class ProducerTable:
         self._ongoing = {entry.producer_id: entry.transaction_start for entry in self.entries.values() if entry.transaction_start >= 0}
         # (first, last offset) of ended transactions whose marker is not known to be below the high watermark
         self._unreplicated: list[tuple[int, int]] = []
-        self._expired: dict[int, None] = {}
+        # Forgotten for age in the table and in snapshots, and judged as before while this table lives: where anything could begin, what
+        # comes behind a batch that was refused would be taken, and that batch would pass for one that is in the log.
+        self._expired: dict[int, ProducerEntry] = {}
 
     def copy(self) -> ProducerTable:
         """A table of its own that knows the same of those who write, and nothing of those it forgot."""
@@ -106,7 +108,9 @@ class ProducerTable:
         ):
             return None  # as nearly always: the same epoch, the next sequence
         if entry is None:
-            if first and not self.lenient and batch.producer_id not in self._expired:
+            entry = self._expired.get(batch.producer_id)
+        if entry is None:
+            if first and not self.lenient:
                 raise UnknownProducerIdError(f"producer {batch.producer_id} begins at sequence {first}")
             return None
         epoch = batch.producer_epoch
@@ -195,7 +199,7 @@ class ProducerTable:
 
     def expire(self, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS, kept: Collection[int] = ()) -> list[int]:
         """Forget producers that nothing was heard of for ``expiration_ms`` and that have no transaction open; their ids. Those of ``kept``
-        stay."""
+        stay. :meth:`check` goes by what was known of the latest of them until the log is cut or opened again."""
         gone = []
         for entry in self.entries.values():
             if entry.seen_ms < 0 or entry.producer_id in kept:
@@ -203,11 +207,15 @@ class ProducerTable:
             elif now_ms - entry.seen_ms >= expiration_ms and entry.transaction_start < 0:
                 gone.append(entry.producer_id)
         for producer_id in gone:
-            del self.entries[producer_id]
-            self._expired[producer_id] = None
+            self._expired.pop(producer_id, None)  # so that it counts as one of the newest
+            self._expired[producer_id] = self.entries.pop(producer_id)
             if len(self._expired) > _EXPIRED_MAX:
                 del self._expired[next(iter(self._expired))]
         return gone
+
+    def forget_expired(self) -> None:
+        """Judge nobody any more by what was known of those forgotten for age: it may be of batches that were cut off."""
+        self._expired.clear()
 
     def raise_start(self, start_offset: int) -> None:
         """The log now begins at ``start_offset``. Producers stay known."""
