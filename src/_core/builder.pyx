@@ -220,7 +220,8 @@ cdef object _whole(object given):
 
 
 cdef inline int64_t _timestamp(object given) except? -2:
-    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence; a bool is a slip."""
+    """``given`` in ms, by the long way where it is no int. A float is a TypeError: it would be seconds, and lose its fraction in silence; a
+    bool is a slip."""
     cdef int64_t timestamp
     try:
         timestamp = PyLong_AsLongLong(given if PyLong_CheckExact(given) else _whole(given))

@@ -44,7 +44,7 @@ from kernels cimport (
     table_time_at,
 )
 
-from pyreplog.errors import ConfigError, CorruptError
+from pyreplog.errors import ConfigError
 
 
 # What people call the types of the C data interface, by their codes, or how these begin.
@@ -339,8 +339,8 @@ cdef class ArrowRows:
             if found == STATUS_RANGE:
                 raise ConfigError(f"row {chunk.start + row}: the timestamp is before 1970 or beyond what 64 bits hold in ms")
             if found == STATUS_LENGTH:
-                raise CorruptError(
-                    f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond what it has. Report it to whoever made it"
+                raise ConfigError(
+                    f"row {chunk.start + row}: the Arrow array's offsets go backwards, or lead beyond what it has. Report it to its maker"
                 )
             if found < 0:
                 raise ConfigError(f"row {chunk.start + row}: a header's key is not UTF-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -195,6 +195,38 @@ def test_a_script_may_repeat_it(replog: Replog, tmp_path: Path) -> None:
     done = replog("import", path, files[0], files[0], "--resume")
     assert done.code == 1
     assert "is named twice" in done.err
+
+
+@pytest.fixture
+def pipe() -> Iterator[str]:
+    """The path of a pipe that holds three rows."""
+    reading, writing = os.pipe()
+    os.write(writing, b'{"value": "a"}\n{"value": "b"}\n{"value": "c"}\n')
+    os.close(writing)
+    yield f"/dev/fd/{reading}"
+    os.close(reading)
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_what_comes_through_a_pipe_is_read_once(replog: Replog, tmp_path: Path, pipe: str, new: bool) -> None:
+    """As bash's `<(zcat events.gz)` gives it: the first row is looked at before a new log is made, and none is lost by that."""
+    nothing = tmp_path / "empty.ndjson"
+    nothing.touch()
+    files = rows_file(tmp_path / "a.ndjson", 1), rows_file(tmp_path / "b.ndjson", 2)
+    if not new:
+        assert replog("import", tmp_path / "log", files[0]).code == 0
+    done = replog("import", tmp_path / "log", nothing, pipe, files[1], files[1])
+    assert (done.code, done.err) == (0, "")
+    assert values_of(replog, tmp_path / "log")[not new :] == [*"abc", "row 0", "row 1", "row 0", "row 1"]
+
+
+@pytest.mark.parametrize("where", ["-", "pipe"])
+def test_a_pipe_cannot_be_resumed(replog: Replog, tmp_path: Path, pipe: str, where: str) -> None:
+    """Its bytes come once. This is said before there is a log."""
+    done = replog("import", tmp_path / "log", pipe if where == "pipe" else where, "--resume")
+    assert done.code == 1
+    assert "cannot be read again" in done.err
+    assert not (tmp_path / "log").exists()
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -22,8 +22,8 @@ class ArrowRows:
     def row_count(self) -> int: ...
     def check(self, size_max: int) -> int:
         """The first row that would not fit a batch of ``size_max`` bytes, or ``row_count``. ConfigError for what no record can hold: a
-        header without a key or with one that is not UTF-8, a moment before 1970; CorruptError for offsets that go backwards, or lead beyond
-        what the array has where that can be seen. Releases the GIL."""
+        header without a key or with one that is not UTF-8, a moment before 1970, offsets that go backwards, or lead beyond what the array
+        has where that can be seen. Releases the GIL."""
     def timestamp(self, row: int, otherwise: int) -> int:
         """The timestamp (ms) that :meth:`encode` gives ``row``: -1 where it is null, ``otherwise`` where there is no such column."""
     def encode(self, row: int, timestamp: int, target: Buffer) -> tuple[int, int]:

@@ -11,7 +11,7 @@ the file since, it imports these. Without --resume, or when replog.import was re
 from __future__ import annotations
 
 import argparse
-import itertools
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -52,11 +52,29 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Append the rows of every file; say how many, and where. On failure what was appended before is kept and told."""
+    progress = Progress("imported", total=check_sources(arguments.files, again=arguments.resume), forced=arguments.progress, sized=True)
+    with contextlib.ExitStack() as opened:
+        begun = _begin(arguments, progress, opened) if makes_log(arguments.path, arguments.topic) else {}
+        return _import(arguments, progress, begun)
+
+
+def _begin(arguments: argparse.Namespace, progress: Progress, opened: contextlib.ExitStack) -> dict[str, Source]:
+    """Refuse the first row, where a new log would refuse it, before that is made. The files that were ``opened`` for this, to be read on:
+    what comes through a pipe comes once."""
+    begun: dict[str, Source] = {}
+    for name in arguments.files:
+        if name not in begun:
+            source = begun[name] = opened.enter_context(Source(name, arguments, progress.add))
+            first = source.peek()
+            if first is not None:
+                check_first(first)
+                break
+    return begun
+
+
+def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, Source]) -> int:
     failure: BaseException | None = None
     names: list[str] = arguments.files
-    size = check_sources(names)
-    progress = Progress("imported", total=size, forced=arguments.progress, sized=True)
-    piped = _peek(names, arguments, progress) if makes_log(arguments.path, arguments.topic) else None
     with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
         resume = _resume(arguments, target)
         if resume is not None:
@@ -64,8 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         skipped = whole = 0
         try:
             for name in names:
-                with Source(name, arguments, progress.add) as source:
-                    rows = source.rows() if piped is None or name != "-" else piped
+                with begun.pop(name, None) or Source(name, arguments, progress.add) as source:
+                    rows = source.rows()
                     if resume is not None:
                         count, done = resume.begin(source, rows)
                         skipped += count
@@ -87,24 +105,9 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _peek(names: list[str], arguments: argparse.Namespace, progress: Progress) -> Iterator[Row] | None:
-    """Refuse the first row, where a new log would refuse it, before that is made. The rows of standard input, if they were begun."""
-    for name in names:
-        piped = name == "-"
-        with Source(name, arguments, progress.add if piped else lambda size: None) as source:
-            rows = source.rows()
-            first = next(rows, None)
-        if first is not None:
-            check_first(first)
-            return itertools.chain([first], rows) if piped else None
-    return None
-
-
 def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
     if not arguments.resume:
         return None
-    if "-" in arguments.files:
-        raise ConfigError("--resume needs files: what came on standard input cannot be read again")
     log = getattr(target, "log", None)
     if log is None:
         raise ConfigError("--resume is for a log in one folder; rows of a cluster's topic are spread over partitions")

@@ -147,7 +147,6 @@ class Resume:
     def begin(self, source: Source, rows: Iterator[Row]) -> tuple[int, bool]:
         """Take from ``rows``, those of ``source``, what is in the log already: how many these are, and whether nothing else is to come,
         which ``rows`` are then not asked for. Raises :class:`RowError` where the file is not what it was."""
-        source.check_plain()
         log = self._log
         new = Place(source.path, log.topic, log.partition, source.how, 0, 0, source.mtime_ns, 0, log.end_offset, done=False)
         before = self._places.get(new.key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import stat
 import sys
@@ -19,16 +20,20 @@ __all__ = ["Source", "check_sources"]
 _PIECE_SIZE: Final = 1 << 20
 
 
-def check_sources(names: Iterable[str]) -> int:
+def check_sources(names: Iterable[str], *, again: bool = False) -> int:
     """How many bytes the files ``names`` have, ``-`` aside. A name that was mistyped must not make a log: raises OSError where nothing is
-    there, :class:`ConfigError` where a folder is."""
+    there, :class:`ConfigError` where a folder is; where they are to be read ``again`` another time, also for what gives its bytes once."""
     size = 0
     for name in names:
         if name != "-":
             status = os.stat(name)
             if stat.S_ISDIR(status.st_mode):
                 raise ConfigError(f"{name} is a folder: name the files in it that hold rows")
+            if again and not stat.S_ISREG(status.st_mode):
+                raise ConfigError(f"--resume needs plain files, and {name} is none: what came through it cannot be read again")
             size += status.st_size
+        elif again:
+            raise ConfigError("--resume needs files: what came on standard input cannot be read again")
     return size
 
 
@@ -46,11 +51,13 @@ class Source:
         self.how: tuple[str | None, ...] = (self.form, *self._fields)
         #: So many bytes from the beginning are the rows that were given so far. Of Parquet, whose end is needed first, always all.
         self.end = 0
+        #: Rows that were read before :meth:`rows` is called, which gives them again.
+        self._begun: Iterator[Row] | None = None
         self._stream: IO[bytes] | None = None
         self._status: os.stat_result | None = None
 
     def __enter__(self) -> Source:
-        if self.name != "-":
+        if self.name != "-" and self._stream is None:
             self._stream = open(self.name, "rb")
             self._status = os.fstat(self._stream.fileno())
             if self.form == PARQUET:
@@ -61,8 +68,18 @@ class Source:
         if self._stream is not None:
             self._stream.close()
 
+    def peek(self) -> Row | None:
+        """The first row, which :meth:`rows` gives again; None where there is none."""
+        rows = self._read()
+        first = next(rows, None)
+        self._begun = rows if first is None else itertools.chain([first], rows)
+        return first
+
     def rows(self) -> Iterator[Row]:
         """Its rows, once. Raises :class:`RowError` that names the file."""
+        return self._read() if self._begun is None else self._begun
+
+    def _read(self) -> Iterator[Row]:
         try:
             if self.form == PARQUET:
                 if self._stream is None:
@@ -89,11 +106,6 @@ class Source:
     def size(self) -> int:
         """How large it is now."""
         return os.fstat(self._file()[0]).st_size
-
-    def check_plain(self) -> None:
-        """Raises :class:`ConfigError` for what cannot be read twice."""
-        if not stat.S_ISREG(self._file()[1].st_mode):
-            raise ConfigError(f"--resume needs plain files, and {self.name} is none: what came through it cannot be read again")
 
     def check_unchanged(self) -> None:
         """Raises :class:`RowError` where a Parquet file is another one than it was when its reading began: it is read from both ends. What
