@@ -163,8 +163,11 @@ cdef tuple _normal_headers(headers):
 
 
 cdef tuple _pairs_of(object headers):
-    """Headers that are no tuple as one. An iterator is refused: a batch that is full has them read again for the next, and finds none."""
+    """Headers that are no tuple as one; None is none. An iterator is refused: a batch that is full has them read again for the next, and
+    finds none."""
     cdef object pairs
+    if headers is None:
+        return ()
     if hasattr(headers, "items"):
         raise TypeError(f"headers are (key, value) pairs, not a {type(headers).__name__}: give headers.items()")
     pairs = _each(headers, "headers are (key, value) pairs")
@@ -346,7 +349,7 @@ cdef class BatchBuilder:
         cdef int64_t given = _timestamp(timestamp)
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
-        cdef tuple pairs = () if headers is None else _normal_headers(headers)
+        cdef tuple pairs = _normal_headers(headers)
         self._check_open()  # what might run Python code, and finish the batch, is behind us
         return self._put(_field(value, value_held), _field(key, key_held), pairs, given) == 1
 
@@ -658,7 +661,7 @@ cdef class BatchBuilder:
         """1, or 0 where the record does not fit."""
         cdef _Held value_held = _hold(value, "value")
         cdef _Held key_held = _hold(key, "key")
-        cdef tuple pairs = () if headers is None else _normal_headers(headers)
+        cdef tuple pairs = _normal_headers(headers)
         return self._put(_field(value, value_held), _field(key, key_held), pairs, timestamp)
 
     cdef int _put(self, Field value, Field key, tuple headers, int64_t timestamp) except -1:

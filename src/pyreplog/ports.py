@@ -41,8 +41,9 @@ __all__ = [
     "Watch",
 ]
 
-Headers = Collection[tuple[str, bytes | None]]
-"""A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. No iterator: they may be read twice."""
+Headers = Collection[tuple[str, bytes | None]] | None
+"""A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. No iterator: they may be read twice. None is
+none."""
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -96,6 +96,17 @@ def test_records_come_back_whole(tmp_path: Path) -> None:
     assert all(r.topic == "log" and r.partition == 0 and r.timestamp_type == pyreplog.TimestampType.CREATE_TIME for r in records)
 
 
+def test_no_headers_may_be_none(tmp_path: Path) -> None:
+    """As with Kafka's Python clients, on each way to append."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append(b"", headers=None)
+        log.append(b"", headers=None, wait=False)
+        log.append_nowait(b"", headers=None)
+        log.append_many([b"", b""], headers=[None, [("h", b"")]])
+        log.flush()
+        assert [record.headers for record in log] == [(), (), (), (), (("h", b""),)]
+
+
 def test_order_of_all_ways_to_append(tmp_path: Path) -> None:
     """What was appended without waiting keeps its place before what is appended after it."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:
