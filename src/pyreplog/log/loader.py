@@ -2,9 +2,8 @@
 
 Rules (docs/internals/durability.md):
 
-* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. Also a gap is
-a torn
-  place: a later record must not be seen where an earlier one was lost;
+* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. So is what
+  follows a gap: a later record must not be seen where an earlier one was lost;
 * bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
 * the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high watermark, for the page cache
   survived; without a mark it is the recovery point in the root's checkpoint, and everything is scanned;
