@@ -41,9 +41,6 @@ FOREVER_S: Final = float("inf")
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 
-SUGGESTED_MAX: Final = 40
-"""A text lists at most so many names that are known."""
-
 Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")

@@ -70,8 +70,6 @@ class Router:
         self._next_peer = 0
         self._failures = 0
         self._retry_ns: int | None = None
-        self.version = 0
-        """Rises with every answer."""
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -155,7 +153,6 @@ class Router:
                 self.wanted.setdefault(name)
             self._pause()
             return
-        self.version += 1
         for broker in answer.brokers:
             self.addresses[broker.node_id] = broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
         leaderless = False

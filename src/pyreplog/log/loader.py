@@ -41,8 +41,6 @@ class RecoveryReport(NamedTuple):
     """Whether there was a valid durable mark of this partition."""
     durable_end: int
     """Below this offset damage would have been rot."""
-    marked_end: int = 0
-    """What the mark called synced; 0 without one."""
     poisoned: bool = False
     """Whether the mark told of a failed sync."""
     scanned_size: int = 0
@@ -511,7 +509,6 @@ class Loader:
             clean=clean,
             mark_found=self.state is not None,
             durable_end=self.durable_end,
-            marked_end=self.state.synced_end if self.state is not None else 0,
             poisoned=self.state is not None and self.state.poisoned,
             scanned_size=self._scanned_size,
             torn_size=self._torn_size,
