@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyreplog._core import SegmentScanner
+from pyreplog._core import LOG_OVERHEAD, SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
-from pyreplog.log.layout import INT32_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
+from pyreplog.log.layout import INT32_MAX, LENGTH_POSITION, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
@@ -542,7 +542,7 @@ def _position_of(segment: Segment, offset: int) -> int:
     behind. REQUIRES that it is there, and whole like those before it."""
     position = 0
     while True:
-        head = bytes(segment.file.read_at(position, 12))
-        if int.from_bytes(head[:8], "big") == offset:
+        head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
+        if int.from_bytes(head[:LENGTH_POSITION], "big") == offset:
             return position
-        position += 12 + int.from_bytes(head[8:], "big")
+        position += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big")
