@@ -9,7 +9,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
-from pyreplog.log.layout import CONFIG_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
+from pyreplog.log.layout import CONFIG_NAME, MARK_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
@@ -307,7 +307,13 @@ def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: Mark
     durability = state.durability if state is not None else (kept.durability if kept is not None else None)
     chosen = config or kept or LogConfig(durability=durability or "sync")
     if durability is not None and chosen.durability != durability:
-        raise ConfigError(durability_text(directory, durability, chosen.durability))
+        if config is not None:
+            raise ConfigError(durability_text(directory, durability, config.durability))
+        # Both files are whole: one of them is another log's.
+        raise ConfigError(
+            f"{directory}: {CONFIG_NAME} says durability={chosen.durability!r}, and {MARK_NAME} {durability!r}: put the former back from a "
+            "copy, or remove it (the log then has the default settings)"
+        )
     return chosen
 
 
