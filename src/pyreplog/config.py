@@ -41,9 +41,6 @@ FOREVER_S: Final = float("inf")
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
 
-SUGGESTED_MAX: Final = 40
-"""A text lists at most so many names that are known."""
-
 Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -137,11 +134,7 @@ def check_seconds(name: str, value: object, without: str = "for ever") -> float 
     """
     if value is None:
         return None
-    seconds = -1.0
-    try:
-        seconds = float(value) if hasattr(value, "__float__") and not isinstance(value, bool) else -1.0
-    except (TypeError, ValueError, OverflowError):  # an array; a whole number beyond all clocks
-        pass
+    seconds = _span(value)
     if not seconds >= 0:
         raise ConfigError(f"{name} is {value!r}; it must be seconds from 0, or None {without}")
     return None if seconds == FOREVER_S else seconds
@@ -149,14 +142,18 @@ def check_seconds(name: str, value: object, without: str = "for ever") -> float 
 
 def milliseconds(name: str, value: object) -> float:
     """A span of ``value`` ms. Raises :class:`ConfigError` for what is below 0, not a number (nan too), or beyond what a float holds."""
-    span = -1.0
-    try:
-        span = float(value) if hasattr(value, "__float__") and not isinstance(value, bool) else -1.0
-    except (TypeError, ValueError, OverflowError):  # as above
-        pass
+    span = _span(value)
     if not span >= 0:
         raise ConfigError(f"{name} is {_shown(value)}; it must be milliseconds from 0 (never wait)")
     return span
+
+
+def _span(value: object) -> float:
+    """``value`` as a number, numpy's too; -1 where it is none. It may be nan."""
+    try:
+        return float(value) if hasattr(value, "__float__") and not isinstance(value, bool) else -1.0
+    except (TypeError, ValueError, OverflowError):  # an array; a whole number beyond all clocks
+        return -1.0
 
 
 def check_callable(name: str, value: object, what: str) -> None:

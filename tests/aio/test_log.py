@@ -170,7 +170,7 @@ def test_a_slow_disk_never_blocks_the_loop(tmp_path: Path, disk: SlowDisk, run: 
     run(main)
 
 
-def test_nothing_asks_the_disk_from_the_loop(tmp_path: Path) -> None:
+def test_nothing_asks_the_disk_from_the_loop() -> None:
     """Every call of the Disk port, from opening to closing, is made by another thread than the loop's."""
     loop_thread = threading.get_ident()
     asked: list[str] = []

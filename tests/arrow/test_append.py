@@ -21,7 +21,6 @@ import pyreplog
 from pyreplog.testing import SimDisk
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
-SCAN = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms", "UTC")), ("headers", HEADERS)])
 
 
 @pytest.fixture
@@ -168,7 +167,7 @@ def test_time(log: pyreplog.Log) -> None:
     assert record.timestamp >= before.timestamp() * 1000
 
 
-def test_several_batches(log: pyreplog.Log) -> None:
+def test_several_batches() -> None:
     """A table above max.message.bytes is several batches in order, whatever its chunks; the range covers all."""
     with pyreplog.open_log("/small", disk=SimDisk(), durability="os", config={"max.message.bytes": 1000}) as small:
         values = [bytes([number % 251]) * (number % 300) for number in range(500)]

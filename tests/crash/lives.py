@@ -464,7 +464,7 @@ def check(disk: SimDisk, facts: Sequence[Fact], durability: str, *, again: float
 
     With the chance ``again`` the same once more, after another life on top of it.
     """
-    seen = _look_beside(disk, facts, durability)
+    seen = _look_beside(disk, facts)
     before = _log_files(disk)
     root = Crowd.open(disk, ROOT, clock=CLOCK, random=Random(77), lazy=True)
     try:
@@ -514,7 +514,7 @@ def _survived(disk: SimDisk, facts: Sequence[Fact]) -> bool:
     return disk.boot_id("") == FIRST_BOOT and not any(fact.kind == "failed" for fact in facts)
 
 
-def _look_beside(disk: SimDisk, facts: Sequence[Fact], durability: str) -> int:
+def _look_beside(disk: SimDisk, facts: Sequence[Fact]) -> int:
     """What a reader sees before anybody repairs anything; the watermark it goes by."""
     if disk.stat(ROOT) is None:
         return 0

@@ -15,7 +15,6 @@ from tests.log.support import CLOCK, batch
 
 ID = "AbCdEfGhIjKlMnOpQrStUw"
 CONFIG = LogConfig(durability="os", segment_bytes=1024, index_interval_bytes=200, file_delete_delay_ms=0)
-REPLICAS = 3
 
 
 class Writers:

@@ -38,7 +38,6 @@ def compare(cache: EpochCache, steps: list[tuple[object, ...]]) -> None:
     for epoch in range(-1, 15):
         assert tuple(cache.end_offset_for(epoch, 20)) == twin.end_offset_for(epoch, 20)
         assert cache.epoch_for_offset(epoch) == twin.epoch_for_offset(epoch)
-        assert cache.previous(epoch) == max((e for e, _ in twin.entries if e < epoch), default=-1)
     assert EpochCache.parse(cache.format()) == cache
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 from pyreplog.config import LogConfig
 from pyreplog.log import LogRoot, open_readers
 from pyreplog.log.index_cache import IndexCache
@@ -70,7 +68,7 @@ def test_it_is_bounded_in_segments_too(place: Place) -> None:
     root.close()
 
 
-def test_readers_have_one_of_their_own(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readers_have_one_of_their_own(place: Place) -> None:
     """A reader without a lock keeps to the limit too, over several looks at the folder."""
     root = fill(place, 1)
     log = root.logs[TopicPartition("t", 0)]

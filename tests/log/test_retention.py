@@ -383,7 +383,7 @@ def test_records_are_deleted_up_to_an_offset(place: Place) -> None:
 # -- closing segments --
 
 
-def test_a_segment_reserves_its_room_and_gives_it_back(place: Place) -> None:
+def test_a_segment_reserves_its_room_and_gives_it_back() -> None:
     """31: with preallocate a segment's room is reserved at once, its length stays what was written, and closing trims it."""
     disk = SimDisk(Random(1), capacity=1 << 20)
     disk.make_directory("d")

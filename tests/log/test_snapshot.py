@@ -25,6 +25,7 @@ from pyreplog.log.snapshot import (
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
+from tests.log.support import create, reopen
 
 OFFSETS = {TopicPartition("a.b-c", 0): 0, TopicPartition("z", 12): 2**62, TopicPartition("z", 3): 7}
 
@@ -138,6 +139,18 @@ def test_an_interrupted_replacement_is_no_obstacle(place: Place) -> None:
     replace_file(place.disk, place.of("file"), b"whole")
     assert place.read("file") == b"whole"
     assert list(place.disk.list(place.path)) == ["file"]
+
+
+def test_settings_that_contradict_the_mark(place: Place) -> None:
+    """Of a log whose two files name different durabilities, opened by who asks for none, the error names both, and what to do."""
+    create(place.disk, place.of("t-0"), LogConfig(durability="sync")).close(clean=True)
+    write_config(place.disk, place.of("t-0"), LogConfig(durability="os"))
+    with pytest.raises(ConfigError, match=r"replog.config says durability='os', and replog.mark 'sync': put .* back .*, or remove it"):
+        reopen(place.disk, place.of("t-0"), clean=True)
+    place.disk.remove(place.of("t-0/replog.config"))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    assert log.durability == "sync"
+    log.close(clean=True)
 
 
 def test_settings_are_kept(place: Place) -> None:

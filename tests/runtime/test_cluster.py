@@ -515,7 +515,7 @@ def test_acks_can_be_awaited(cluster: pyreplog.Cluster, create: Callable[..., st
 # --------------------------------------------------------------------------------------------------------------------- failing disks
 
 
-def test_a_node_whose_disk_fails_leaves(tmp_path: Path) -> None:
+def test_a_node_whose_disk_fails_leaves() -> None:
     """When the leader's sync fails the others go on with everything acknowledged; restarted on a healed disk it comes back."""
     disks: dict[str, SimDisk] = {}
 
@@ -549,7 +549,7 @@ def test_a_node_whose_disk_fails_leaves(tmp_path: Path) -> None:
         assert acknowledged.items() <= found.items()
 
 
-def test_full_disk_of_one_node(tmp_path: Path) -> None:
+def test_full_disk_of_one_node() -> None:
     """A follower without room does not stop the others, and nothing acknowledged is lost."""
     disks: dict[str, SimDisk] = {}
 
@@ -567,7 +567,7 @@ def test_full_disk_of_one_node(tmp_path: Path) -> None:
         assert [place.offset for place in places] == list(range(100))
 
 
-def test_unclean_power_loss_of_all(tmp_path: Path) -> None:
+def test_unclean_power_loss_of_all() -> None:
     """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
     for seed in range(5):
         chance = Random(seed)

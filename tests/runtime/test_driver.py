@@ -86,20 +86,15 @@ def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0])
-def test_stopped_between_the_steps_of_a_wait(monkeypatch: pytest.MonkeyPatch, timeout: float | None) -> None:
+def test_stopped_between_the_steps_of_a_wait(timeout: float | None) -> None:
     """Who found the driver running, and drives or waits when it is stopped, hears of it: nobody would wake it."""
     told: list[BaseException] = []
     driver = Driver(SystemClock(), "test")
     settled = [False]
 
-    class Stopping(Pending):
-        """Looked at before each step: has the driver stopped by then."""
-
-        __slots__ = ()
-
     def wait() -> None:
         try:
-            driver.wait_for(Stopping(driver), timeout)
+            driver.wait_for(Pending(driver), timeout)
         except ClosedError as error:
             told.append(error)
 

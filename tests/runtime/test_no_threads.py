@@ -94,7 +94,7 @@ def test_a_cluster_that_would_need_one(tmp_path: Path, refuse: Refuse, count: in
             assert producer.send("t", b"x").result(10).offset == 0
 
 
-def test_side_by_side_becomes_one_by_one(tmp_path: Path, refuse: Refuse) -> None:
+def test_side_by_side_becomes_one_by_one(refuse: Refuse) -> None:
     """``map`` works in as many threads as there are, this one at least, each item once; a failure is raised."""
     disk = SystemDisk()
     done: list[int] = []

@@ -703,7 +703,7 @@ int64_t columns_append(columns *c, const columns_selection *selection, const bat
         return STATUS_ABSURD;
     }
     if (h->record_count == 0 && p < end) {
-        return STATUS_TRAILING; // no rows, so the caller would take the lack of room for one of headers
+        return STATUS_TRAILING; /* no rows, so the caller would take the lack of room for one of headers */
     }
     progress->rows_needed = h->record_count;
     progress->bytes_needed = end - p;

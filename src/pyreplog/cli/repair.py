@@ -15,7 +15,7 @@ import shlex
 from random import SystemRandom
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_path, add_progress, place
+from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, place
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = None if arguments.to is None else os.path.abspath(arguments.to)
     if arguments.yes and target is None:
         say("replog repair: --yes needs --to NEW: name the folder to make")
-        return 2
+        return EXIT_USAGE
     check_path(source)
     disk = SystemDisk()
     try:
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 for finding in book.findings:
                     for line in lines_of(finding):
                         say(line)
-                return 1
+                return EXIT_FAILED
         elif not arguments.json:
             where = shlex.quote(arguments.to) if target is not None else "NEW"
             print(printable(f"nothing was written; `replog repair {shlex.quote(arguments.path)} --to {where} --yes` saves what is kept"))

@@ -228,16 +228,16 @@ def map_rows(
     Raises :class:`RowError` that names it, after ``word``.
     """
     whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
-    guessed = False
+    taken_for_record = False
     for row, line in objects:
         try:
             if whole is None:
                 whole = "value" not in row and "value_base64" not in row
                 if not whole:
-                    guessed = True
+                    taken_for_record = True
                     fields = Fields(*(given or name for given, name in zip(fields, Fields._fields, strict=True)))
             made = _row(row, line, fields, whole=whole)
-            if guessed:
+            if taken_for_record:
                 _check_record(row, fields)
             yield made
         except ValueError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyreplog.client.calls import MS, Calls
 from pyreplog.client.outcome import Owner, Pending
-from pyreplog.client.router import backoff_ns
+from pyreplog.client.router import address_of, backoff_ns
 from pyreplog.errors import (
     BrokerNotAvailableError,
     ClusterError,
@@ -208,12 +208,12 @@ class Admin:
             self._led(answer, body)
             return
         if isinstance(body, ElectLeadersResponse) and body.error_code != NO_ERROR:
-            self._refused(answer, cluster_error(body.error_code, answer.what))
+            answer.fail(cluster_error(body.error_code, answer.what))
             return
         if isinstance(body, CreateTopicsResponse):
             result = body.topics[0]
             if result.error_code != NO_ERROR:
-                self._refused(answer, cluster_error(result.error_code, result.error_message or repr(result.name)))
+                answer.fail(cluster_error(result.error_code, result.error_message or repr(result.name)))
             else:
                 answer.answer(result)
             return
@@ -225,7 +225,7 @@ class Admin:
         if topic.error_code != NO_ERROR:
             deletion.fail(cluster_error(topic.error_code, repr(deletion.topic)))
             return
-        addresses = {one.node_id: one.host if one.port == 0 else f"{one.host}:{one.port}" for one in body.brokers}
+        addresses = {one.node_id: address_of(one) for one in body.brokers}
         leaders = {one.partition_index: one.leader_id for one in topic.partitions}
         by_peer: dict[Address, list[DeleteRecordsPartition]] = {}
         for number, offset in deletion.offsets.items():
@@ -285,9 +285,6 @@ class Admin:
         question = ListOffsetsRequest([ListOffsetsTopic(deletion.topic, [ListOffsetsPartition(number, timestamp)])])
         if not self._calls.send(peer, question, heard):
             heard(None)
-
-    def _refused(self, answer: Answer, error: ClusterError) -> None:
-        answer.fail(error)
 
     def _again(self, answer: Answer, error: ClusterError, *, sent: bool) -> None:
         now = self._now_ns()

@@ -13,9 +13,17 @@ from typing import Final
 from pyreplog.client.calls import MS, Calls
 from pyreplog.errors import ClusterError, UnknownTopicError, cluster_error
 from pyreplog.ports import Address, Clock, Random
-from pyreplog.wire import NO_ERROR, ErrorCode, MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from pyreplog.wire import (
+    NO_ERROR,
+    ErrorCode,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponseTopic,
+)
 
-__all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "backoff_ns"]
+__all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "address_of", "backoff_ns"]
 
 BACKOFF_MS: Final = 2
 """Pause after the first failure; doubles up to :data:`BACKOFF_MAX_MS`, give or take a fifth."""
@@ -30,6 +38,11 @@ def backoff_ns(failures: int, random: Random) -> int:
     """The pause after that many failures in a row (at least one)."""
     pause = min(BACKOFF_MS << min(failures - 1, 10), BACKOFF_MAX_MS) * MS
     return int(pause * (0.8 + 0.4 * random.random()))
+
+
+def address_of(broker: MetadataResponseBroker) -> Address:
+    """Where a node can be reached. One in this process has a name and no port."""
+    return broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
 
 
 @dataclass(slots=True)
@@ -70,8 +83,6 @@ class Router:
         self._next_peer = 0
         self._failures = 0
         self._retry_ns: int | None = None
-        self.version = 0
-        """Rises with every answer."""
 
     @property
     def next_wake_ns(self) -> int | None:
@@ -148,16 +159,15 @@ class Router:
     def _answered(self, question: int, answer: MetadataResponse | None) -> None:
         if question != self._question or self.asking is None:
             return  # too late: somebody else was asked meanwhile
-        asked, self.asking = self.asking or [], None
+        asked, self.asking = self.asking, None
         if answer is None:
             self._next_peer += 1
             for name in asked:
                 self.wanted.setdefault(name)
             self._pause()
             return
-        self.version += 1
         for broker in answer.brokers:
-            self.addresses[broker.node_id] = broker.host if broker.port == 0 else f"{broker.host}:{broker.port}"
+            self.addresses[broker.node_id] = address_of(broker)
         leaderless = False
         for topic in answer.topics:
             leaderless |= self._take(topic)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pyreplog._core import HEADER_SIZE, SegmentScanner, TimeSearch
+from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, SegmentScanner, TimeSearch
 from pyreplog.errors import CorruptLogError
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.layout import INT64_MAX, LOOKUP_CHUNK_SIZE
@@ -19,7 +19,6 @@ from pyreplog.values import NO_EPOCH
 
 _FIELDS: Final = struct.Struct(">qii7xi")
 """Base offset, length, leader epoch, (magic, CRC, attributes), last offset delta."""
-_LOG_OVERHEAD: Final = 12
 _DELTA_END: Final = 27
 _MANY_SIZE: Final = 2048
 
@@ -129,7 +128,7 @@ class Chain:
                 reason = f"a batch has leader epoch {leader_epoch}, and its offsets belong to epoch {epoch}"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             expected = base + delta + 1
-            at += _LOG_OVERHEAD + length
+            at += LOG_OVERHEAD + length
         return at, expected
 
 

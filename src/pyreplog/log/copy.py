@@ -265,22 +265,22 @@ class PartitionCopy:
         for base, following in zip(plan.bases, [*plan.bases[1:], None], strict=False):
             names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
             path = join(directory, names.log)
-            size = disk.stat(path)
-            if size is None:
+            found = disk.stat(path)
+            if found is None:
                 # What was listed with it may be of another time too: the look is made again.
                 self._files = {**known, **self._files}
                 raise StorageError(errno.ENOENT, "a segment that the folder lists is not there", path)
             before = known.pop(base, None)
             # What lay above may have been cut, and as many other bytes be in its place. Where there is no mark only the file can tell.
             kept = foreign or (following is not None and following <= settled)
-            if not kept or before is None or before[:3] != (path, size.size, size.mtime_ms):
-                before = self._look_into(base, following, names, size, before, foreign=foreign)
+            if not kept or before is None or before[:3] != (path, found.size, found.mtime_ms):
+                before = self._look_into(base, following, names, found, before, foreign=foreign)
             self._files[base] = before
         for gone in known.values():
             for segment in gone.segments:
                 segment.release()
-        found = [segment for base in plan.bases for segment in self._files[base].segments]
-        self._segments = Segments(found, self._index_cache) if found else None
+        segments = [segment for base in plan.bases for segment in self._files[base].segments]
+        self._segments = Segments(segments, self._index_cache) if segments else None
 
     def _look_into(
         self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
@@ -437,7 +437,7 @@ class PartitionCopy:
 
     def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than ``timestamp``."""
-        return self._again(self._find_timestamp, timestamp, end_offset)
+        return self._again(lambda: self._find_timestamp(timestamp, end_offset))
 
     def _find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
         segments = self._open_segments
@@ -473,16 +473,16 @@ class PartitionCopy:
             points.append(end)
         return points
 
-    def _again(self, look: Callable[..., T], *arguments: object) -> T:
-        """What ``look(*arguments)`` finds; where a segment went since the last look at the folder, what it finds after another one."""
+    def _again(self, look: Callable[[], T]) -> T:
+        """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
         for _ in range(_LOAD_TRIES):
             try:
-                return look(*arguments)
+                return look()
             except StorageError as error:
                 if error.errno != errno.ENOENT or self._closed:
                     raise
             self._load()
-        return look(*arguments)
+        return look()
 
     @property
     def _open_segments(self) -> Segments | None:

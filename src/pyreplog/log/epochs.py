@@ -93,11 +93,6 @@ class EpochCache:
         slot = bisect_right(self._starts, offset)
         return (self._epochs[slot - 1] if slot else NO_EPOCH, self._starts[slot] if slot < len(self._starts) else INT64_MAX)
 
-    def previous(self, epoch: int) -> int:
-        """The greatest epoch below ``epoch``; -1 where there is none."""
-        slot = bisect_right(self._epochs, epoch - 1)
-        return self._epochs[slot - 1] if slot else NO_EPOCH
-
     def truncate_from_end(self, offset: int) -> bool:
         """Drop every entry that begins at or above ``offset``; whether anything changed."""
         if offset < 0:

@@ -14,10 +14,12 @@ from pyreplog.log.layout import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
     TORN_PREFIX,
+    TRANSACTION_INDEX_SUFFIX,
     join,
     parse_base_offset,
 )
@@ -25,7 +27,6 @@ from pyreplog.log.segment import scan_segment
 from pyreplog.ports import Disk
 
 _KAFKA_SNAPSHOT_DELETED = ".checkpoint.deleted"
-_SEGMENT_FILE_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex", ".snapshot")
 
 
 class FolderPlan(NamedTuple):
@@ -64,7 +65,7 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
     swapped = frozenset(base for _, final in rename if (base := parse_base_offset(final)) is not None)
     # Indexes of segments that are not there would be taken for those of a later segment of the same base.
     for name in live:
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, ".txnindex"):
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
             base = parse_base_offset(name, suffix)
             if base is not None and base not in bases:
                 remove.append(name)
@@ -108,7 +109,7 @@ def _replaced(disk: Disk, directory: str, swaps: Sequence[str], live: Sequence[s
         return []
     replaced = []
     for name in live:
-        base = _base_of(name) if name.endswith(_SEGMENT_FILE_SUFFIXES) else None
+        base = _base_of(name) if name.endswith(SEGMENT_SUFFIXES) else None
         if base is not None and start <= base < end:
             replaced.append(name)
     return replaced

@@ -1,9 +1,8 @@
 """One life of a root: from being opened for writing to its end (``replog.incarnation``), and the marker of a clean end.
 
-The incarnation is synced before anything else is written. A clean shutdown signs off by naming it in ``.kafka_cleanshutdown`` (in a field
-that Kafka ignores):
-a marker that names no or another incarnation is not ours. The boot id tells, after an unclean end, whether the machine went down too; it is
-only that of the running system once every log was opened, for until then some may still be as an earlier boot left them.
+The incarnation is synced before anything else is written. A clean shutdown signs off by naming it in ``.kafka_cleanshutdown``, in a field
+that Kafka ignores: a marker that names none, or another one, is not ours. The boot id tells, after an unclean end, whether the machine went
+down too; it is only that of the running system once every log was opened, for until then some may still be as an earlier boot left them.
 
 Formats: docs/internals/format/state_files.md, clean_shutdown.md. Rules: docs/internals/durability.md, unclean exclusion.
 """

@@ -13,14 +13,13 @@ from typing import Final, NamedTuple
 
 from pyreplog._core import whole_batches
 from pyreplog.errors import CorruptError
-from pyreplog.log.layout import HEADER_UP_TO_MAGIC, INT64_MAX, SCAN_CHUNK_SIZE
+from pyreplog.log.layout import HEADER_UP_TO_MAGIC, INT64_MAX, MAGIC_POSITION, SCAN_CHUNK_SIZE
 from pyreplog.ports import File
 from pyreplog.record import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
 
 _GROUP_SIZE: Final = 64 << 10
 _MESSAGE_SIZE_MAX: Final = 64 << 20
 """A message that says it is larger than this is damage."""
-_MAGIC_POSITION: Final = 16
 
 
 class _Group(NamedTuple):
@@ -120,7 +119,7 @@ class LegacyPrefix:
 def begins_legacy(file: File, size: int) -> bool:
     """Whether the first message of ``file`` is in an old format, or might be."""
     head = file.read_at(0, min(size, HEADER_UP_TO_MAGIC))
-    return len(head) == HEADER_UP_TO_MAGIC and head[_MAGIC_POSITION] <= 1
+    return len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] <= 1
 
 
 def _messages_at(file: File, position: int, size: int) -> tuple[list[LegacyMessage], int]:
@@ -132,7 +131,7 @@ def _messages_at(file: File, position: int, size: int) -> tuple[list[LegacyMessa
             messages, walked = shallow_messages(data)
         except CorruptError:
             return [], 0
-        done = messages or len(data) < HEADER_UP_TO_MAGIC or data[_MAGIC_POSITION] > 1 or position + len(data) >= size
+        done = messages or len(data) < HEADER_UP_TO_MAGIC or data[MAGIC_POSITION] > 1 or position + len(data) >= size
         if done or len(data) >= _MESSAGE_SIZE_MAX:
             return messages, walked
         want *= 4

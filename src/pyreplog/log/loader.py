@@ -2,9 +2,8 @@
 
 Rules (docs/internals/durability.md):
 
-* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. Also a gap is
-a torn
-  place: a later record must not be seen where an earlier one was lost;
+* bad bytes at or above the *durable end* are a torn tail: what follows the last good batch is kept beside the log and cut. So is what
+  follows a gap: a later record must not be seen where an earlier one was lost;
 * bad or missing bytes below the durable end are rot: nothing is cut, :class:`CorruptLogError` names the range;
 * the durable end is the mark's synced end, and after a process kill (same boot, no failed sync) also its high watermark, for the page cache
   survived; without a mark it is the recovery point in the root's checkpoint, and everything is scanned;
@@ -17,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyreplog._core import SegmentScanner
+from pyreplog._core import LOG_OVERHEAD, SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
-from pyreplog.log.layout import INT32_MAX, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
+from pyreplog.log.layout import INT32_MAX, LENGTH_POSITION, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
 from pyreplog.log.mark import MarkState, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
@@ -42,8 +41,6 @@ class RecoveryReport(NamedTuple):
     """Whether there was a valid durable mark of this partition."""
     durable_end: int
     """Below this offset damage would have been rot."""
-    marked_end: int = 0
-    """What the mark called synced; 0 without one."""
     poisoned: bool = False
     """Whether the mark told of a failed sync."""
     scanned_size: int = 0
@@ -512,7 +509,6 @@ class Loader:
             clean=clean,
             mark_found=self.state is not None,
             durable_end=self.durable_end,
-            marked_end=self.state.synced_end if self.state is not None else 0,
             poisoned=self.state is not None and self.state.poisoned,
             scanned_size=self._scanned_size,
             torn_size=self._torn_size,
@@ -546,7 +542,7 @@ def _position_of(segment: Segment, offset: int) -> int:
     behind. REQUIRES that it is there, and whole like those before it."""
     position = 0
     while True:
-        head = bytes(segment.file.read_at(position, 12))
-        if int.from_bytes(head[:8], "big") == offset:
+        head = bytes(segment.file.read_at(position, LOG_OVERHEAD))
+        if int.from_bytes(head[:LENGTH_POSITION], "big") == offset:
             return position
-        position += 12 + int.from_bytes(head[8:], "big")
+        position += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big")

@@ -9,7 +9,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
-from pyreplog.log.layout import CONFIG_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
+from pyreplog.log.layout import CONFIG_NAME, MARK_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
 from pyreplog.log.loader import Loaded, Loader, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
@@ -164,7 +164,7 @@ def open_parts(
     lost = state is None or (not loaded.report.clean and crashed_cache and state.durability == "os")
     if state is None:
         high_watermark = min(origin.high_watermark, end)
-    elif not loaded.report.clean and crashed_cache and state.durability == "os":
+    elif lost:
         high_watermark = min(state.high_watermark, state.synced_end)
     else:
         high_watermark = state.high_watermark
@@ -173,7 +173,7 @@ def open_parts(
         high_watermark=max(min(high_watermark, end), loaded.start_offset),
         start_offset=loaded.start_offset,
         durability=config.durability,
-        incomplete=state is None or lost or state.incomplete,
+        incomplete=lost or (state is not None and state.incomplete),
         adopted=state.adopted if state is not None else end > loaded.start_offset,
         poisoned=False,
         epochs_crc=loaded.epochs.checksum(),
@@ -190,7 +190,7 @@ def open_parts(
         mark_synced = True
     if state is not None and state.poisoned:
         written = _write_again(loaded.segments, loaded.synced_end)
-        _sync_all(loaded.segments, end)
+        _sync_all(loaded.segments)
         _verify_on_disk(written)
     elif origin.same_boot is not False and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
         # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
@@ -199,7 +199,8 @@ def open_parts(
         _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
     if state is None or (not loaded.report.clean and config.durability == "sync"):
         # Of another's log what lies behind a gap would be torn at the next start, unless the mark says that it is there.
-        new_state = new_state._replace(synced_end=_sync_all(loaded.segments, end))
+        _sync_all(loaded.segments)
+        new_state = new_state._replace(synced_end=end)
     if found is None:
         mark = MarkFile.create(disk, directory, new_state)
         disk.sync_directory(directory)
@@ -294,12 +295,11 @@ def _verify_on_disk(segments: Sequence[Segment]) -> None:
             )
 
 
-def _sync_all(segments: Sequence[Segment], end: int) -> int:
-    """Make recovered segments durable; the end offset that then is."""
+def _sync_all(segments: Sequence[Segment]) -> None:
+    """Make recovered segments durable."""
     for segment in segments:
         if not segment.synced:
             segment.file.sync()
-    return end
 
 
 def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: MarkState | None, directory: str) -> LogConfig:
@@ -307,9 +307,13 @@ def _settle_config(kept: LogConfig | None, config: LogConfig | None, state: Mark
     durability = state.durability if state is not None else (kept.durability if kept is not None else None)
     chosen = config or kept or LogConfig(durability=durability or "sync")
     if durability is not None and chosen.durability != durability:
-        if config is None:
-            raise ConfigError(durability_text(directory, durability, chosen.durability))
-        raise ConfigError(durability_text(directory, durability, config.durability))
+        if config is not None:
+            raise ConfigError(durability_text(directory, durability, config.durability))
+        # Both files are whole: one of them is another log's.
+        raise ConfigError(
+            f"{directory}: {CONFIG_NAME} says durability={chosen.durability!r}, and {MARK_NAME} {durability!r}: put the former back from a "
+            "copy, or remove it (the log then has the default settings)"
+        )
     return chosen
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pyreplog._core import RecordBatch
+from pyreplog._core import LOG_OVERHEAD, RecordBatch
 from pyreplog.errors import CorruptError
 from pyreplog.log.layout import (
     CLEANED_SUFFIX,
     HEADER_UP_TO_MAGIC,
     INT32_MAX,
     INT64_MAX,
+    LENGTH_POSITION,
     LOG_SUFFIX,
+    MAGIC_POSITION,
     SCAN_CHUNK_SIZE,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
@@ -34,9 +36,6 @@ from pyreplog.record import convert_legacy
 OFFSET_TOO_FAR: Final = -13
 """A scanner's status where a batch's last offset does not fit the segment (``STATUS_RANGE``)."""
 _OFFSETS_FALL: Final = -7
-_LOG_OVERHEAD: Final = 12
-_LENGTH_POSITION: Final = 8
-_MAGIC_POSITION: Final = 16
 _DAMAGED_INDEX: Final = b"\xff" * 34
 
 
@@ -53,8 +52,7 @@ def may_overflow(segment: Segment, following: int | None) -> bool:
     base offset of the next segment, says no."""
     if not segment.size or (following is not None and following - segment.base_offset <= INT32_MAX):
         return False
-    offsets = segment.indexes.offsets
-    position = offsets.last[1] if offsets.count else 0
+    position = segment.indexes.offsets.last[1]
     scan = scan_segment(segment.file, segment.size, segment.base_offset, position=position, check_crc=False)
     return scan.status == OFFSET_TOO_FAR
 
@@ -89,10 +87,10 @@ def _first_offset(file: File, position: int, least: int) -> int | None:
     head = bytes(file.read_at(position, HEADER_UP_TO_MAGIC))
     if len(head) < HEADER_UP_TO_MAGIC:
         return None
-    length = int.from_bytes(head[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
-    data = file.read_at(position, _LOG_OVERHEAD + max(length, 0))
+    length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+    data = file.read_at(position, LOG_OVERHEAD + max(length, 0))
     try:
-        batch = RecordBatch(convert_legacy(data) if head[_MAGIC_POSITION] <= 1 else data)
+        batch = RecordBatch(convert_legacy(data) if head[MAGIC_POSITION] <= 1 else data)
         batch.check_crc()
     except CorruptError:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pyreplog._core import UNKNOWN_POSITION, RecordBatch, SentBatch, find_producers
+from pyreplog._core import UNKNOWN_POSITION, RecordBatch, find_producers
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
@@ -51,10 +51,6 @@ class ProducerState:
         return state
 
     # -- on append --
-
-    def check(self, batch: RecordBatch) -> SentBatch | None:
-        """See :meth:`ProducerTable.check`."""
-        return self.table.check(batch)
 
     def note(self, batch: RecordBatch, base_offset: int, segment: Segment) -> None:
         """``batch`` is in the log, in ``segment``. Raises :class:`StorageError` where the transaction it ends could not be written

@@ -15,6 +15,7 @@ from typing import Final
 from pyreplog._core import (
     ENTRIES_PENDING_MAX,
     HEADER_SIZE,
+    LOG_OVERHEAD,
     UNKNOWN_POSITION,
     RecordBatch,
     SegmentEnd,
@@ -32,8 +33,10 @@ from pyreplog.log.layout import (
     INDEX_SUFFIX,
     INT32_MAX,
     INT64_MAX,
+    LENGTH_POSITION,
     LOG_SUFFIX,
     LOOKUP_CHUNK_SIZE,
+    MAGIC_POSITION,
     SCAN_CHUNK_SIZE,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
@@ -46,12 +49,9 @@ from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import Buffer, Disk, File
 from pyreplog.record import payload_of
 
-_MAGIC_POSITION: Final = 16
-_LENGTH_POSITION: Final = 8
-_LOG_OVERHEAD: Final = 12
 _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
-_MESSAGE_SIZE_MIN: Final = _LOG_OVERHEAD + _OLD_LENGTH_MIN
+_MESSAGE_SIZE_MIN: Final = LOG_OVERHEAD + _OLD_LENGTH_MIN
 _OLD_LENGTH_MAX: Final = 64 << 20
 _SEARCH_SIZE_MAX: Final = 64 << 20
 RESERVE_FROM: Final = 1 << 20
@@ -285,8 +285,7 @@ class Segment(SegmentEnd):
         if self.max_timestamp >= 0 or not self.size:
             return
         indexes = self.indexes
-        position = indexes.offsets.last[1] if indexes.offsets.count else 0
-        if scan_segment(self.file, self.size, self.base_offset, position=position, check_crc=False).max_timestamp <= indexes.times.last[0]:
+        if self._scan_tail().max_timestamp <= indexes.times.last[0]:
             return
         scan = scan_segment(self.file, self.size, self.base_offset, index_interval=self._interval, check_crc=False)
         if scan.position == self.size:  # else it is damaged, and what there is says more than a walk up to there
@@ -373,16 +372,11 @@ class Segment(SegmentEnd):
 
     def _settle_tail(self, wall_ms: int) -> None:
         """Find end, timestamps and entries anew behind the last index entry."""
-        indexes = self.indexes
-        position = indexes.offsets.last[1] if indexes.offsets.count else 0
         # A final time entry of a closed segment may name a batch behind the last offset entry: it stays, the scan only adds.
-        scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=False)
+        scan = self._scan_tail()
         if scan.position != self.size:
             raise CorruptError("a batch is damaged", file=self.path, position=scan.position)
-        self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
-        self.bytes_since_entry = scan.bytes_since_entry
-        self._find_latest(scan, position)
-        self._read_first_timestamp()
+        self._take_tail(scan)
         if self.size == 0:
             self.created_ms = wall_ms
 
@@ -391,18 +385,25 @@ class Segment(SegmentEnd):
 
         The scan says how far the batches are good; what is behind that is the caller's to judge. With ``check_crc`` they are checked.
         """
-        indexes = self.indexes
-        position = indexes.offsets.last[1] if indexes.offsets.count else 0
-        scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=check_crc)
-        self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
-        self.bytes_since_entry = scan.bytes_since_entry
-        self._find_latest(scan, position)
-        self._read_first_timestamp()
+        scan = self._scan_tail(check_crc=check_crc)
+        self._take_tail(scan)
         self.created_ms = wall_ms
         return scan
 
-    def _find_latest(self, scan: SegmentScanner, position: int) -> None:
-        """Take over the greatest timestamp; ``scan`` walked what lies behind ``position``, the last index entry.
+    def _scan_tail(self, *, check_crc: bool = False) -> SegmentScanner:
+        """A walk over what lies behind the last entry of the offset index."""
+        position = self.indexes.offsets.last[1]
+        return scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=check_crc)
+
+    def _take_tail(self, scan: SegmentScanner) -> None:
+        """Take over what :meth:`_scan_tail` found."""
+        self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
+        self.bytes_since_entry = scan.bytes_since_entry
+        self._find_latest(scan)
+        self._read_first_timestamp()
+
+    def _find_latest(self, scan: SegmentScanner) -> None:
+        """Take over the greatest timestamp; ``scan`` is that of the tail.
 
         A time index that was cut does not say all that lies before. Entries that are added and know less would hide it from every later
         search, so it is walked, too.
@@ -411,7 +412,7 @@ class Segment(SegmentEnd):
         latest = times.last
         with contextlib.suppress(CorruptError):  # headers on the way are damaged: that is for who reads them
             start = (self.position_of(latest[1]) or 0) if times.count else 0
-            if start < position:
+            if start < (position := self.indexes.offsets.last[1]):
                 before = scan_segment(self.file, position, self.base_offset, position=start, check_crc=False)
                 if before.max_timestamp > latest[0]:
                     latest = before.max_timestamp, before.max_timestamp_offset
@@ -424,9 +425,7 @@ class Segment(SegmentEnd):
     def end_offset(self) -> int:
         """One past the last offset: known, or found by walking what lies behind the last index entry."""
         if self.next_offset < 0:
-            offsets = self.indexes.offsets
-            position = offsets.last[1] if offsets.count else 0
-            scan = scan_segment(self.file, self.size, self.base_offset, position=position, index_interval=self._interval, check_crc=False)
+            scan = self._scan_tail()
             self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
         return self.next_offset
 
@@ -588,7 +587,7 @@ class Segment(SegmentEnd):
         if batch is not None and batch[0] <= offset and batch[0] <= entry_offset:
             return position
         self._rebuild_indexes()
-        return max(self.indexes.offsets.lookup(offset)[1] if self.indexes.offsets.count else 0, least)
+        return max(self.indexes.offsets.lookup(offset)[1], least)
 
     def _time_bound(self, timestamp: int) -> int:
         """An offset that no record not older than ``timestamp`` lies before.
@@ -627,7 +626,7 @@ class Segment(SegmentEnd):
                 return False
         if indexes.times.count:
             timestamp, offset = indexes.times.last
-            position = indexes.offsets.lookup(offset)[1] if indexes.offsets.count else 0
+            position = indexes.offsets.lookup(offset)[1]
             while position < self.size:
                 data = self.file.read_at(position, min(LOOKUP_CHUNK_SIZE, self.size - position))
                 try:
@@ -659,18 +658,18 @@ class Segment(SegmentEnd):
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
         data = self.file.read_at(position, HEADER_SIZE)
-        if len(data) < HEADER_SIZE or data[_MAGIC_POSITION] != _MAGIC:
+        if len(data) < HEADER_SIZE or data[MAGIC_POSITION] != _MAGIC:
             return None
-        length = int.from_bytes(data[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
-        base = int.from_bytes(data[:_LENGTH_POSITION], "big", signed=True)
+        length = int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+        base = int.from_bytes(data[:LENGTH_POSITION], "big", signed=True)
         last = base + int.from_bytes(data[23:27], "big", signed=True)
-        if length < HEADER_SIZE - _LOG_OVERHEAD or position + _LOG_OVERHEAD + length > self.size or not self.base_offset <= base <= last:
+        if length < HEADER_SIZE - LOG_OVERHEAD or position + LOG_OVERHEAD + length > self.size or not self.base_offset <= base <= last:
             return None
         return base, last, int.from_bytes(data[35:43], "big", signed=True)
 
     def _whole(self, data: memoryview, position: int) -> int:
         try:
-            return whole_batches(data, 0x7FFFFFFFFFFFFFFF, len(data))
+            return whole_batches(data, INT64_MAX, len(data))
         except CorruptError as error:
             raise self._corrupt(error, position) from None
 
@@ -678,7 +677,7 @@ class Segment(SegmentEnd):
         """Bytes of the batch whose first bytes ``data`` holds; :class:`CorruptError` where they are none, or it is not all in the file."""
         if len(data) < HEADER_UP_TO_MAGIC:
             raise CorruptError("a batch is cut off", file=self.path, position=self.in_file(position))
-        size = _LOG_OVERHEAD + int.from_bytes(data[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
+        size = LOG_OVERHEAD + int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         if size < HEADER_SIZE or position + size > self.size:
             raise CorruptError("a batch's length contradicts the file", file=self.path, position=self.in_file(position))
         return size
@@ -705,17 +704,17 @@ class Segment(SegmentEnd):
 
 def describe_damage(file: File, position: int, size: int, reason: str) -> str:
     """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""
-    rest = size - position - _LOG_OVERHEAD
+    rest = size - position - LOG_OVERHEAD
     if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, HEADER_UP_TO_MAGIC)
-        length = int.from_bytes(head[_LENGTH_POSITION:_LOG_OVERHEAD], "big", signed=True)
+        length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         # A file that is cut meanwhile ends here, or in the body: then nothing is known.
-        if len(head) == HEADER_UP_TO_MAGIC and head[_MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
+        if len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
             # Torn bytes may look like one: its checksum (the one of zlib) decides.
-            body = file.read_at(position + _LOG_OVERHEAD, length)
+            body = file.read_at(position + LOG_OVERHEAD, length)
             if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
                 return (
-                    f"magic {head[_MAGIC_POSITION]}: a message in the format of Kafka before 0.11 behind newer batches, which is not read: "
+                    f"magic {head[MAGIC_POSITION]}: a message in the format of Kafka before 0.11 behind newer batches, which is not read: "
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
                 )
     return reason
@@ -775,9 +774,9 @@ def resume_offset(segment: Segment, position: int, start: int) -> int | None:
     First where the damaged batch's own length leads, then wherever the index says that a batch begins.
     """
     candidates = []
-    if position + _LOG_OVERHEAD <= segment.size:
-        length = int.from_bytes(segment.file.read_at(position + _LENGTH_POSITION, 4), "big", signed=True)
-        candidates.append(position + _LOG_OVERHEAD + length)
+    if position + LOG_OVERHEAD <= segment.size:
+        length = int.from_bytes(segment.file.read_at(position + LENGTH_POSITION, 4), "big", signed=True)
+        candidates.append(position + LOG_OVERHEAD + length)
     offsets = segment.indexes.offsets
     candidates += [entry for slot in range(offsets.count) if (entry := offsets.entry(slot)[1]) > position]
     for candidate in candidates:

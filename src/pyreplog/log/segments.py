@@ -205,11 +205,6 @@ class Segments:
             latest.append(max(largest, latest[-1]) if latest else largest)
         return slot + bisect_left(latest, timestamp)
 
-    def holding(self, offset: int) -> tuple[int, Segment]:
-        """Slot and segment with the greatest base offset not above ``offset``; the first one where there is none."""
-        slot = self._slot(offset)
-        return slot, self._use(self._segments[slot])
-
     # -- durability --
 
     @property

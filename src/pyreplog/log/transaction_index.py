@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError
-from pyreplog.log.layout import STATE_FILE_SIZE_MAX, TRANSACTION_INDEX_SUFFIX, join, segment_name
-from pyreplog.log.snapshot import replace_file
+from pyreplog.log.layout import TRANSACTION_INDEX_SUFFIX, join, segment_name
+from pyreplog.log.snapshot import read_whole, replace_file
 from pyreplog.ports import Disk, File
 
 _VERSION: Final = 0  # on disk: never change
@@ -84,16 +84,7 @@ class TransactionIndex:
         return entries
 
     def _read(self) -> list[AbortedTransaction]:
-        found = self._disk.stat(self.path)
-        if found is None:
-            return []
-        if found.size > STATE_FILE_SIZE_MAX:
-            raise CorruptError(f"{found.size} bytes: too large for a transaction index", file=self.path)
-        file = self._disk.open(self.path)
-        try:
-            return parse_aborted(bytes(file.read_at(0, found.size)), self._base_offset, self.path)
-        finally:
-            file.close()
+        return parse_aborted(read_whole(self._disk, self.path) or b"", self._base_offset, self.path)
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add an entry, in memory; :meth:`write` brings it to the file. REQUIRES that its last offset rises (CorruptError)."""

@@ -1,8 +1,7 @@
 """What readers ask: Fetch, ListOffsets, OffsetForLeaderEpoch. Followers' fetches go to :mod:`pyreplog.node.sessions`.
 
 A consumer's fetch of several partitions is answered as soon as they have ``min_bytes`` together; those without records say where they
-stand.
-Consumers have no sessions here: they send all they want each time.
+stand. Consumers have no sessions here: they send all they want each time.
 """
 
 from __future__ import annotations

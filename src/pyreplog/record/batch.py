@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pyreplog._core import HEADER_SIZE, Record, RecordBatch, SegmentScanner, crc32c
+from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, SegmentScanner, crc32c
 from pyreplog.errors import CorruptError, InvalidRequestError, InvalidTimestampError
 from pyreplog.ports import Buffer
 from pyreplog.record.compression import CODEC_NAMES, SIZE_MAX, compress, decompress
@@ -26,7 +26,6 @@ _TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
 _PRODUCER: Final = struct.Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_POSITION: Final = 43
-_LOG_OVERHEAD: Final = 12
 
 CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
@@ -98,7 +97,7 @@ def recompress(batch: RecordBatch, codec: int) -> bytearray:
     stored: Buffer = records if codec == 0 else compress(codec, records)
     copy = bytearray(batch.data[:HEADER_SIZE])
     copy += stored
-    _LENGTH.pack_into(copy, _LENGTH_POSITION, len(copy) - _LOG_OVERHEAD)
+    _LENGTH.pack_into(copy, _LENGTH_POSITION, len(copy) - LOG_OVERHEAD)
     _ATTRIBUTES.pack_into(copy, _ATTRIBUTES_POSITION, batch.attributes & ~CODEC_MASK | codec)
     _CRC.pack_into(copy, _CRC_POSITION, crc32c(memoryview(copy)[_ATTRIBUTES_POSITION:]))
     return copy

@@ -42,7 +42,7 @@ def save(
     Raises :class:`ConfigError` where ``target`` is not new, :class:`StorageError` where the disk fails; then ``target`` is not to be used.
     """
     check_target(disk, source, target)
-    node_id, cluster_id = read_identity(disk, source, find_partitions(disk, source))
+    node_id, cluster_id = read_identity(disk, find_partitions(disk, source))
     root = LogRoot.open(disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id)
     clean = False
     try:

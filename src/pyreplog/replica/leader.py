@@ -802,16 +802,9 @@ class Leader(Seat):
     def _expire(self, now_ns: int) -> None:
         """Answer whose time is up with REQUEST_TIMED_OUT: appends may yet be committed, deletions go on."""
         self.log.write_mark()  # it may have waited for the high watermark, as they did
-        soonest = FAR
-        for name in ("waiters", "flush_waiters"):
-            kept: list[Waiter] = []
-            for waiter in getattr(self, name):
-                if waiter.deadline_ns <= now_ns:
-                    self._answer(waiter, ErrorCode.REQUEST_TIMED_OUT)
-                else:
-                    kept.append(waiter)
-                    soonest = min(soonest, waiter.deadline_ns)
-            setattr(self, name, kept)
+        self.waiters = self._unexpired(self.waiters, now_ns)
+        self.flush_waiters = self._unexpired(self.flush_waiters, now_ns)
+        soonest = min([waiter.deadline_ns for waiter in (*self.waiters, *self.flush_waiters)], default=FAR)
         kept_deletions = []
         for deletion in self.deletions:
             if deletion.deadline_ns <= now_ns:
@@ -821,6 +814,16 @@ class Leader(Seat):
                 soonest = min(soonest, deletion.deadline_ns)
         self.deletions = kept_deletions
         self.expiry_at = soonest
+
+    def _unexpired(self, waiters: list[Waiter], now_ns: int) -> list[Waiter]:
+        """Those of ``waiters`` that have time left; the others are answered."""
+        kept: list[Waiter] = []
+        for waiter in waiters:
+            if waiter.deadline_ns <= now_ns:
+                self._answer(waiter, ErrorCode.REQUEST_TIMED_OUT)
+            else:
+                kept.append(waiter)
+        return kept
 
     # -------------------------------------------------------------------------------------------------------------------- help
 

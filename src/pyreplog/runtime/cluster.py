@@ -50,7 +50,7 @@ from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
-from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.member import ClusterNode, close_disk
 from pyreplog.runtime.opening import check_clock, check_name, check_progress, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
@@ -603,9 +603,7 @@ class Cluster:
             self._authority.close()
         if self._lock is not None:
             self._lock.release()
-        close = getattr(self._controller_disk, "close", None)
-        if close is not None:
-            close()
+        close_disk(self._controller_disk)
         forget(self)
         self._is_released = True
 

@@ -18,7 +18,7 @@ from pyreplog.runtime.opening import check_name
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.values import TopicPartition
 
-__all__ = ["ClusterNode"]
+__all__ = ["ClusterNode", "close_disk"]
 
 _log = logging.getLogger("pyreplog")
 
@@ -153,7 +153,7 @@ class ClusterNode:
                 onlooker=onlooker,
             )
         except BaseException:
-            _close_disk(disk)
+            close_disk(disk)
             raise
         try:
             for partition, error in root.damaged.items():
@@ -180,7 +180,7 @@ class ClusterNode:
             transport.close()
             root.close(clean=False)
             self._disk = None
-            _close_disk(disk)
+            close_disk(disk)
             raise
 
     def kill(self) -> None:
@@ -275,7 +275,7 @@ class ClusterNode:
 
     def _forget(self) -> None:
         if self._disk is not None:
-            _close_disk(self._disk)
+            close_disk(self._disk)
             self._disk = None
         self._seat = None
         self._node = None
@@ -302,7 +302,8 @@ class ClusterNode:
         self._end(None if self._node is None else self._node.close)
 
 
-def _close_disk(disk: Disk) -> None:
+def close_disk(disk: Disk) -> None:
+    """Release what ``disk`` holds, where it is one that holds anything: tests bring their own."""
     close = getattr(disk, "close", None)
     if close is not None:
         close()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from pyreplog.config import LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
+from pyreplog.config import INT32_MAX, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
 from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
@@ -22,7 +22,6 @@ from pyreplog.values import RecoveryProgress, TopicPartition
 __all__ = ["check_clock", "check_disk", "check_name", "check_progress", "folder_of", "open_for_reading", "open_for_writing"]
 
 BUFFER_MEMORY_MIN: Final = 4096
-PARTITION_MAX: Final = 2**31 - 1
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
@@ -120,14 +119,14 @@ def open_for_writing(
     """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress`` is told of a
     recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
     asked = _asked_config(durability, config)
-    partition = whole("partition", partition, 0, PARTITION_MAX)
+    partition = whole("partition", partition, 0, INT32_MAX)
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
     buffer_memory = whole("buffer_memory, in bytes,", buffer_memory, BUFFER_MEMORY_MIN)
     max_block_ms = MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms)
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)
-    _check_names(disk, folder, topic, partition, there=stat is not None)
+    _check_names(disk, folder, topic, there=stat is not None)
     if is_partition(disk, folder):
         raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
     parent = os.path.dirname(os.path.abspath(folder))
@@ -175,7 +174,7 @@ def _check_alone(disk: Disk, folder: str) -> None:
         )
 
 
-def _check_names(disk: Disk, folder: str, topic: str | None, partition: int, *, there: bool) -> None:
+def _check_names(disk: Disk, folder: str, topic: str | None, *, there: bool) -> None:
     """Refuse, before anything is made, what cannot be the name of a partition."""
     if topic is not None:
         check_topic(topic)

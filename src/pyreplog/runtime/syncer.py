@@ -49,7 +49,6 @@ class Syncer:
         "_owner",
         "_turns",
         "_unfinished",
-        "count",
     )
 
     def __init__(
@@ -67,7 +66,6 @@ class Syncer:
         self._failed: StorageError | None = None
         self._crowd = 0  # how many slept when the last sync ended
         self._gather_s = 0.0
-        self.count = 0
 
     @property
     def failure(self) -> Exception | None:
@@ -174,7 +172,6 @@ class Syncer:
             return  # what is to be synced is in the log that was opened in its place
         self._gather_s = min((time.monotonic() - started) * GATHER_SHARE, GATHER_MAX_S)
         with self._lock:
-            self.count += 1
             self._unfinished = True
             log.synced(plan.upto, plan.generation, alone=True)
             self._finish()

@@ -51,9 +51,10 @@ GATHER_SIZE_MAX: Final = 256 << 10
 """``append_nowait`` calls a batch of this many bytes full: more gains nothing and leaves the processor's cache."""
 BUFFER_MEMORY: Final = 64 << 20
 """Bytes that may wait for a sync unless ``open_log`` was told another number."""
-RETRY_NS: Final = 500_000_000
 MAX_BLOCK_MS: Final = 60_000
 """How long who does not want to wait waits for room among them, unless ``open_log`` was told otherwise."""
+RETRY_NS: Final = 500_000_000
+"""A sync that could not begin is tried again after this."""
 
 
 class LogWriter:

@@ -19,11 +19,11 @@ from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange, plan, resolve, select
 from pyreplog.spark.pushdown import narrowed
 from pyreplog.spark.schema import Field
-from pyreplog.spark.tasks import Task, read_ranges
+from pyreplog.spark.tasks import Task, read_task
 
 __all__ = ["ReplogReader", "plan_tasks"]
 
-logger = logging.getLogger("pyreplog")
+_log = logging.getLogger("pyreplog")
 
 
 ARROW_TASKS_PER_CORE: Final = 4
@@ -40,8 +40,8 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         if options.limited:
-            logger.warning("maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is read")
-        ranges = resolve(options, there, access.find_timestamp, logger.warning)
+            _log.warning("maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is read")
+        ranges = resolve(options, there, access.find_timestamp, _log.warning)
         if filters:
             ranges = narrowed(ranges, filters, access.find_timestamp)
         if arrow_cores is None:
@@ -90,6 +90,4 @@ class ReplogReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches, in exactly the types Spark expects."""
-        # Spark has a stand-in for an empty plan.
-        ranges = partition.ranges if isinstance(partition, Task) else ()
-        return read_ranges(self._options, self._fields, ranges)
+        return read_task(self._options, self._fields, partition)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
-from pyreplog.config import INT64_MAX
+from pyreplog.config import INT32_MAX, INT64_MAX
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.values import TopicPartition
 
@@ -31,7 +31,6 @@ EARLIEST_OFFSET: Final = -2
 LATEST_OFFSET: Final = -1
 """In offset JSON: where the partition ends."""
 
-INT32_MAX: Final = 2**31 - 1
 DIGITS_MAX: Final = 19
 
 

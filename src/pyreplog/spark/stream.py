@@ -22,7 +22,7 @@ from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, plan, remaining, select, start_of
 from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
 from pyreplog.spark.schema import Field
-from pyreplog.spark.tasks import Task, read_ranges
+from pyreplog.spark.tasks import Task, read_task
 from pyreplog.values import TopicPartition
 
 try:
@@ -39,7 +39,7 @@ except ImportError:  # Spark before 4.2 asks for everything there is, and has no
 
 __all__ = ["LIMITS", "ReplogStreamReader"]
 
-logger = logging.getLogger("pyreplog")
+_log = logging.getLogger("pyreplog")
 
 TASK_SIZE_MIN: Final = 16 << 20
 """A micro-batch of fewer bytes is one task: a second task costs more than reading them."""
@@ -163,9 +163,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches, in exactly the types Spark expects."""
-        # Spark has a stand-in for an empty plan.
-        ranges = partition.ranges if isinstance(partition, Task) else ()
-        return read_ranges(self._options, self._fields, ranges)
+        return read_task(self._options, self._fields, partition)
 
     def stop(self) -> None:
         """Release the files."""
@@ -253,7 +251,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         """Whether ``partition`` has ended too early for too long."""
         since = self._short_since.setdefault(partition, self._monotonic())
         if self._monotonic() - since < SETTLE_S:
-            logger.warning("%s ends before what was read of it; waiting for its new leader", partition)
+            _log.warning("%s ends before what was read of it; waiting for its new leader", partition)
             return False
         del self._short_since[partition]
         return True
@@ -294,7 +292,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def _tell(self, lost: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise lost
-        logger.warning(lost.what)
+        _log.warning(lost.what)
 
 
 def _range(partition: TopicPartition, start: int, end: int, topic_id: str = "") -> OffsetRange:

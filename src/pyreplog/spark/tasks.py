@@ -21,9 +21,9 @@ from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange
 from pyreplog.spark.schema import Field, project
 
-__all__ = ["Task", "read_ranges"]
+__all__ = ["Task", "read_ranges", "read_task"]
 
-logger = logging.getLogger("pyreplog")
+_log = logging.getLogger("pyreplog")
 
 SETTLING_TASKS: Final = 2
 """So many tasks have loaded all that a worker loads: Spark loads some of it behind the first one."""
@@ -38,6 +38,11 @@ class Task(InputPartition):
         self.ranges = ranges
 
 
+def read_task(options: ReadOptions, fields: Sequence[Field], partition: InputPartition) -> Generator[pa.RecordBatch]:
+    """As :func:`read_ranges`, of what Spark hands to a worker: a task, or its own stand-in for an empty plan."""
+    return read_ranges(options, fields, partition.ranges if isinstance(partition, Task) else ())
+
+
 def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[OffsetRange]) -> Generator[pa.RecordBatch]:
     """The rows of ``ranges`` as Arrow batches, in exactly the types Spark expects for ``fields``.
 
@@ -47,7 +52,7 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
     with FileAccess(options.path) as access:
         for wanted in ranges:
             committed = options.isolation == READ_COMMITTED
-            source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=logger.warning, committed=committed)
+            source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=_log.warning, committed=committed)
             name = f"topic {wanted.topic} in {options.path}"
             scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
             for batch in scan.batches():

@@ -270,9 +270,7 @@ class SystemFile:
     def _again(self, parked: Descriptor) -> Descriptor:
         """A new descriptor in the place of one that was given up. Raises where this process has none: a fork's child."""
         process = parked.process
-        if type(process) is not _Parked:
-            raise process.refuse(self._path)
-        if process.pid != current().pid:
+        if type(process) is not _Parked or process.pid != current().pid:
             raise process.refuse(self._path)
         try:
             fd = open_again(self._path, write=self._write)

@@ -168,8 +168,9 @@ def _offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
         return {}
 
 
-def read_identity(disk: Disk, path: str, found: Mapping[tuple[str, int], Sequence[str]]) -> tuple[int | None, str | None]:
-    """(node id, cluster id) of the one root under ``path``; None for what is unknown. Of several roots only the cluster is one."""
+def read_identity(disk: Disk, found: Mapping[tuple[str, int], Sequence[str]]) -> tuple[int | None, str | None]:
+    """(node id, cluster id) of the one root that the folders ``found`` of partitions lie in; None for what is unknown. Of several roots
+    only the cluster is one."""
     roots = sorted({folder.rpartition("/")[0] for folders in found.values() for folder in folders})
     ids: set[str] = set()
     nodes: set[int] = set()

@@ -81,8 +81,8 @@ class _Root:
         names = list(self._disk.list(self._path))
         marks = (f"{self._path}/{name}/{states.MARK}" for name in names if partition_of(name))
         self._own = states.INCARNATION in names or any(self._disk.stat(mark) is not None for mark in marks)
-        self._lives(names)
-        self._properties(names)
+        self._lives()
+        self._properties()
         self._import()
         for name in states.OFFSET_CHECKPOINTS:
             self._checkpoints[name] = self._offsets(name, names)
@@ -157,7 +157,7 @@ class _Root:
                 text = f"an import of {place['path']} was stopped before its end"
                 self._book.note(path, text, "go on with `replog import --resume` and the same files")
 
-    def _lives(self, names: list[str]) -> None:
+    def _lives(self) -> None:
         incarnation = ""
         data = self._read(states.INCARNATION)
         if data is not None:
@@ -205,7 +205,7 @@ class _Root:
                 f"{self._path}/{states.SUMMARIES}", text, "nothing to do: the next start looks into each folder, which takes longer"
             )
 
-    def _properties(self, names: list[str]) -> None:
+    def _properties(self) -> None:
         path = f"{self._path}/{states.META}"
         data = self._read(states.META)
         if data is None:
