@@ -157,6 +157,63 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
     assert kept == [(base, 1027 if unsure and base == 18 and damaged == 9 else 3) for base in range(deleted, 20, 2)]
 
 
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("deleted", [0, 10])
+def test_a_leader_epoch_that_rose_at_the_end_of_a_segment_costs_nothing(deleted: int, history: bool) -> None:
+    """What the next segment begins with contradicts it: that is saved, and so is the batch itself."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
+    for epoch in (3, 5):
+        log.become_leader(epoch)
+        for _ in range(10):
+            log.append_as_leader(batch(2, size=50), epoch)
+    sync(disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.delete_records(deleted)
+    log.write_mark()
+    segments = log.segments()
+    root.close(clean=False)
+    for base, size in segments[:-1]:
+        damaged = disk.snapshot()
+        damaged.flip(f"{ROOT}/t-0/{base:020}.log", size // 5 * 4 + 14, 4)
+        if not history:
+            damaged.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
+        (plan,) = survey(damaged, ROOT)
+        save(damaged, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+        # Between two epochs nobody can say which of them it had.
+        sure = history or base + 10 != 20
+        assert plan.lost == ([] if sure else [(18, 20, "leader epoch 1027 does not belong here")])
+        (reader,) = open_readers(damaged, NEW).values()
+        kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(reader.start_offset, reader.end_offset)]
+        reader.close()
+        assert kept == [(base, 3 if base < 20 else 5) for base in range(deleted, 40, 2) if sure or base != 18]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) -> None:
+    """Its epoch is in no history, and those around it differ: it is left out, and what is behind it is saved."""
+    disk = SimDisk(Random(1))
+    root, log = led(disk, 3)
+    log.append_as_leader(batch(2, size=50), 3)
+    for epoch in (3, 5, 5):
+        log.become_leader(epoch)
+        log.append_as_leader(batch(2, size=50), epoch)
+    sync(disk, log)
+    log.advance_high_watermark(8)
+    log.delete_records(4)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    if lost:
+        disk.flip(path, disk.open(path).size() // 4 + 15, 8)
+    (plan,) = survey(disk, ROOT)
+    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    assert plan.lost == []
+    (reader,) = open_readers(disk, NEW).values()
+    assert [(one.base_offset, one.leader_epoch) for one in reader.batches(4, 8)] == [(4, 5), (6, 5)]
+    reader.close()
+
+
 @pytest.mark.parametrize("cut", [1, 100, 1000])
 def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
     """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -136,7 +136,8 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
             _lose(plan, expected, following or max(state.promised or 0, expected + 1), f"{name} cannot be read: {error}")
             continue
         try:
-            expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following)
+            later = [] if following is None else _first_epochs(disk, f"{folder}/{bases[following]}")
+            expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following, later)
         finally:
             file.close()
     if plan.pieces and plan.pieces[-1].next_offset <= state.start_offset:
@@ -153,8 +154,26 @@ def _lose(plan: PartitionPlan, start: int, end: int, about: str) -> None:
         plan.lost.append(Range(start, end, about))
 
 
-def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None) -> int:
-    """The batches of one segment; the offset that comes next."""
+def _first_epochs(disk: Disk, path: str) -> list[int]:
+    """The leader epochs of the first few batches of a segment, as far as they are whole."""
+    try:
+        file = disk.open(path)
+    except StorageError:
+        return []
+    try:
+        window = Window(file, file.size())
+        first = batch_at(window, 0)
+        if first is None or first.checksum() != first.crc:
+            return []
+        return [first.leader_epoch, *(one.leader_epoch for one in look_behind(window, first))]
+    except (Broken, StorageError):
+        return []
+    finally:
+        file.close()
+
+
+def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None, later: Sequence[int]) -> int:
+    """The batches of one segment; the offset that comes next. ``later``: the leader epochs of those that the next segment begins with."""
     state, position = plan.state, 0
     while True:
         try:
@@ -167,13 +186,13 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
                 raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
-            if not _epoch_fits(plan, window, batch):
+            if not _epoch_fits(plan, window, batch, later):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
             # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
-            mended = _mend(plan, window, path, position, after, expected, end) if state.dense else None
+            mended = _mend(plan, window, path, position, after, expected, end, later) if state.dense else None
             if mended is not None:
                 plan.pieces.append(mended)
                 plan.mended.append(Range(mended.base_offset, mended.next_offset, broken.reason))
@@ -195,7 +214,7 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
         expected, position = batch.last_offset + 1, position + batch.size
 
 
-def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch) -> bool:
+def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch, later: Sequence[int]) -> bool:
     """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
     one that rises is not believed where those behind it all have an older one."""
     epoch, before = batch.leader_epoch, plan.pieces[-1].leader_epoch if plan.pieces else None
@@ -208,12 +227,23 @@ def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch) -> bool:
         return False
     if epoch == before:
         return True
-    behind = [one.leader_epoch for one in look_behind(window, batch)]
-    return not behind or max(behind) >= epoch
+    return not _rose(epoch, [one.leader_epoch for one in look_behind(window, batch)] or later)
+
+
+def _rose(epoch: int, behind: Sequence[int]) -> bool:
+    """Whether ``epoch`` is above all those ``behind`` it, and so not to be believed."""
+    return bool(behind) and max(behind) < epoch
 
 
 def _mend(
-    plan: PartitionPlan, window: Window, path: str, position: int, after: Batch | None, expected: int, end: int | None
+    plan: PartitionPlan,
+    window: Window,
+    path: str,
+    position: int,
+    after: Batch | None,
+    expected: int,
+    end: int | None,
+    later: Sequence[int],
 ) -> Piece | None:
     """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
     stop = after.position if after is not None else window.size
@@ -236,11 +266,12 @@ def _mend(
         return None
     known = plan.state.epoch_at(expected)
     before = plan.pieces[-1].leader_epoch if plan.pieces else None
-    if known is None and after is not None and before in (None, after.leader_epoch):
-        known = after.leader_epoch
+    behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
+    if known is None and behind and before in (None, behind[0]):
+        known = behind[0]
     if known is not None:
         epoch = known
-    elif before is not None and epoch < before:
+    elif (before is not None and epoch < before) or _rose(epoch, behind):
         return None
     struct.pack_into(">i", data, _EPOCH_POSITION, epoch)
     return Piece(expected, expected + delta + 1, epoch, path, position, size, bytes(data[:21]))
