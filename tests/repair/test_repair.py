@@ -214,6 +214,20 @@ def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) 
     reader.close()
 
 
+@pytest.mark.parametrize("behind", [bytes(1), bytes(8), bytes(100), b"garbage!" * 12], ids=["1", "8", "100", "garbage"])
+def test_what_lies_behind_a_whole_segment_costs_nothing(behind: bytes) -> None:
+    """Its batches reach up to the next segment: nothing is lost between them."""
+    sound = golden("own")
+    disk = sound.disk.snapshot()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    file = disk.open(path, write=True)
+    file.write_at(file.size(), [behind])
+    file.close()
+    plan, found = repaired(disk)
+    assert (plan.lost, plan.mended, plan.dropped) == ([], [], [])
+    assert found[KEY] == sound.full[KEY]
+
+
 @pytest.mark.parametrize("cut", [1, 100, 1000])
 def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
     """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""

@@ -199,6 +199,8 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 expected, position = mended.next_offset, position + mended.size
                 continue
             if after is None:
+                if end == expected:
+                    return expected  # behind the last batch of a segment, and offsets go on in the next one
                 if end is not None or expected < (state.promised or 0):
                     stop = end if end is not None else state.promised or expected
                     _lose(plan, expected, max(stop, expected + 1), broken.reason)
