@@ -5,13 +5,19 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import pyreplog
+from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError
+from pyreplog.log import LogRoot, open_readers
+from pyreplog.repair import survey
 from pyreplog.system import SystemDisk
+from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Finding, Level, verify
+from tests.log.support import CLOCK, batch, sync
 
 COUNT = 60
 
@@ -143,6 +149,37 @@ def test_rot_below_the_start_is_damage_only_where_it_hides_something(tmp_path: P
         elif position - size > 60:
             pytest.fail(f"byte {position - size} is called damage")
         file.write_bytes(whole)
+
+
+def test_what_power_loss_brings_back_of_removed_segments_is_no_damage() -> None:
+    """Their removal is not synced, as they go again at the next opening: any of them may be there, without those between. What is above is
+    served, and `repair` makes a log without gaps of it."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024, file_delete_delay_ms=0))
+    log.become_leader(0)
+    for _ in range(30):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(disk, log)
+    log.advance_high_watermark(60)
+    log.write_mark()
+    log.sync_mark()
+    disk.write_back()
+    log.delete_records(45)
+    log.apply_retention()
+    gaps = 0
+    for seed in range(60):
+        left = disk.crash(Random(seed))
+        bases = [int(name[:20]) for name in left.list("data/t-0") if name.endswith(".log")]
+        gaps += bases != list(range(bases[0], 60, 10))
+        assert [one for one in verify(left, "data").findings if one.level is Level.DAMAGE] == [], seed
+        (plan,) = survey(left, "data")
+        assert (plan.lost, plan.start_offset, plan.end_offset) == ([], 45, 60)
+        assert [piece.next_offset for piece in plan.pieces[:-1]] == [piece.base_offset for piece in plan.pieces[1:]]
+        (reader,) = open_readers(left, "data").values()
+        assert [one.base_offset for one in reader.batches(45, 60)] == list(range(44, 60, 2))
+        reader.close()
+    assert gaps > 10
 
 
 def test_what_is_said_of_it_is_so(root: Path) -> None:

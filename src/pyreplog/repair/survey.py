@@ -28,6 +28,7 @@ from pyreplog.verify import (
     read_partition_state,
     resume,
     segment_bases,
+    split_deleted,
 )
 
 HEADER_SIZE: Final = 61
@@ -120,6 +121,8 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     state = read_partition_state(disk, folder)
     plan = PartitionPlan(topic, partition, folder, state)
     bases = segment_bases(list(disk.list(folder)))
+    if state.marked:
+        _, bases = split_deleted(bases, state.start_offset)
     expected = state.start_offset if state.marked else None
     for index, (base, name) in enumerate(bases.items()):
         path = f"{folder}/{name}"

@@ -92,6 +92,13 @@ def segment_bases(names: list[str]) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
+def split_deleted(bases: dict[int, str], start: int) -> tuple[dict[int, str], dict[int, str]]:
+    """The segments that lie wholly below ``start``, where the log begins, which the next opening for writing removes; and the others."""
+    order = list(bases)
+    below = sum(following <= start for following in order[1:])
+    return {base: bases[base] for base in order[:below]}, {base: bases[base] for base in order[below:]}
+
+
 def snapshots(names: list[str]) -> list[tuple[int, str]]:
     """(offset, name) of each snapshot of producers, rising."""
     return sorted((int(match[1]), name) for name in names if (match := _SNAPSHOT.fullmatch(name)) is not None)

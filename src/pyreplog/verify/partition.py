@@ -11,7 +11,7 @@ from pyreplog.verify import states
 from pyreplog.verify.batches import Batch, Broken, Window, batch_at, resume
 from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Level
-from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases, snapshots
+from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases, snapshots, split_deleted
 from pyreplog.verify.indexes import MENDED, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, old_records_of, records_of
@@ -65,7 +65,7 @@ class PartitionCheck(FolderCheck):
     def run(self) -> Facts:
         """The small files, then the segments in order."""
         self.look_at_small_files()
-        bases = segment_bases(self._names)
+        bases = self._without_deleted(segment_bases(self._names))
         self._snapshots = snapshots(self._names)
         self._begin(bases)
         for base, name in bases.items():
@@ -76,6 +76,16 @@ class PartitionCheck(FolderCheck):
         return self.facts
 
     # -- segments --
+
+    def _without_deleted(self, bases: dict[int, str]) -> dict[int, str]:
+        """Without those that only wait to be removed. Power loss may bring back any of them, as their removal is not synced."""
+        if self.facts.mark is None:
+            return bases
+        deleted, left = split_deleted(bases, self.facts.mark.start_offset)
+        for name in deleted.values():
+            advice = "nothing to do: it is removed when the log is next opened for writing"
+            self._book.note(self._at(name), "all of its records are below the log's start", advice)
+        return left
 
     def _begin(self, bases: dict[int, str]) -> None:
         mark = self.facts.mark
