@@ -214,6 +214,67 @@ def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) 
     reader.close()
 
 
+def half_replaced(swaps: Sequence[int], *, originals: bool, cleaned: Sequence[int] = ()) -> SimDisk:
+    """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get their names
+    (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
+    log.become_leader(3)
+    for _ in range(20):
+        log.append_as_leader(batch(2, size=50), 3)
+    sync(disk, log)
+    log.advance_high_watermark(40)
+    root.close()
+    for path in list(files(disk)):
+        if "/replog." in path or "clean" in path:
+            disk.remove(path)
+    for suffix, bases in ((".swap", swaps), (".cleaned", cleaned)):
+        for base in bases:
+            path = f"{ROOT}/t-0/{base:020}.log"
+            file = disk.create(path + suffix)
+            file.write_at(0, [disk.open(path).read_at(0, 1 << 20)])
+            file.close()
+            if not originals:
+                for other in ("log", "index", "timeindex"):
+                    disk.remove(f"{path[:-3]}{other}")
+    disk.write_back()
+    return disk
+
+
+@pytest.mark.parametrize("swaps", [[0], [10], [30], [10, 20], [0, 10, 20, 30]])
+@pytest.mark.parametrize("originals", [True, False])
+def test_what_an_interrupted_replacement_left_is_kept(swaps: list[int], originals: bool) -> None:
+    """Segments under names that they were about to lose are part of the log, as for whoever opens or reads it."""
+    disk = half_replaced(swaps, originals=originals)
+    book = verify(disk, ROOT)
+    assert {one.what for one in book.findings if one.level is not Level.NOTE} == {"replacing segments was interrupted"}
+    assert book.batch_count == 20
+    plan, found = repaired(disk)
+    assert (plan.lost, plan.dropped) == ([], [])
+    assert found[KEY] == served(disk)[KEY]
+    assert len(found[KEY]) == 20
+
+
+def test_a_replacement_that_was_not_ready_is_not_taken() -> None:
+    """What it was to replace is there, and counts: a damaged part of it is nobody's."""
+    disk = half_replaced([20], originals=True, cleaned=[10])
+    disk.flip(f"{ROOT}/t-0/{20:020}.log.swap", 70)
+    assert verify(disk, ROOT).worst is Level.WARNING
+    plan, found = repaired(disk)
+    assert plan.lost == []
+    assert found[KEY] == served(disk)[KEY]
+
+
+def test_damage_in_a_replacement_is_damage() -> None:
+    """The original is gone, or goes at the next opening."""
+    disk = half_replaced([10], originals=False)
+    disk.flip(f"{ROOT}/t-0/{10:020}.log.swap", 70)
+    assert verify(disk, ROOT).worst is Level.DAMAGE
+    (plan,) = survey(disk, ROOT)
+    assert [(one.start, one.end) for one in plan.lost] == [(10, 12)]
+
+
 @pytest.mark.parametrize("behind", [bytes(1), bytes(8), bytes(100), b"garbage!" * 12], ids=["1", "8", "100", "garbage"])
 def test_what_lies_behind_a_whole_segment_costs_nothing(behind: bytes) -> None:
     """Its batches reach up to the next segment: nothing is lost between them."""

@@ -27,7 +27,7 @@ from pyreplog.verify import (
     look_behind,
     read_partition_state,
     resume,
-    segment_bases,
+    segment_files,
     split_deleted,
 )
 
@@ -120,7 +120,7 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     """What one copy holds."""
     state = read_partition_state(disk, folder)
     plan = PartitionPlan(topic, partition, folder, state)
-    bases = segment_bases(list(disk.list(folder)))
+    bases = segment_files(disk, folder, list(disk.list(folder)))
     if state.marked:
         _, bases = split_deleted(bases, state.start_offset)
     expected = state.start_offset if state.marked else None
