@@ -214,6 +214,23 @@ def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) 
     reader.close()
 
 
+def test_no_batch_is_moved_to_where_nothing_agrees_with_it() -> None:
+    """A later segment's file lies in the place of the first one, and is gone itself: what is in it has whole checksums, and its offsets are
+    not those that are missing, although nothing follows to contradict them."""
+    sound = golden("own")
+    disk = sound.disk.snapshot()
+    moved = bytes(disk.open(f"{ROOT}/t-0/{5:020}.log").read_at(0, 1 << 20))
+    for base in (0, 5, 10):
+        disk.remove(f"{ROOT}/t-0/{base:020}.log")
+    file = disk.create(f"{ROOT}/t-0/{0:020}.log")
+    file.write_at(0, [moved[: moved.index(b"\x00" * 7 + b"\x06")]])
+    file.close()
+    disk.write_back()
+    plan, found = repaired(disk)
+    assert found[KEY] == ()
+    assert [(one.start, one.end) for one in plan.lost] == [(0, 12)]
+
+
 def half_replaced(swaps: Sequence[int], *, originals: bool, cleaned: Sequence[int] = ()) -> SimDisk:
     """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get their names
     (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""

@@ -258,6 +258,7 @@ def _mend(
     data = bytearray(window.take(position, size))
     if len(data) < size:
         return None
+    (said,) = struct.unpack_from(">q", data)
     struct.pack_into(">qi", data, 0, expected, size - 12)
     data[_MAGIC_POSITION] = 2
     stored = struct.unpack_from(">I", data, _CRC_POSITION)[0]
@@ -269,6 +270,8 @@ def _mend(
     (delta,) = struct.unpack_from(">i", data, 23)
     if delta < 0 or (end is not None and expected + delta + 1 != end):
         return None
+    if end is None and expected + delta + 1 != plan.state.promised and (said ^ expected).bit_count() > 1:
+        return None  # nothing but its length says that it belongs here
     known = plan.state.epoch_at(expected)
     before = plan.pieces[-1].leader_epoch if plan.pieces else None
     behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
