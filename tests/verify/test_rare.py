@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import pyreplog
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptLogError
+from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import LogRoot, open_readers
 from pyreplog.repair import survey
 from pyreplog.system import SystemDisk
@@ -258,3 +259,37 @@ def test_a_number_with_leading_zeros_is_kafkas_partition_and_nobodys_here(root: 
     (root / "t-00").rename(root / "t-0")
     assert not findings(root)
     everything_is_served(root)
+
+
+# ---------------------------------------------------------------------------------------------------- something else in a file's place
+
+
+INDEXES = (f"{0:020}.index", f"{0:020}.timeindex", "newest.index", "newest.timeindex")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, kind) for name in (*INDEXES, "leader-epoch-checkpoint") for kind in ("folder", "pipe", "link")),
+        *((name, "link to nowhere") for name in INDEXES),
+    ],
+)
+def test_what_nobody_opens_is_damage(root: Path, name: str, kind: str) -> None:
+    """Readers and the next writer are refused, by its name, while it is there: so the log is not sound, nor merely worth a look."""
+    (newest,) = (root / "t-0").glob(f"{max(int(file.stem) for file in files(root, 'log')):020}.log")
+    file = root / "t-0" / name.replace("newest", newest.stem)
+    if kind == "link":
+        file.rename(root.parent / "elsewhere")
+        file.symlink_to(root.parent / "elsewhere")
+    else:
+        file.unlink()
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "link to nowhere":
+        file.symlink_to(root.parent / "nowhere")
+    for mode in ("r", "a"):
+        with pytest.raises(StorageError, match=file.name), pyreplog.open_log(root, mode, topic="t") as log:
+            list(log.read())
+    assert [Path(one.path).name for one in findings(root) if one.level is Level.DAMAGE] == [file.name]

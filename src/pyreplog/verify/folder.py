@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -70,9 +71,7 @@ class Facts:
 def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
     """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be read."""
     try:
-        if disk.stat(path) is None:
-            return None
-        file = disk.open(path)
+        file = disk.open(path)  # not looked at before: a link that leads nowhere is something, too
         try:
             size = file.size()
             if size > STATE_SIZE_MAX:
@@ -81,6 +80,8 @@ def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
         finally:
             file.close()
     except StorageError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
         raise Unreadable(f"it cannot be read: {error}") from None
     if book is not None:
         book.read(len(data))
@@ -194,7 +195,8 @@ class FolderCheck:
             return read_file(self._disk, self._at(name), None if quiet else self._book)
         except Unreadable as error:
             if not quiet:
-                self._book.warn(self._at(name), str(error), "look at the disk and the file's mode; then verify again")
+                advice = "neither readers nor the next writer get by it: look at the disk and the file's mode; then verify again"
+                self._book.damage(self._at(name), str(error), advice)
             return None
 
     def _mark(self) -> None:
