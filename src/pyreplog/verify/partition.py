@@ -387,10 +387,6 @@ class PartitionCheck(FolderCheck):
             codec = f" ({NAMES[batch.codec]})" if 0 < batch.codec < len(NAMES) else ""
             self._book.damage(path, f"the checksum is right, but the records{codec} are not: {error}", "please report this", **where)
             return
-        if self._dense and count != batch.last_offset - batch.base_offset + 1:
-            self._book.damage(
-                path, f"{count} records in a batch of offsets {batch.base_offset} to {batch.last_offset}", "please report this", **where
-            )
         if count and not batch.is_log_append_time and greatest != batch.max_timestamp:
             self._book.warn(
                 path,
