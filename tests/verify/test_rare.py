@@ -103,9 +103,13 @@ def test_no_index_is_cut_where_its_segment_is_damaged(root: Path) -> None:
 
 @pytest.mark.parametrize(("behind", "level"), [(b"garbage that is no batch" * 5, Level.WARNING), (bytes(500), Level.NOTE)])
 @pytest.mark.parametrize("segment", [0, -2])
-def test_what_lies_behind_a_whole_segment_costs_nothing(root: Path, segment: int, behind: bytes, level: Level) -> None:
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_what_lies_behind_a_whole_segment_costs_nothing(root: Path, segment: int, behind: bytes, level: Level, snapshots: bool) -> None:
     """Offsets go on in the next segment: all is served, the writer opens the log and leaves what nobody reads, and nothing is damaged. The
-    last closed segment ends where the mark's synced end may be."""
+    last closed segment ends where the mark's synced end may be. Without the snapshots of producers all batches are looked at."""
+    for snapshot in files(root, "snapshot"):
+        if not snapshots:
+            snapshot.unlink()
     file = files(root, "log")[segment]
     whole = file.stat().st_size
     with file.open("ab") as log:
