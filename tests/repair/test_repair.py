@@ -231,6 +231,25 @@ def test_no_batch_is_moved_to_where_nothing_agrees_with_it() -> None:
     assert [(one.start, one.end) for one in plan.lost] == [(0, 12)]
 
 
+def test_segments_that_changed_places_are_not_saved_as_each_other() -> None:
+    """One batch each, of one length and one count: all but the offsets would agree."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
+    log.become_leader(0)
+    for number in range(8):
+        log.append_as_leader(batch(1, size=700, tag=b"%d-" % number), 0)
+    sync(disk, log)
+    log.advance_high_watermark(8)
+    root.close()
+    one, other = (f"{ROOT}/t-0/{base:020}.log" for base in (1, 6))
+    for source, target in ((one, "kept"), (other, one), ("kept", other)):
+        disk.rename(source, target)
+    plan, found = repaired(disk)
+    assert [base for base, _, _ in found[KEY]] == [0, 2, 3, 4, 5, 7]
+    assert [(lost.start, lost.end) for lost in plan.lost] == [(1, 2), (6, 7)]
+
+
 def half_replaced(swaps: Sequence[int], *, originals: bool, cleaned: Sequence[int] = ()) -> SimDisk:
     """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get their names
     (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""

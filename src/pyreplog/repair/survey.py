@@ -270,8 +270,8 @@ def _mend(
     (delta,) = struct.unpack_from(">i", data, 23)
     if delta < 0 or (end is not None and expected + delta + 1 != end):
         return None
-    if end is None and expected + delta + 1 != plan.state.promised and (said ^ expected).bit_count() > 1:
-        return None  # nothing but its length says that it belongs here
+    if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
+        return None  # a batch of elsewhere in this log, and no flip of one bit
     known = plan.state.epoch_at(expected)
     before = plan.pieces[-1].leader_epoch if plan.pieces else None
     behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
