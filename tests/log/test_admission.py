@@ -7,8 +7,10 @@ import struct
 import pytest
 
 from pyreplog.config import LogConfig
+from pyreplog.errors import MessageTooLargeError, OutOfOrderSequenceError, StorageError
 from pyreplog.ports import Buffer
 from pyreplog.record import CODEC_NUMBERS, RecordBatch, crc32c, split
+from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen
 
@@ -71,4 +73,35 @@ def test_the_logs_time_comes_before_any_other(place: Place) -> None:
     log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime"))
     done = log.append_as_leader(lying(batch(2, timestamp=5000), 1), 0)
     assert done.timestamp == RecordBatch(raw(log)).max_timestamp == CLOCK.wall_ms()
+    log.close(clean=True)
+
+
+def test_a_batch_that_is_refused_is_still_its_senders(place: Place) -> None:
+    """Sent again from the same memory it is judged as it was: too large the second time, too, and in order once it is."""
+    log = create(place.disk, place.of("t-0"), LogConfig(message_timestamp_type="LogAppendTime", max_message_bytes=200))
+    large = bytearray(batch(1, size=300))
+    for _ in range(2):
+        with pytest.raises(MessageTooLargeError):
+            log.append_as_leader(large, 0)
+    later = bytearray(batch(1, sequence=1))
+    log.append_as_leader(bytearray(batch(1, sequence=0)), 0)
+    third = bytearray(batch(1, sequence=2))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append_as_leader(third, 0)
+    assert [log.append_as_leader(data, 0).base_offset for data in (later, third, later)] == [1, 2, 1]
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("config", [LogConfig(), LogConfig(message_timestamp_before_max_ms=1 << 60)], ids=["plain", "looked at"])
+def test_a_batch_for_which_there_was_no_room_may_come_again(config: LogConfig) -> None:
+    """Nothing was appended, and nothing of the try is left in the sender's memory."""
+    disk = SimDisk()
+    log = create(disk, "/t-0", config)
+    log.append_as_leader(batch(2), 0)
+    data = bytearray(batch(2))
+    disk.capacity = disk.used + 10
+    with pytest.raises(StorageError):
+        log.append_as_leader(data, 0)
+    disk.capacity = None
+    assert log.append_as_leader(data, 0).base_offset == 2
     log.close(clean=True)

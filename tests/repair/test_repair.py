@@ -157,6 +157,174 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
     assert kept == [(base, 1027 if unsure and base == 18 and damaged == 9 else 3) for base in range(deleted, 20, 2)]
 
 
+@pytest.mark.parametrize("history", [True, False])
+@pytest.mark.parametrize("deleted", [0, 10])
+def test_a_leader_epoch_that_rose_at_the_end_of_a_segment_costs_nothing(deleted: int, history: bool) -> None:
+    """What the next segment begins with contradicts it: that is saved, and so is the batch itself."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
+    for epoch in (3, 5):
+        log.become_leader(epoch)
+        for _ in range(10):
+            log.append_as_leader(batch(2, size=50), epoch)
+    sync(disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.delete_records(deleted)
+    log.write_mark()
+    segments = log.segments()
+    root.close(clean=False)
+    for base, size in segments[:-1]:
+        damaged = disk.snapshot()
+        damaged.flip(f"{ROOT}/t-0/{base:020}.log", size // 5 * 4 + 14, 4)
+        if not history:
+            damaged.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
+        (plan,) = survey(damaged, ROOT)
+        save(damaged, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+        # Between two epochs nobody can say which of them it had.
+        sure = history or base + 10 != 20
+        assert plan.lost == ([] if sure else [(18, 20, "leader epoch 1027 does not belong here")])
+        (reader,) = open_readers(damaged, NEW).values()
+        kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(reader.start_offset, reader.end_offset)]
+        reader.close()
+        assert kept == [(base, 3 if base < 20 else 5) for base in range(deleted, 40, 2) if sure or base != 18]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_deleted_batch_keeps_no_leader_epoch_that_falls_behind_it(lost: bool) -> None:
+    """Its epoch is in no history, and those around it differ: it is left out, and what is behind it is saved."""
+    disk = SimDisk(Random(1))
+    root, log = led(disk, 3)
+    log.append_as_leader(batch(2, size=50), 3)
+    for epoch in (3, 5, 5):
+        log.become_leader(epoch)
+        log.append_as_leader(batch(2, size=50), epoch)
+    sync(disk, log)
+    log.advance_high_watermark(8)
+    log.delete_records(4)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    if lost:
+        disk.flip(path, disk.open(path).size() // 4 + 15, 8)
+    (plan,) = survey(disk, ROOT)
+    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    assert plan.lost == []
+    (reader,) = open_readers(disk, NEW).values()
+    assert [(one.base_offset, one.leader_epoch) for one in reader.batches(4, 8)] == [(4, 5), (6, 5)]
+    reader.close()
+
+
+def test_no_batch_is_moved_to_where_nothing_agrees_with_it() -> None:
+    """A later segment's file lies in the place of the first one, and is gone itself: what is in it has whole checksums, and its offsets are
+    not those that are missing, although nothing follows to contradict them."""
+    sound = golden("own")
+    disk = sound.disk.snapshot()
+    moved = bytes(disk.open(f"{ROOT}/t-0/{5:020}.log").read_at(0, 1 << 20))
+    for base in (0, 5, 10):
+        disk.remove(f"{ROOT}/t-0/{base:020}.log")
+    file = disk.create(f"{ROOT}/t-0/{0:020}.log")
+    file.write_at(0, [moved[: moved.index(b"\x00" * 7 + b"\x06")]])
+    file.close()
+    disk.write_back()
+    plan, found = repaired(disk)
+    assert found[KEY] == ()
+    assert [(one.start, one.end) for one in plan.lost] == [(0, 12)]
+
+
+def test_segments_that_changed_places_are_not_saved_as_each_other() -> None:
+    """One batch each, of one length and one count: all but the offsets would agree."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
+    log.become_leader(0)
+    for number in range(8):
+        log.append_as_leader(batch(1, size=700, tag=b"%d-" % number), 0)
+    sync(disk, log)
+    log.advance_high_watermark(8)
+    root.close()
+    one, other = (f"{ROOT}/t-0/{base:020}.log" for base in (1, 6))
+    for source, target in ((one, "kept"), (other, one), ("kept", other)):
+        disk.rename(source, target)
+    plan, found = repaired(disk)
+    assert [base for base, _, _ in found[KEY]] == [0, 2, 3, 4, 5, 7]
+    assert [(lost.start, lost.end) for lost in plan.lost] == [(1, 2), (6, 7)]
+
+
+def half_replaced(swaps: Sequence[int], *, originals: bool, cleaned: Sequence[int] = ()) -> SimDisk:
+    """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get their names
+    (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
+    log.become_leader(3)
+    for _ in range(20):
+        log.append_as_leader(batch(2, size=50), 3)
+    sync(disk, log)
+    log.advance_high_watermark(40)
+    root.close()
+    for path in list(files(disk)):
+        if "/replog." in path or "clean" in path:
+            disk.remove(path)
+    for suffix, bases in ((".swap", swaps), (".cleaned", cleaned)):
+        for base in bases:
+            path = f"{ROOT}/t-0/{base:020}.log"
+            file = disk.create(path + suffix)
+            file.write_at(0, [disk.open(path).read_at(0, 1 << 20)])
+            file.close()
+            if not originals:
+                for other in ("log", "index", "timeindex"):
+                    disk.remove(f"{path[:-3]}{other}")
+    disk.write_back()
+    return disk
+
+
+@pytest.mark.parametrize("swaps", [[0], [10], [30], [10, 20], [0, 10, 20, 30]])
+@pytest.mark.parametrize("originals", [True, False])
+def test_what_an_interrupted_replacement_left_is_kept(swaps: list[int], originals: bool) -> None:
+    """Segments under names that they were about to lose are part of the log, as for whoever opens or reads it."""
+    disk = half_replaced(swaps, originals=originals)
+    book = verify(disk, ROOT)
+    assert {one.what for one in book.findings if one.level is not Level.NOTE} == {"replacing segments was interrupted"}
+    assert book.batch_count == 20
+    plan, found = repaired(disk)
+    assert (plan.lost, plan.dropped) == ([], [])
+    assert found[KEY] == served(disk)[KEY]
+    assert len(found[KEY]) == 20
+
+
+def test_a_replacement_that_was_not_ready_is_not_taken() -> None:
+    """What it was to replace is there, and counts: a damaged part of it is nobody's."""
+    disk = half_replaced([20], originals=True, cleaned=[10])
+    disk.flip(f"{ROOT}/t-0/{20:020}.log.swap", 70)
+    assert verify(disk, ROOT).worst is Level.WARNING
+    plan, found = repaired(disk)
+    assert plan.lost == []
+    assert found[KEY] == served(disk)[KEY]
+
+
+def test_damage_in_a_replacement_is_damage() -> None:
+    """The original is gone, or goes at the next opening."""
+    disk = half_replaced([10], originals=False)
+    disk.flip(f"{ROOT}/t-0/{10:020}.log.swap", 70)
+    assert verify(disk, ROOT).worst is Level.DAMAGE
+    (plan,) = survey(disk, ROOT)
+    assert [(one.start, one.end) for one in plan.lost] == [(10, 12)]
+
+
+@pytest.mark.parametrize("behind", [bytes(1), bytes(8), bytes(100), b"garbage!" * 12], ids=["1", "8", "100", "garbage"])
+def test_what_lies_behind_a_whole_segment_costs_nothing(behind: bytes) -> None:
+    """Its batches reach up to the next segment: nothing is lost between them."""
+    sound = golden("own")
+    disk = sound.disk.snapshot()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    file = disk.open(path, write=True)
+    file.write_at(file.size(), [behind])
+    file.close()
+    plan, found = repaired(disk)
+    assert (plan.lost, plan.mended, plan.dropped) == ([], [], [])
+    assert found[KEY] == sound.full[KEY]
+
+
 @pytest.mark.parametrize("cut", [1, 100, 1000])
 def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
     """Behind the log's start nothing is left: the deleted records before it are not saved, and the new log goes on at the start."""

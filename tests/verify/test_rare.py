@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import pyreplog
-from pyreplog.errors import CorruptLogError
+from pyreplog.config import LogConfig
+from pyreplog.errors import CorruptLogError, StorageError
+from pyreplog.log import LogRoot, open_readers
+from pyreplog.repair import survey
 from pyreplog.system import SystemDisk
+from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Finding, Level, verify
+from tests.log.support import CLOCK, batch, sync
 
 COUNT = 60
 
@@ -96,9 +103,13 @@ def test_no_index_is_cut_where_its_segment_is_damaged(root: Path) -> None:
 
 @pytest.mark.parametrize(("behind", "level"), [(b"garbage that is no batch" * 5, Level.WARNING), (bytes(500), Level.NOTE)])
 @pytest.mark.parametrize("segment", [0, -2])
-def test_what_lies_behind_a_whole_segment_costs_nothing(root: Path, segment: int, behind: bytes, level: Level) -> None:
+@pytest.mark.parametrize("snapshots", [True, False])
+def test_what_lies_behind_a_whole_segment_costs_nothing(root: Path, segment: int, behind: bytes, level: Level, snapshots: bool) -> None:
     """Offsets go on in the next segment: all is served, the writer opens the log and leaves what nobody reads, and nothing is damaged. The
-    last closed segment ends where the mark's synced end may be."""
+    last closed segment ends where the mark's synced end may be. Without the snapshots of producers all batches are looked at."""
+    for snapshot in files(root, "snapshot"):
+        if not snapshots:
+            snapshot.unlink()
     file = files(root, "log")[segment]
     whole = file.stat().st_size
     with file.open("ab") as log:
@@ -143,6 +154,37 @@ def test_rot_below_the_start_is_damage_only_where_it_hides_something(tmp_path: P
         elif position - size > 60:
             pytest.fail(f"byte {position - size} is called damage")
         file.write_bytes(whole)
+
+
+def test_what_power_loss_brings_back_of_removed_segments_is_no_damage() -> None:
+    """Their removal is not synced, as they go again at the next opening: any of them may be there, without those between. What is above is
+    served, and `repair` makes a log without gaps of it."""
+    disk = SimDisk(Random(1))
+    root = LogRoot.open(disk, "data", clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024, file_delete_delay_ms=0))
+    log.become_leader(0)
+    for _ in range(30):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(disk, log)
+    log.advance_high_watermark(60)
+    log.write_mark()
+    log.sync_mark()
+    disk.write_back()
+    log.delete_records(45)
+    log.apply_retention()
+    gaps = 0
+    for seed in range(60):
+        left = disk.crash(Random(seed))
+        bases = [int(name[:20]) for name in left.list("data/t-0") if name.endswith(".log")]
+        gaps += bases != list(range(bases[0], 60, 10))
+        assert [one for one in verify(left, "data").findings if one.level is Level.DAMAGE] == [], seed
+        (plan,) = survey(left, "data")
+        assert (plan.lost, plan.start_offset, plan.end_offset) == ([], 45, 60)
+        assert [piece.next_offset for piece in plan.pieces[:-1]] == [piece.base_offset for piece in plan.pieces[1:]]
+        (reader,) = open_readers(left, "data").values()
+        assert [one.base_offset for one in reader.batches(45, 60)] == list(range(44, 60, 2))
+        reader.close()
+    assert gaps > 10
 
 
 def test_what_is_said_of_it_is_so(root: Path) -> None:
@@ -221,3 +263,37 @@ def test_a_number_with_leading_zeros_is_kafkas_partition_and_nobodys_here(root: 
     (root / "t-00").rename(root / "t-0")
     assert not findings(root)
     everything_is_served(root)
+
+
+# ---------------------------------------------------------------------------------------------------- something else in a file's place
+
+
+INDEXES = (f"{0:020}.index", f"{0:020}.timeindex", "newest.index", "newest.timeindex")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, kind) for name in (*INDEXES, "leader-epoch-checkpoint") for kind in ("folder", "pipe", "link")),
+        *((name, "link to nowhere") for name in INDEXES),
+    ],
+)
+def test_what_nobody_opens_is_damage(root: Path, name: str, kind: str) -> None:
+    """Readers and the next writer are refused, by its name, while it is there: so the log is not sound, nor merely worth a look."""
+    (newest,) = (root / "t-0").glob(f"{max(int(file.stem) for file in files(root, 'log')):020}.log")
+    file = root / "t-0" / name.replace("newest", newest.stem)
+    if kind == "link":
+        file.rename(root.parent / "elsewhere")
+        file.symlink_to(root.parent / "elsewhere")
+    else:
+        file.unlink()
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "link to nowhere":
+        file.symlink_to(root.parent / "nowhere")
+    for mode in ("r", "a"):
+        with pytest.raises(StorageError, match=file.name), pyreplog.open_log(root, mode, topic="t") as log:
+            list(log.read())
+    assert [Path(one.path).name for one in findings(root) if one.level is Level.DAMAGE] == [file.name]

@@ -108,7 +108,7 @@ class Intake:
             raise MessageTooLargeError(self.too_large(size))
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-        """A batch of our own memory, in the topic's codec and with the log's append time where the settings say so.
+        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the settings say so.
 
         Raises :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds.
         """
@@ -116,7 +116,8 @@ class Intake:
             self._check_times(header)
         if self._codec is not None and header.codec != self._codec:
             view = memoryview(recompress(header, self._codec))
-        elif view.readonly:
+        elif view.readonly or self.append_time:
+            # Its sender's bytes stay as they are until it is appended: refused, it may be sent again.
             view = memoryview(bytearray(view))
         if self.append_time:
             set_append_time(view, self._clock.wall_ms())

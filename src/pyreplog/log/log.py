@@ -367,13 +367,12 @@ class Log:
         header_count = header.record_count
         if header_count > INT64_MAX - base:
             raise InvalidRequestError(f"{self.topic_partition} has used up its offsets: import its records into a new log")
-        stamp(view, base, leader_epoch)
-        next_offset = base + header_count
-        max_timestamp = header.max_timestamp
+        next_offset, max_timestamp = base + header_count, header.max_timestamp
         active = self._active
         if not active.has_room(size, next_offset, max_timestamp) and self._is_full(active, size, next_offset, max_timestamp):
             active = self._roll()
         before, last_offset, parts = active.size, next_offset - 1, (view,)
+        stamp(view, base, leader_epoch)
         try:
             active.write(parts, size)
             active.unheard = idempotent
@@ -382,11 +381,12 @@ class Log:
             if idempotent:
                 self.producers.note(header, base, active)
                 active.unheard = False
-            tail = self._tail
-            if tail.size_max:
-                tail.append(base, next_offset, view, size)
+            if self._tail.size_max:
+                self._tail.append(base, next_offset, view, size)
         except BaseException as error:
             self._append_failed(error, before, before + size)
+            if active.size == before:
+                stamp(view, 0, -1)  # as it came, for it may come again
             if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
                 raise self._intake.not_cut(header_count) from error
             raise

@@ -235,15 +235,22 @@ class ProducerState:
                 aborted = [entry for entry in segment.transactions.entries if entry.last_offset < start_offset]
             except CorruptError:
                 raise _IndexLost from None
-        noted = False
-        try:
-            for batch in producer_batches((segment,), start_offset, INT64_MAX):
-                noted = True
-                completed = self.table.note(batch, batch.base_offset)
-                if completed is not None and completed.aborted:
-                    aborted.append(_entry(completed))
-        except CorruptError as error:
-            raise _located(error, segment, end_offset) from None
+        noted, size = False, segment.size
+        while True:
+            try:
+                for batch in producer_batches((segment,), start_offset, INT64_MAX, size_max=size):
+                    noted, start_offset = True, batch.last_offset + 1
+                    completed = self.table.note(batch, batch.base_offset)
+                    if completed is not None and completed.aborted:
+                        aborted.append(_entry(completed))
+                break
+            except CorruptError as error:
+                damage, walked = _located(error, segment, end_offset)
+                if damage is not None or size == walked:
+                    raise damage or error from None
+                if start_offset >= end_offset:
+                    break
+                size = walked  # what lies behind its last batch is nobody's
         segment.transactions.replace(aborted)
         return noted
 
@@ -262,9 +269,11 @@ def newest_table(disk: Disk, directory: str, segments: Sequence[Segment], end_of
     return ProducerTable(min(first, end_offset))
 
 
-def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset: int, *, straddling: bool = False) -> Iterator[RecordBatch]:
+def producer_batches(
+    segments: Iterable[Segment], start_offset: int, end_offset: int, *, straddling: bool = False, size_max: int = INT64_MAX
+) -> Iterator[RecordBatch]:
     """The batches that bear a producer id, from the one that holds ``start_offset`` on, below ``end_offset``. ``straddling``: and then the
-    one of a transaction that begins below it and ends above."""
+    one of a transaction that begins below it and ends above. ``size_max``: of each segment so many bytes are looked at."""
     segments = list(segments)
     for slot, segment in enumerate(segments):
         if slot + 1 < len(segments) and segments[slot + 1].base_offset <= start_offset:
@@ -274,8 +283,9 @@ def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset:
             continue
         legacy = segment.legacy
         position = max(position, segment.first_producer, 0 if legacy is None else legacy.end)
-        while position < segment.size and segment.base_offset < end_offset:
-            data = segment.read_at(position, SCAN_CHUNK_SIZE)
+        size = min(segment.size, size_max)
+        while position < size and segment.base_offset < end_offset:
+            data = segment.read_at(position, min(SCAN_CHUNK_SIZE, size - position))
             found, walked = find_producers(data)
             for at in found:
                 batch = RecordBatch(data, at)
@@ -289,12 +299,16 @@ def producer_batches(segments: Iterable[Segment], start_offset: int, end_offset:
                 return  # what lies behind may not even be batches
 
 
-def _located(error: CorruptError, segment: Segment, end_offset: int) -> CorruptLogError:
-    """``error`` of a walk through ``segment``, which ends at ``end_offset``, with its offsets: from the first damaged batch on."""
+def _located(error: CorruptError, segment: Segment, end_offset: int) -> tuple[CorruptLogError | None, int]:
+    """``error`` of a walk through ``segment``, which ends at ``end_offset``, with its offsets: from the first damaged batch on. None where
+    all of its batches are whole. And where these end, in bytes."""
     first = 0 if segment.legacy is None else segment.legacy.end
     scan = scan_segment(segment.file, segment.size, segment.base_offset, position=first)
     start = scan.next_offset if scan.batch_count else segment.base_offset
-    return CorruptLogError(error.reason, start=start, end=max(end_offset, start + 1), file=segment.path, position=scan.position)
+    if start == end_offset:
+        return None, scan.position
+    damage = CorruptLogError(error.reason, start=start, end=max(end_offset, start + 1), file=segment.path, position=scan.position)
+    return damage, scan.position
 
 
 def _entry(completed: CompletedTransaction) -> AbortedTransaction:

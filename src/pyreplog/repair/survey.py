@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -27,7 +27,8 @@ from pyreplog.verify import (
     look_behind,
     read_partition_state,
     resume,
-    segment_bases,
+    segment_files,
+    split_deleted,
 )
 
 HEADER_SIZE: Final = 61
@@ -119,7 +120,9 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     """What one copy holds."""
     state = read_partition_state(disk, folder)
     plan = PartitionPlan(topic, partition, folder, state)
-    bases = segment_bases(list(disk.list(folder)))
+    bases = segment_files(disk, folder, list(disk.list(folder)))
+    if state.marked:
+        _, bases = split_deleted(bases, state.start_offset)
     expected = state.start_offset if state.marked else None
     for index, (base, name) in enumerate(bases.items()):
         path = f"{folder}/{name}"
@@ -136,7 +139,8 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
             _lose(plan, expected, following or max(state.promised or 0, expected + 1), f"{name} cannot be read: {error}")
             continue
         try:
-            expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following)
+            later = [] if following is None else _first_epochs(disk, f"{folder}/{bases[following]}")
+            expected = _read_segment(plan, Window(file, file.size(), progress), path, expected, following, later)
         finally:
             file.close()
     if plan.pieces and plan.pieces[-1].next_offset <= state.start_offset:
@@ -153,8 +157,26 @@ def _lose(plan: PartitionPlan, start: int, end: int, about: str) -> None:
         plan.lost.append(Range(start, end, about))
 
 
-def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None) -> int:
-    """The batches of one segment; the offset that comes next."""
+def _first_epochs(disk: Disk, path: str) -> list[int]:
+    """The leader epochs of the first few batches of a segment, as far as they are whole."""
+    try:
+        file = disk.open(path)
+    except StorageError:
+        return []
+    try:
+        window = Window(file, file.size())
+        first = batch_at(window, 0)
+        if first is None or first.checksum() != first.crc:
+            return []
+        return [first.leader_epoch, *(one.leader_epoch for one in look_behind(window, first))]
+    except (Broken, StorageError):
+        return []
+    finally:
+        file.close()
+
+
+def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int, following: int | None, later: Sequence[int]) -> int:
+    """The batches of one segment; the offset that comes next. ``later``: the leader epochs of those that the next segment begins with."""
     state, position = plan.state, 0
     while True:
         try:
@@ -167,19 +189,21 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
                 raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
-            if not _epoch_fits(plan, window, batch):
+            if not _epoch_fits(plan, window, batch, later):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
             # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
-            mended = _mend(plan, window, path, position, after, expected, end) if state.dense else None
+            mended = _mend(plan, window, path, position, after, expected, end, later) if state.dense else None
             if mended is not None:
                 plan.pieces.append(mended)
                 plan.mended.append(Range(mended.base_offset, mended.next_offset, broken.reason))
                 expected, position = mended.next_offset, position + mended.size
                 continue
             if after is None:
+                if end == expected:
+                    return expected  # behind the last batch of a segment, and offsets go on in the next one
                 if end is not None or expected < (state.promised or 0):
                     stop = end if end is not None else state.promised or expected
                     _lose(plan, expected, max(stop, expected + 1), broken.reason)
@@ -195,7 +219,7 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
         expected, position = batch.last_offset + 1, position + batch.size
 
 
-def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch) -> bool:
+def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch, later: Sequence[int]) -> bool:
     """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
     one that rises is not believed where those behind it all have an older one."""
     epoch, before = batch.leader_epoch, plan.pieces[-1].leader_epoch if plan.pieces else None
@@ -208,12 +232,23 @@ def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch) -> bool:
         return False
     if epoch == before:
         return True
-    behind = [one.leader_epoch for one in look_behind(window, batch)]
-    return not behind or max(behind) >= epoch
+    return not _rose(epoch, [one.leader_epoch for one in look_behind(window, batch)] or later)
+
+
+def _rose(epoch: int, behind: Sequence[int]) -> bool:
+    """Whether ``epoch`` is above all those ``behind`` it, and so not to be believed."""
+    return bool(behind) and max(behind) < epoch
 
 
 def _mend(
-    plan: PartitionPlan, window: Window, path: str, position: int, after: Batch | None, expected: int, end: int | None
+    plan: PartitionPlan,
+    window: Window,
+    path: str,
+    position: int,
+    after: Batch | None,
+    expected: int,
+    end: int | None,
+    later: Sequence[int],
 ) -> Piece | None:
     """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
     stop = after.position if after is not None else window.size
@@ -223,6 +258,7 @@ def _mend(
     data = bytearray(window.take(position, size))
     if len(data) < size:
         return None
+    (said,) = struct.unpack_from(">q", data)
     struct.pack_into(">qi", data, 0, expected, size - 12)
     data[_MAGIC_POSITION] = 2
     stored = struct.unpack_from(">I", data, _CRC_POSITION)[0]
@@ -234,13 +270,16 @@ def _mend(
     (delta,) = struct.unpack_from(">i", data, 23)
     if delta < 0 or (end is not None and expected + delta + 1 != end):
         return None
+    if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
+        return None  # a batch of elsewhere in this log, and no flip of one bit
     known = plan.state.epoch_at(expected)
     before = plan.pieces[-1].leader_epoch if plan.pieces else None
-    if known is None and after is not None and before in (None, after.leader_epoch):
-        known = after.leader_epoch
+    behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
+    if known is None and behind and before in (None, behind[0]):
+        known = behind[0]
     if known is not None:
         epoch = known
-    elif before is not None and epoch < before:
+    elif (before is not None and epoch < before) or _rose(epoch, behind):
         return None
     struct.pack_into(">i", data, _EPOCH_POSITION, epoch)
     return Piece(expected, expected + delta + 1, epoch, path, position, size, bytes(data[:21]))

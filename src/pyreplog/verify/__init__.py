@@ -10,7 +10,7 @@ from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
-from pyreplog.verify.folder import Facts, Look, read_file, segment_bases
+from pyreplog.verify.folder import Facts, Look, read_file, segment_files, split_deleted
 from pyreplog.verify.lookup import PartitionState, find_partitions, read_identity, read_partition_state
 from pyreplog.verify.partition import check_partition
 from pyreplog.verify.producers import CONTROL_NAMES, control_type
@@ -50,7 +50,8 @@ __all__ = [
     "read_partition_state",
     "records_of",
     "resume",
-    "segment_bases",
+    "segment_files",
+    "split_deleted",
     "small_file",
     "total_size",
     "verify",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,6 +12,7 @@ from crc32c import crc32c
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
+from pyreplog.verify.batches import Broken, Window, batch_at
 from pyreplog.verify.findings import Book, Level
 from pyreplog.verify.states import Slot, Unreadable
 
@@ -21,6 +23,7 @@ _SMALL_TRIES: Final = 10
 _OFFSET_DIGITS: Final = 20
 _SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
 _SNAPSHOT: Final = re.compile(r"([0-9]{20})\.snapshot")
+_UNREADY: Final = re.compile(r"[0-9]{20}\..*\.cleaned")
 _FILE_OF_SEGMENT: Final = re.compile(r"(.*)\.(log|index|timeindex|txnindex|snapshot)", re.DOTALL)
 
 
@@ -68,9 +71,7 @@ class Facts:
 def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
     """A small file; None where there is none. Raises :class:`Unreadable` where it is too large, or cannot be read."""
     try:
-        if disk.stat(path) is None:
-            return None
-        file = disk.open(path)
+        file = disk.open(path)  # not looked at before: a link that leads nowhere is something, too
         try:
             size = file.size()
             if size > STATE_SIZE_MAX:
@@ -79,6 +80,8 @@ def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
         finally:
             file.close()
     except StorageError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            return None
         raise Unreadable(f"it cannot be read: {error}") from None
     if book is not None:
         book.read(len(data))
@@ -90,6 +93,48 @@ def segment_bases(names: list[str]) -> dict[int, str]:
     """Base offset -> name of each log file, rising."""
     found = {int(match[1]): name for name in names if (match := _SEGMENT.fullmatch(name)) is not None}
     return dict(sorted(found.items()))
+
+
+def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
+    """Base offset -> name of each log file that counts in the folder at ``path``, rising: where replacing segments was interrupted those
+    that were to get their names (``.swap``), unless some were not ready yet (``.cleaned``), instead of those that they reach over."""
+    found = segment_bases(names)
+    unready = min((int(name[:_OFFSET_DIGITS]) for name in names if _UNREADY.fullmatch(name) is not None), default=None)
+    swaps = {
+        base: f"{name}.swap"
+        for base, name in segment_bases([name.removesuffix(".swap") for name in names if name.endswith(".swap")]).items()
+        if unready is None or base < unready
+    }
+    if not swaps:
+        return found
+    end = max(_end_of(disk, f"{path}/{name}", base) for base, name in swaps.items())
+    left = {base: name for base, name in found.items() if not min(swaps) <= base < end}
+    return dict(sorted({**left, **swaps}.items()))
+
+
+def _end_of(disk: Disk, path: str, base: int) -> int:
+    """The offset behind the last batch of a segment, as far as its headers lead; ``base`` + 1 where they lead nowhere."""
+    end, position = base + 1, 0
+    try:
+        file = disk.open(path)
+    except StorageError:
+        return end
+    try:
+        window = Window(file, file.size())
+        while (batch := batch_at(window, position)) is not None:
+            end, position = max(end, batch.last_offset + 1), position + batch.size
+    except (Broken, StorageError):
+        pass
+    finally:
+        file.close()
+    return end
+
+
+def split_deleted(bases: dict[int, str], start: int) -> tuple[dict[int, str], dict[int, str]]:
+    """The segments that lie wholly below ``start``, where the log begins, which the next opening for writing removes; and the others."""
+    order = list(bases)
+    below = sum(following <= start for following in order[1:])
+    return {base: bases[base] for base in order[:below]}, {base: bases[base] for base in order[below:]}
 
 
 def snapshots(names: list[str]) -> list[tuple[int, str]]:
@@ -150,7 +195,8 @@ class FolderCheck:
             return read_file(self._disk, self._at(name), None if quiet else self._book)
         except Unreadable as error:
             if not quiet:
-                self._book.warn(self._at(name), str(error), "look at the disk and the file's mode; then verify again")
+                advice = "neither readers nor the next writer get by it: look at the disk and the file's mode; then verify again"
+                self._book.damage(self._at(name), str(error), advice)
             return None
 
     def _mark(self) -> None:

@@ -11,7 +11,7 @@ from pyreplog.verify import states
 from pyreplog.verify.batches import Batch, Broken, Window, batch_at, resume
 from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Level
-from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_bases, snapshots
+from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_files, snapshots, split_deleted
 from pyreplog.verify.indexes import MENDED, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
 from pyreplog.verify.records import Malformed, old_records_of, records_of
@@ -65,7 +65,7 @@ class PartitionCheck(FolderCheck):
     def run(self) -> Facts:
         """The small files, then the segments in order."""
         self.look_at_small_files()
-        bases = segment_bases(self._names)
+        bases = self._without_deleted(segment_files(self._disk, self._path, self._names))
         self._snapshots = snapshots(self._names)
         self._begin(bases)
         for base, name in bases.items():
@@ -76,6 +76,16 @@ class PartitionCheck(FolderCheck):
         return self.facts
 
     # -- segments --
+
+    def _without_deleted(self, bases: dict[int, str]) -> dict[int, str]:
+        """Without those that only wait to be removed. Power loss may bring back any of them, as their removal is not synced."""
+        if self.facts.mark is None:
+            return bases
+        deleted, left = split_deleted(bases, self.facts.mark.start_offset)
+        for name in deleted.values():
+            advice = "nothing to do: it is removed when the log is next opened for writing"
+            self._book.note(self._at(name), "all of its records are below the log's start", advice)
+        return left
 
     def _begin(self, bases: dict[int, str]) -> None:
         mark = self.facts.mark
@@ -100,13 +110,13 @@ class PartitionCheck(FolderCheck):
 
     def _segment(self, base: int, name: str, bases: list[int]) -> None:
         book, disk, path = self._book, self._disk, self._at(name)
-        stem = name[:-4]
+        stem, swap = f"{base:020}", name[24:]
         last = base == bases[-1]
         if self._expected is not None and base != self._expected:
             self._between(base, path)
         self._expected = base if self._expected is None else max(base, self._expected)
         # The indexes first: what they name is in the log by then.
-        offsets, times, aborted = (self._read(f"{stem}{suffix}") for suffix in (".index", ".timeindex", ".txnindex"))
+        offsets, times, aborted = (self._read(f"{stem}{suffix}{swap}") for suffix in (".index", ".timeindex", ".txnindex"))
         try:
             file = disk.open(path)
         except StorageError as error:
@@ -118,10 +128,10 @@ class PartitionCheck(FolderCheck):
             size = file.size()
             if size:
                 for suffix, data in ((".index", offsets), (".timeindex", times)):
-                    if data is None and not last:
+                    if data is None and not last and not swap:  # the next opening makes them
                         book.warn(self._at(stem + suffix), "the index is missing", MENDED)
-            index = OffsetIndexCheck(book, self._at(stem + ".index"), offsets or b"", base)
-            time_index = TimeIndexCheck(book, self._at(stem + ".timeindex"), times or b"", base, exact=self.facts.mark is not None)
+            index = OffsetIndexCheck(book, self._at(f"{stem}.index{swap}"), offsets or b"", base)
+            time_index = TimeIndexCheck(book, self._at(f"{stem}.timeindex{swap}"), times or b"", base, exact=self.facts.mark is not None)
             book.file_count += 1
             window = Window(file, size, book.read)
             damaged = self._batches(window, base, path, index, time_index, bases)
@@ -133,7 +143,7 @@ class PartitionCheck(FolderCheck):
         if not damaged:
             index.finish(size)
             time_index.finish(closed=times is not None and (not last or (self._look.clean and self.facts.mark is not None)))
-        self._aborted(stem, base, aborted, damaged=damaged)
+        self._aborted(f"{stem}.txnindex{swap}", base, aborted, damaged=damaged)
 
     def _between(self, base: int, path: str) -> None:
         expected = self._expected or 0
@@ -377,10 +387,6 @@ class PartitionCheck(FolderCheck):
             codec = f" ({NAMES[batch.codec]})" if 0 < batch.codec < len(NAMES) else ""
             self._book.damage(path, f"the checksum is right, but the records{codec} are not: {error}", "please report this", **where)
             return
-        if self._dense and count != batch.last_offset - batch.base_offset + 1:
-            self._book.damage(
-                path, f"{count} records in a batch of offsets {batch.base_offset} to {batch.last_offset}", "please report this", **where
-            )
         if count and not batch.is_log_append_time and greatest != batch.max_timestamp:
             self._book.warn(
                 path,
@@ -391,8 +397,8 @@ class PartitionCheck(FolderCheck):
 
     # -- transactions and producers --
 
-    def _aborted(self, stem: str, base: int, data: bytes | None, *, damaged: bool) -> None:
-        path = self._at(f"{stem}.txnindex")
+    def _aborted(self, name: str, base: int, data: bytes | None, *, damaged: bool) -> None:
+        path = self._at(name)
         found = self._producers.take_aborted()
         entries: list[states.Aborted] = []
         advice = "open the log for writing: it is rebuilt from the batches"
