@@ -341,6 +341,38 @@ def test_segments_roll_by_message_time(place: Place) -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize(("segment_ms", "timestamp"), [(2**63 - 1, 5000), (1000, 2**63 - 1)])
+def test_a_segment_may_be_kept_for_longer_than_there_are_times(place: Place, segment_ms: int, timestamp: int) -> None:
+    """The sum of the first timestamp and segment.ms is no time any more: no later one closes the segment."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_ms=segment_ms))
+    for later in (timestamp, timestamp, 2**63 - 1):
+        log.append_as_leader(batch(1, timestamp=later), 0)
+    assert (log.end_offset, bases(place)) == (3, [0])
+    log.close(clean=True)
+
+
+def test_damage_of_the_batch_with_the_greatest_timestamp_costs_no_more_than_it(place: Place) -> None:
+    """The last entry of the time index names it, and cannot be checked any more: what lies behind it in its segment is found all the
+    same."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    for number in range(40):
+        log.append_as_leader(batch(1, timestamp=9000 if number == 1 else 1000 + number), 0)
+    assert log.segments()[1][0] > 10
+    sync(place.disk, log)
+    log.close(clean=True)
+    name = f"t-0/{0:020d}.log"
+    content = bytearray(place.read(name))
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
+    place.write(name, bytes(content))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    with pytest.raises(CorruptLogError) as caught:
+        log.read(1, 1, 40)
+    assert (caught.value.start, caught.value.end) == (1, 2)
+    assert [record.offset for record in contents(log, start=2)] == list(range(2, 40))
+    log.close(clean=True)
+
+
 def test_segments_without_timestamps_roll_by_the_clock(place: Place) -> None:
     """Where the first batch has no timestamp, the wall clock since the segment was begun decides."""
     clock = StillClock()
