@@ -405,7 +405,6 @@ def test_a_transaction_index_is_what_recovery_found_and_is_synced_open_or_not(pl
     assert index.files() == []
 
 
-
 def test_index_file(place: Place) -> None:
     """Edges 48, 49, 51, 52, 53: made with its first entry; last offsets rise, also after it is opened again; cut and gone on with;
     absent is fine; an entry below its segment is corrupt."""
