@@ -452,6 +452,19 @@ def test_e081_a_failing_transaction_index(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["sim"], indirect=True)
+def test_e081_a_broken_transaction_index(place: Place) -> None:
+    """When it is refused for another reason than lack of room, nobody knows what is on the disk: nothing is appended from then on."""
+    assert isinstance(place.disk, SimDisk)
+    log = create(place.disk, place.of("t-0"))
+    Play(log).data(1)
+    place.disk.fail("write", "*.txnindex", error=errno.EIO)
+    with pytest.raises(StorageError):
+        log.append_as_follower([marker(commit=False, producer=1, base=2)])
+    assert log.poisoned
+    log.close(clean=False)
+
+
+@pytest.mark.parametrize("place", ["sim"], indirect=True)
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_e082_after_a_disk_failed(place: Place, kind: str) -> None:
     """Once the disk has refused, every append says so until the log is opened again, though the disk is well by then; what was durable is

@@ -20,10 +20,11 @@ class StillClock:
 
     def __init__(self, wall_ms: int = 1_700_000_000_000) -> None:
         self.now_ms = wall_ms
+        self._begun_ms = wall_ms - 5000
 
     def monotonic_ns(self) -> int:
-        """As the wall clock."""
-        return self.now_ms * 1_000_000
+        """As the wall clock, from the start of the machine on."""
+        return (self.now_ms - self._begun_ms) * 1_000_000
 
     def wall_ms(self) -> int:
         """What was set."""

@@ -341,6 +341,90 @@ def test_segments_roll_by_message_time(place: Place) -> None:
     log.close(clean=True)
 
 
+@pytest.mark.parametrize(("segment_ms", "timestamp"), [(2**63 - 1, 5000), (1000, 2**63 - 1)])
+def test_a_segment_may_be_kept_for_longer_than_there_are_times(place: Place, segment_ms: int, timestamp: int) -> None:
+    """The sum of the first timestamp and segment.ms is no time any more: no later one closes the segment."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_ms=segment_ms))
+    for later in (timestamp, timestamp, 2**63 - 1):
+        log.append_as_leader(batch(1, timestamp=later), 0)
+    assert (log.end_offset, bases(place)) == (3, [0])
+    log.close(clean=True)
+
+
+def test_damage_of_the_batch_with_the_greatest_timestamp_costs_no_more_than_it(place: Place) -> None:
+    """The last entry of the time index names it, and cannot be checked any more: what lies behind it in its segment is found all the
+    same."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    for number in range(40):
+        log.append_as_leader(batch(1, timestamp=9000 if number == 1 else 1000 + number), 0)
+    assert log.segments()[1][0] > 10
+    sync(place.disk, log)
+    log.close(clean=True)
+    name = f"t-0/{0:020d}.log"
+    content = bytearray(place.read(name))
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
+    place.write(name, bytes(content))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    with pytest.raises(CorruptLogError) as caught:
+        log.read(1, 1, 40)
+    assert (caught.value.start, caught.value.end) == (1, 2)
+    assert [record.offset for record in contents(log, start=2)] == list(range(2, 40))
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize(("victim", "epoch", "end"), [(60, 0, 61), (60, 0, 120), (99, 0, 120), (30, 1, 31), (30, 7, 120)])
+def test_a_wrong_epoch_among_many_small_batches_is_not_served(place: Place, victim: int, epoch: int, end: int) -> None:
+    """A batch of one record after the other: one that bears the epoch before its own, or a later one, is met where it lies."""
+    log = create(place.disk, place.of("t-0"))
+    for number in range(120):
+        log.append_as_leader(batch(1, timestamp=1000), number // 60)
+    sync(place.disk, log)
+    log.close(clean=True)
+    name = f"t-0/{0:020d}.log"
+    content = bytearray(place.read(name))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    position = victim * (len(content) // 120) + 12
+    content[position : position + 4] = epoch.to_bytes(4, "big")
+    place.write(name, bytes(content))
+    log._segments.last.release()
+    with pytest.raises(CorruptLogError) as caught:
+        contents(log, end=end)
+    assert caught.value.start == victim
+    log.close(clean=False)
+
+
+def test_where_reading_ended_is_forgotten_when_the_log_is_cut(place: Place) -> None:
+    """What is written behind the cut need not begin where the batches did that were there before."""
+    log = create(place.disk, place.of("t-0"))
+    log.keep_tail(0)
+    for _ in range(4):
+        log.append_as_leader(batch(1, size=50), 0)
+    assert len(log.read(0, 1 << 20, 2).parts()) == 1  # and would go on at offset 2
+    log.truncate_to(1)
+    for size in (500, 20, 20):
+        log.append_as_leader(batch(1, size=size), 0)
+    assert log.read(2, 1 << 20, 4).size > 0
+    assert [record.offset for record in contents(log, start=2)] == [2, 3]
+    log.close(clean=True)
+
+
+def test_a_gap_that_cannot_be_noted_is_not_appended() -> None:
+    """Without the note in the mark the next opening would take it for damage."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0")
+    log.append_as_follower([batch(1, base_offset=0, leader_epoch=0)])
+    disk.fail("write", "*replog.mark", error=errno.ENOSPC)
+    with pytest.raises(StorageError):
+        log.append_as_follower([batch(1, base_offset=5, leader_epoch=0)])
+    assert log.end_offset == 1
+    assert log.append_as_follower([batch(1, base_offset=5, leader_epoch=0)]) == 6
+    log.close(clean=False)
+    log = reopen(disk, "t-0")
+    assert [record.offset for record in contents(log)] == [0, 5]
+    log.close(clean=True)
+
+
 def test_segments_without_timestamps_roll_by_the_clock(place: Place) -> None:
     """Where the first batch has no timestamp, the wall clock since the segment was begun decides."""
     clock = StillClock()

@@ -319,6 +319,30 @@ def test_damage_in_deleted_records_is_no_matter(place: Place) -> None:
     log.close(clean=True)
 
 
+def test_a_transaction_whose_end_is_damaged_in_deleted_records_is_not_open_for_ever(place: Place) -> None:
+    """Nothing of it is left, so it keeps nobody from reading what came behind."""
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, index_interval_bytes=100))
+    log.append_as_follower([produced(0, transactional=True, leader=0), marker(commit=True, base=1)])
+    for number in range(20):
+        send(log, 0, producer=number + 10)
+    sync(place.disk, log)
+    log.advance_high_watermark(22)
+    log.delete_records(5)
+    assert log.segments()[1][0] > 6
+    log.close(clean=True)
+    for name in place.disk.list(place.of("t-0")):
+        if name.endswith(".snapshot"):
+            place.disk.remove(place.of(f"t-0/{name}"))
+    name = f"t-0/{0:020d}.log"
+    content = bytearray(place.read(name))
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
+    place.write(name, bytes(content))
+    log = reopen(place.disk, place.of("t-0"), clean=True)
+    assert log.last_stable_offset == log.high_watermark == 22
+    log.close(clean=True)
+
+
 def test_bad_snapshots_are_replaced(place: Place) -> None:
     """Edge 100: a damaged snapshot is passed over for an older one and replaced; one beyond the end and stray ones go."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024))

@@ -193,6 +193,26 @@ def test_rot_that_was_found_is_found_again_after_power_loss() -> None:
             reopen(disk.crash(Random(seed)), directory, same_boot=False)
 
 
+def test_what_was_stopped_in_order_is_so_after_power_loss() -> None:
+    """All of it was on the disk before anybody called it clean, the history too: else an ``os`` copy would count as one that lost
+    something."""
+    disk = SimDisk()
+    disk.make_directory("data")
+    disk.sync_directory("")
+    log = create(disk, "data/t-0", LogConfig(durability="os"))
+    disk.sync_directory("data")
+    for epoch in (1, 2):
+        log.append_as_leader(batch(2), epoch)
+    history = log.epochs.entries
+    log.close(clean=True)
+    for seed in range(40):
+        log = reopen(disk.crash(Random(seed)), "data/t-0", clean=True, same_boot=False)
+        assert log.recovery.clean
+        assert not log.incomplete
+        assert log.epochs.entries == history
+        log.close(clean=False)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_power_loss_while_what_lies_below_the_start_goes(seed: int) -> None:
     """All was deleted and the process died as it began a new segment: the recovery removes what lies below the start. Power lost then

@@ -241,6 +241,21 @@ def test_a_removal_finished_by_recovery_does_not_outrun_the_mark() -> None:
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
 
 
+def test_segments_go_on_a_full_disk_too() -> None:
+    """There is no room to cut the history: the mark says all the same where the log begins now, and it opens after a kill."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("d")
+    life = Life(disk, "d/t-0", retention_bytes=0, file_delete_delay_ms=0)
+    life.append(5)
+    disk.fail("create", "*leader-epoch*", error=errno.ENOSPC, times=None)
+    assert life.log.apply_retention() == 3
+    assert life.log.failure is None
+    disk.clear_faults()
+    log = life.reopen(clean=False)
+    assert (log.start_offset, log.end_offset) == (5, 5)
+    log.close(clean=True)
+
+
 def test_a_removal_that_is_refused_is_tried_again() -> None:
     """A file that cannot be renamed or removed does not hurt the log; it goes the next time, or when the log is opened."""
     disk = SimDisk(Random(3))

@@ -393,6 +393,18 @@ def test_index_entries_are_kafkas() -> None:
     assert parse_aborted(content + content[:33], 100, "x") == [entry]  # a fragment at the end is no entry
 
 
+def test_a_transaction_index_is_what_recovery_found_and_is_synced_open_or_not(place: Place) -> None:
+    """Where nothing was aborted no entry is left to come back; and files may have been closed since they were written."""
+    index = TransactionIndex(place.disk, place.path, 100)
+    index.append(AbortedTransaction(1, 100, 110, 100))
+    index.write()
+    index.close()
+    assert len(index.files()) == 1
+    index.replace([])
+    assert TransactionIndex(place.disk, place.path, 100).entries == []
+    assert index.files() == []
+
+
 def test_index_file(place: Place) -> None:
     """Edges 48, 49, 51, 52, 53: made with its first entry; last offsets rise, also after it is opened again; cut and gone on with;
     absent is fine; an entry below its segment is corrupt."""

@@ -213,6 +213,9 @@ class MemoryLog:
         self.epochs.truncate_from_end(offset)
         if offset >= self.end_offset:
             return
+        if offset < (self.batches[0].base if self.batches else self.start_offset):
+            self.truncate_fully(offset)
+            return
         self.generation += 1
         self.batches = [b for b in self.batches if b.last < offset]
         self.end_offset = self.batches[-1].last + 1 if self.batches else self.start_offset

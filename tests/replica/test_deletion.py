@@ -170,6 +170,18 @@ def test_what_comes_after_one_could_not_begin_inside_a_batch_is_not_hidden(make_
     assert log.start_offset <= bench.results[number].base_offset < log.high_watermark
 
 
+def test_what_an_uncleanly_elected_leader_appends_below_what_was_deleted_is_not_hidden(make_bench: MakeBench) -> None:
+    """It has nothing, and gives out the offsets again: they are not those of the records that were deleted."""
+    bench = began_inside_a_batch(make_bench(strict=False, durability="sync"))
+    bench.logs[2].truncate_fully(0)
+    bench.elect(2, isr=[2])
+    for _ in range(3):
+        bench.append(2, 2)
+        bench.settle()
+    assert bench.ends() == bench.high_watermarks() == [6, 6, 6]
+    assert starts(bench) == [0, 0, 0]
+
+
 def test_an_empty_follower_that_began_inside_a_batch_follows_one_who_deleted_less(make_bench: MakeBench) -> None:
     """A replica began where its leader's log does, inside a batch, and had fetched nothing yet when another was elected that had not heard
     of the deletion: it begins anew where the batch does, and what it had hidden stays hidden. (Found by a random walk: it asked for

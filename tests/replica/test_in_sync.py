@@ -207,6 +207,7 @@ def test_ineligible_answer_goes_back_and_does_not_storm(make_bench: MakeBench) -
         bench.present(2)
     assert not bench.proposals[1]
     bench.pass_time(500, 1)
+    assert bench.wakes.get(1, bench.now + 1) > bench.now, "looked for once, and not at every turn from now on"
     bench.present(2)
     assert len(bench.proposals[1]) == 1
 
@@ -283,6 +284,7 @@ def test_late_answer_of_an_earlier_proposal_is_ignored(make_bench: MakeBench) ->
     bench.step(1, AlterPartitionAnswered(first.token, 0, late))
     assert tuple(bench.replicas[1].maximal_isr) == (1, 2, 3)
     assert bench.replicas[1].isr == (1, 2)
+    assert not bench.proposals[1], "the second one is still pending: nothing is proposed in its place"
 
 
 def test_answer_of_a_former_reign_is_ignored(make_bench: MakeBench) -> None:

@@ -149,6 +149,20 @@ def test_offsets_by_time(make_bench: MakeBench) -> None:
     assert bench.ask(2, ListOffsets, ListOffsetsPartition(0, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_an_offset_comes_with_its_epoch(make_bench: MakeBench) -> None:
+    """The epoch of the record that a time leads to, by which its reader learns later whether the log was cut there; at the end the
+    leader's."""
+    bench = make_bench()
+    for timestamp in (10, 20):
+        bench.elect(1)
+        bench.numbers += 1
+        bench.step(1, Produce(CLIENT, bench.numbers, -1, batch(1, timestamp=timestamp), 1000))
+        bench.settle()
+    asked = (EARLIEST_TIMESTAMP, 10, 20, MAX_TIMESTAMP, LATEST_TIMESTAMP)
+    answers = [bench.ask(1, ListOffsets, ListOffsetsPartition(0, timestamp)) for timestamp in asked]
+    assert [(answer.offset, answer.leader_epoch) for answer in answers] == [(0, 0), (0, 0), (1, 1), (1, 1), (2, 1)]
+
+
 def test_the_end_is_unknown_until_the_new_leader_caught_up(make_bench: MakeBench) -> None:
     """KIP-207: while a new leader's high watermark is below the start of its epoch, "latest" is OFFSET_NOT_AVAILABLE: it might step
     back."""
@@ -281,3 +295,4 @@ def test_a_follower_serves_who_wants_to_read_anywhere(make_bench: MakeBench) -> 
     bench.settle()
     bench.set_isr(1, 3, tell=[1, 2, 3])
     assert bench.ask(2, ConsumerFetch, at(0), 0, 1, 0, True).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert bench.ask(2, ConsumerFetch, at(9), 0, 1, 0, True).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER, "else it would be asked again"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyreplog.config import LogConfig
+from pyreplog.errors import StorageError
 from pyreplog.replica import FetchAnswered, Follower, FollowerFetch
 from pyreplog.wire import EpochEndOffset, ErrorCode, PartitionData
 from tests.oracle.memory_log import MemoryLog
@@ -157,8 +158,6 @@ def test_errors_record_no_progress(make_bench: MakeBench) -> None:
     read = log.read
 
     def failing(*_: object) -> None:
-        from pyreplog.errors import StorageError  # noqa: PLC0415  (only here)
-
         raise StorageError(5, "Input/output error", "x")
 
     log.read = failing
@@ -168,6 +167,24 @@ def test_errors_record_no_progress(make_bench: MakeBench) -> None:
     log.read = read
     bench.present(2)
     assert (bench.progress(2), log.high_watermark) == (3, 3)
+
+
+def test_a_waiting_fetch_that_cannot_be_served_is_refused_once(make_bench: MakeBench) -> None:
+    """What comes after the error is for the next fetch: two answers to one would be taken for those of two."""
+    bench = make_bench(2, min_insync_replicas=1)
+    bench.elect(1)
+    bench.present(2)
+    log = bench.logs[1]
+    read = log.read
+
+    def failing(*_: object) -> None:
+        raise StorageError(5, "Input/output error", "x")
+
+    log.read = failing
+    bench.append(1, acks=1)
+    log.read = read
+    bench.append(1, acks=1)
+    assert [answer.data.error_code for answer in bench.answers[2]] == [ErrorCode.KAFKA_STORAGE_ERROR]
 
 
 def test_divergence_records_no_progress(make_bench: MakeBench) -> None:

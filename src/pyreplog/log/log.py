@@ -647,7 +647,8 @@ class Log:
         self.high_watermark = max(self.start_offset, min(offset, self.end_offset))
 
     def increment_start_offset(self, offset: int) -> bool:
-        """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed."""
+        """Hide what lies below ``offset`` (REQUIRES: not above the high watermark); whether anything changed. The mark is written by
+        :meth:`write_mark`."""
         self._check_writable()
         if offset > self.high_watermark:
             raise OffsetOutOfRangeError(
@@ -663,13 +664,11 @@ class Log:
         if self.epochs.truncate_from_start(offset):
             try:
                 self._write_epochs()
-                return True
             except StorageError as error:
                 if error.errno not in OUT_OF_ROOM and error.errno not in OUT_OF_MEANS:
                     raise
                 # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they
                 # were; who reads it cuts it again.
-        self.write_mark()
         return True
 
     def delete_records(self, offset: int) -> int:

@@ -632,7 +632,7 @@ class Segment(SegmentEnd):
                 try:
                     at, walked = find_offset(data, offset)
                 except CorruptError:
-                    return False
+                    return True  # a walk would stop there, too, and the entries behind it lead to what is whole
                 if at >= 0:
                     header = self._header_at(position + at)
                     return header is not None and header[1] == offset and header[2] == timestamp

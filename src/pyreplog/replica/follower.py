@@ -73,7 +73,6 @@ class Follower(Seat):
         """Forget the leader."""
         self.readers.leave(code)
         if self.asked is not None:
-            self.asked = None
             self.machine.out.append(StopFetching())
 
     # ---------------------------------------------------------------------------------------------------------------- asking
@@ -242,8 +241,6 @@ class Follower(Seat):
         # Below our start, too: a leader that was elected uncleanly may end below what was deleted here.
         self.machine.kept_start = min(self.machine.kept_start, target)
         log.truncate_to(target)
-        if log.high_watermark > log.end_offset:
-            log.set_high_watermark(log.end_offset)
 
     def _refused(self, data: PartitionData, now_ns: int) -> None:
         code = data.error_code
