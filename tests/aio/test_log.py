@@ -116,6 +116,31 @@ def test_the_same_names(tmp_path: Path, run: Callable[[Main], None]) -> None:
     run(main)
 
 
+def test_position_is_moved_within_a_loop(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """``seek`` and ``delete_records`` move ``position``, and a loop that is under way, as those of the blocking log do."""
+
+    async def main() -> None:
+        async with aio.open_log(tmp_path / "log", durability="os") as log:
+            await log.append_many([b"x"] * 30)
+            offsets = []
+            async for record in log:
+                offsets.append(record.offset)
+                if record.offset in (4, 12):
+                    await log.seek(12 if record.offset == 4 else 27)
+            assert offsets == [*range(5), 12, *range(27, 30)]
+            await log.seek(0)
+            async for record in log:
+                if record.offset == 2:
+                    assert await log.delete_records(8) == log.position == 8
+                elif record.offset > 2:
+                    assert record.offset == 8
+                    break
+            assert await log.delete_records() == log.position == 30
+            assert await listed(log) == []
+
+    run(main)
+
+
 def test_a_crowd(tmp_path: Path, run: Callable[[Main], None]) -> None:
     """Appends begun together keep their order, and share syncs."""
 

@@ -210,6 +210,29 @@ def test_iterating_goes_on_from_where_it_stopped(tmp_path: Path) -> None:
             log.seek(timestamp=datetime(2024, 1, 1))
 
 
+def test_position_is_moved_within_a_loop(tmp_path: Path) -> None:
+    """``seek`` and ``delete_records`` move a loop that is under way, as with a file; ``position`` is never below the start."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        for _ in range(3):
+            log.append_many([b"x"] * 10)
+        offsets = []
+        for record in log:
+            offsets.append(record.offset)
+            if record.offset in (4, 12):
+                log.seek(12 if record.offset == 4 else 27)
+        assert offsets == [*range(5), 12, *range(27, 30)]
+        log.seek(0)
+        one = iter(log)
+        assert [next(one).offset for _ in range(3)] == [0, 1, 2]
+        assert log.delete_records(8) == log.position == 8
+        assert [record.offset for record in one] == list(range(8, 30))
+        log.seek(8)
+        for record in log:
+            assert record.offset == 8
+            assert log.delete_records() == 30
+        assert log.position == 30
+
+
 def test_reading_ranges(tmp_path: Path) -> None:
     """``read`` selects by offset and exactly by time, without moving the position, and ``scan`` agrees with it."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:

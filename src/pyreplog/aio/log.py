@@ -80,6 +80,7 @@ class Log:
         self._calls = calls
         self._writer = log._writer
         self._position = log.position
+        self._move_count = 0
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -198,11 +199,18 @@ class Log:
 
     async def delete_records(self, before: int | None = None) -> int:
         """Delete every record below ``before``, and return the first one left. See :meth:`pyreplog.Log.delete_records`."""
-        return await self._calls.write(self._log.delete_records, before)
+        start = await self._calls.write(self._log.delete_records, before)
+        if self._position < start:
+            self._go_to(start)
+        return start
 
     async def apply_retention(self) -> int:
         """Remove now what retention allows; how many segments went. See :meth:`pyreplog.Log.apply_retention`."""
-        return await self._calls.write(self._log.apply_retention)
+        count = await self._calls.write(self._log.apply_retention)
+        start = self._log._view.start_offset
+        if self._position < start:
+            self._go_to(start)
+        return count
 
     # -------------------------------------------------------------------------------------------------------------------- reading
 
@@ -210,11 +218,22 @@ class Log:
         """The records from ``position`` to the end as it is when the loop begins; ``position`` moves along."""
         self._check()
         end = await self.high_watermark
-        records = await self._calls.read(self._log.read, min(self._position, end), end)
-        async for record in in_chunks(self._calls, records):
-            self._position = record.offset + 1
-            yield record
-        self._position = max(self._position, end)
+        while True:
+            moves = self._move_count
+            records = await self._calls.read(self._log.read, min(self._position, end), end)
+            async for record in in_chunks(self._calls, records):
+                if self._move_count != moves:
+                    break
+                self._position = record.offset + 1
+                yield record
+            if self._move_count == moves:
+                self._position = max(self._position, end)
+                return
+
+    def _go_to(self, offset: int) -> None:
+        """``position`` is ``offset`` now, for a loop that is under way, too."""
+        self._position = offset
+        self._move_count += 1
 
     async def read(
         self,
@@ -254,8 +273,9 @@ class Log:
     async def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
         """Move ``position`` to ``offset``, or to the first record at or after ``timestamp``; returns it."""
         self._check()
-        self._position = await self._calls.read(self._log.seek, offset, timestamp=timestamp)
-        return self._position
+        found = await self._calls.read(self._log.seek, offset, timestamp=timestamp)
+        self._go_to(found)
+        return found
 
     # ---------------------------------------------------------------------------------------------------------------------- facts
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -167,6 +168,7 @@ class Log:
         self._process = current_process()
         self._position = view.start_offset
         self._run: tuple[list[Record], Iterator[Record]] = _NO_RUN
+        self._move_count = 0
         if writer is not None:
             self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
             remember(writer)
@@ -305,7 +307,8 @@ class Log:
         if before is not None and before < 0:
             raise OffsetOutOfRangeError(before, self.start_offset, self.high_watermark, log=self._name)
         start = self._writing().delete_records(-1 if before is None else before)
-        self._position = max(self._position, start)
+        if self.position < start:
+            self._go_to(start)
         return start
 
     def apply_retention(self) -> int:
@@ -314,7 +317,9 @@ class Log:
         It happens by itself every five minutes and whenever a segment is full, while the log is open.
         """
         count = self._writing().apply_retention()
-        self._position = max(self._position, self._view.start_offset)
+        start = self._view.start_offset
+        if self.position < start:
+            self._go_to(start)
         return count
 
     # -------------------------------------------------------------------------------------------------------------------- reading
@@ -328,14 +333,27 @@ class Log:
 
     def _runs(self, end: int) -> Iterator[Iterator[Record]]:
         """The records of one batch after another; where in it the reader is can be told from how many are left."""
-        for batch in record_lists(self._view, self._position, end):
-            left = iter(batch)
-            self._run = batch, left
-            yield left
-            self._position = batch[-1].offset + 1
-            self._run = _NO_RUN
-            del batch, left  # nothing here may hold what was read while more is read: see record_lists
-        self._position = max(self._position, end)
+        while True:
+            moves = self._move_count
+            for batch in record_lists(self._view, self._position, end):
+                left = iter(batch)
+                self._run = batch, left
+                yield left
+                if self._move_count != moves:
+                    break
+                self._position = batch[-1].offset + 1
+                self._run = _NO_RUN
+                del batch, left  # nothing here may hold what was read while more is read: see record_lists
+            else:
+                self._position = max(self._position, end)
+                return
+
+    def _go_to(self, offset: int) -> None:
+        """``position`` is ``offset`` now, for a loop that is under way, too."""
+        _, left = self._run
+        self._run, self._position = _NO_RUN, offset
+        self._move_count += 1
+        deque(left, maxlen=0)  # what the loop would have gone on with
 
     def read(
         self,
@@ -451,8 +469,7 @@ class Log:
             if not view.start_offset <= offset <= view.end_offset:
                 view.refresh()
                 self._check_start(offset)
-        self._run = _NO_RUN
-        self._position = offset
+        self._go_to(offset)
         return offset
 
     # ---------------------------------------------------------------------------------------------------------------------- facts
