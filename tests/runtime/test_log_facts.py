@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 import pyreplog
+from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
+from pyreplog.verify import Level, verify
 
 
 def test_a_reader_knows_the_settings_and_sizes(tmp_path: Path) -> None:
@@ -91,3 +94,32 @@ def test_deleted_records_are_gone_for_good(tmp_path: Path) -> None:
     with pyreplog.open_log(path) as log:
         assert (log.start_offset, log.end_offset) == (10, 11)
         assert [record.value for record in log] == [b"next"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("segment_bytes", [1 << 30, 1024])
+def test_where_everything_was_deleted_epochs_go_on(tmp_path: Path, segment_bytes: int, clean: bool) -> None:
+    """What is appended behind deleted records, some openings later, is of no older leader epoch than they, so the log opens again."""
+    epochs = []
+    for number in range(7):
+        path = tmp_path / str(number)
+        if number:
+            shutil.copytree(tmp_path / str(number - 1), path)
+        with pyreplog.open_log(path, topic="events", config={"segment.bytes": segment_bytes, "segment.ms": 1}) as log:
+            if number in (2, 4):
+                log.delete_records()
+            if number != 3:
+                log.append(b"%d" % number + b"x" * 400)
+            if number in (2, 3):
+                log.delete_records()
+            epochs.append(log.stats().leader_epoch)
+            if not clean:
+                shutil.copytree(path, tmp_path / "killed")
+        if not clean:
+            shutil.rmtree(path)
+            (tmp_path / "killed").rename(path)
+    assert epochs == sorted(epochs)
+    assert epochs[2] < epochs[4]
+    with pyreplog.open_log(tmp_path / "6", "r") as reader:
+        assert [record.value and record.value[:1] for record in reader] == [b"4", b"5", b"6"]
+    assert all(finding.level is Level.NOTE for finding in verify(SystemDisk(), str(tmp_path / "6")).findings)

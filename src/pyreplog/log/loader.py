@@ -228,6 +228,8 @@ class Loader:
         for epoch, offset in found:
             if epoch > epochs.latest and epoch != NO_EPOCH:
                 epochs.assign(epoch, offset)
+        if history is not None and not len(epochs) and not found:
+            epochs = history  # everything was deleted, and no batch is left to tell of its epoch
         if self.state is None and segments:
             epochs = self._kept_epochs(segments, epochs) or epochs
         end = segments[-1].next_offset if segments else None
@@ -504,7 +506,9 @@ class Loader:
         else:
             start = max(self.log_start_offset, first)
         changed = epochs.truncate_from_start(start)
-        changed = epochs.truncate_from_end(end) or changed
+        # Where everything was deleted the last epoch stays, beginning at the end: what comes there must not be of an older one than what
+        # may still lie below it.
+        changed = epochs.truncate_from_end(end + (0 < start == end)) or changed
         report = RecoveryReport(
             clean=clean,
             mark_found=self.state is not None,
