@@ -121,6 +121,15 @@ def test_two_turns_of_the_writer(copies: int, known: bool) -> None:
     try_all(random.sample(pairs(copies, known), SHARE // copies), copies, known)
 
 
+@pytest.mark.parametrize("copies", COPIES)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "new"])
+@pytest.mark.parametrize("step", [3, 4, 5, 7, 11])
+def test_a_writer_that_never_rests(copies: int, known: bool, step: int) -> None:
+    """Where segments come and go as fast as the reader looks at them, it still shows what is there, or says where the log begins."""
+    moments = range(0, 600, step)
+    try_all([[(moment, turn) for moment in moments for turn in (Writers.roll, Writers.delete)]], copies, known)
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("copies", COPIES)

@@ -34,7 +34,7 @@ from pyreplog.values import TopicPartition
 
 INDEX_INTERVAL: Final = 4096
 _CHUNK_SIZE: Final = 1 << 20
-_LOAD_TRIES: Final = 10
+_SAME_TRIES: Final = 10
 
 T = TypeVar("T")
 
@@ -92,6 +92,24 @@ class RootView:
             except CorruptError:
                 self._offsets[name] = {}
         return self._offsets[name].get(topic_partition)
+
+
+class _Removals:
+    """Segments that the writer removed between a look at the folder and the look into them. As long as it is another one each time the
+    writer goes on, and so does the reader: it would be wrong to call its log unreadable."""
+
+    def __init__(self) -> None:
+        self._path: object = None
+        self._left = 0
+
+    def explain(self, error: StorageError) -> bool:
+        """Whether ``error`` may be for that, and another look is worth while."""
+        if error.errno != errno.ENOENT:
+            return False
+        if error.filename != self._path:
+            self._path, self._left = error.filename, _SAME_TRIES
+        self._left -= 1
+        return self._left >= 0
 
 
 class PartitionCopy:
@@ -167,14 +185,13 @@ class PartitionCopy:
             self._segments.close()
 
     def _load(self) -> None:
-        for _ in range(_LOAD_TRIES):
+        removals = _Removals()
+        while True:
             try:
                 return self._load_once()
             except StorageError as error:
-                # The writer removed a segment between the look at the folder and the look into the segment.
-                if error.errno != errno.ENOENT or self.disk.stat(self.directory) is None:
+                if not removals.explain(error) or self.disk.stat(self.directory) is None:
                     raise
-        return self._load_once()
 
     def _load_once(self) -> None:
         disk, directory = self.disk, self.directory
@@ -185,7 +202,7 @@ class PartitionCopy:
             # The topic was deleted and made anew: nothing is as it was.
             self._forget()
             before = None
-        for _ in range(_LOAD_TRIES):
+        while True:
             # The mark first: what it promises is in the files by then, and they only grow. So a newer mark asks for a newer look.
             self._load_segments(self._settled_end(mark), foreign=mark is None)
             segments = self._segments
@@ -475,14 +492,14 @@ class PartitionCopy:
 
     def _again(self, look: Callable[[], T]) -> T:
         """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
-        for _ in range(_LOAD_TRIES):
+        removals = _Removals()
+        while True:
             try:
                 return look()
             except StorageError as error:
-                if error.errno != errno.ENOENT or self._closed:
+                if not removals.explain(error) or self._closed:
                     raise
             self._load()
-        return look()
 
     @property
     def _open_segments(self) -> Segments | None:
