@@ -28,8 +28,9 @@ def test_a_reader_knows_the_settings_and_sizes(tmp_path: Path) -> None:
             assert its.batches_appended == its.syncs == 0
             log.flush()
             log.append(b"one more")
-            assert reader.end_offset == 31
-            assert reader.stats().flushed_offset == 30
+            now = reader.stats()
+            assert (now.flushed_offset, now.end_offset, now.size) == (30, 31, log.stats().size)
+            assert reader.last_stable_offset == reader.end_offset == 31
         with pytest.raises(pyreplog.ClosedError):
             reader.stats()
         with pytest.raises(pyreplog.ClosedError):

@@ -247,6 +247,7 @@ class ReaderView:
         """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
         with self._lock:
             reader = self._reader
+            reader.refresh()
             segments = reader.segments()
             return LogStats(
                 start_offset=reader.start_offset,
