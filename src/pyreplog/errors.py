@@ -33,6 +33,7 @@ __all__ = [
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "LeaderNotAvailableError",
     "LocalProtocolError",
     "LockedError",
     "LogTruncatedError",
@@ -386,6 +387,14 @@ class TopicExistsError(ClusterError):
 
     code = 36
     about = "topic exists already"
+
+
+class LeaderNotAvailableError(ClusterError):
+    """Nobody leads the partition now: every replica that may is down."""
+
+    code = 5
+    retriable = True
+    about = "no leader"
 
 
 class NotLeaderError(ClusterError):

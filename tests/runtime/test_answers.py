@@ -41,6 +41,18 @@ def test_nobody_answers(cluster: pyreplog.Cluster, create: Callable[..., str]) -
     assert reader.assignment == [(topic, 0)]
 
 
+def test_nobody_leads(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """What is sent to a partition whose replicas are all dead is refused, in the end, with an error that has a name and may pass."""
+    topic = create()
+    with cluster.producer(delivery_timeout_ms=300) as producer:
+        producer.send(topic, b"x").result(10)
+        for node in cluster.nodes:
+            node.kill()
+        with pytest.raises(pyreplog.LeaderNotAvailableError, match=rf"no leader: {topic}-0") as refused:
+            producer.send(topic, b"y").result(10)
+    assert refused.value.retriable
+
+
 def test_a_first_send_waits_as_long_as_it_was_told(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """No longer than ``delivery_timeout_ms``, nor than ``max_block_ms``."""
     topic = create()
