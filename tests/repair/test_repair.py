@@ -246,7 +246,9 @@ def test_segments_that_changed_places_are_not_saved_as_each_other() -> None:
     for source, target in ((one, "kept"), (other, one), ("kept", other)):
         disk.rename(source, target)
     plan, found = repaired(disk)
-    assert [base for base, _, _ in found[KEY]] == [0, 2, 3, 4, 5, 7]
+    content = found[KEY]
+    assert not isinstance(content, str)
+    assert [base for base, _, _ in content] == [0, 2, 3, 4, 5, 7]
     assert [(lost.start, lost.end) for lost in plan.lost] == [(1, 2), (6, 7)]
 
 
