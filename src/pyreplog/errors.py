@@ -160,7 +160,10 @@ class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
 
     @classmethod
     def from_os_error(cls, error: OSError, doing: str, path: str) -> StorageError:
-        """The same failure with what was being done, so that the text reads ``[Errno 28] No space left ... while appending``."""
+        """The same failure with what was being done, so that the text reads ``[Errno 28] No space left ... while appending``. One without a
+        number is none of the system's: a signal handler raised it (a TimeoutError, say), and it is raised as it is."""
+        if error.errno is None:
+            raise error
         return cls(error.errno, f"{error.strerror or error} while {doing}", path)
 
 

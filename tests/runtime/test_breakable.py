@@ -83,9 +83,9 @@ def test_pause_after_a_paused_node_was_stopped(cluster: BreakableCluster) -> Non
     node.stop(0.1)
     node.restart()
     node.pause()
-    cluster._driver.wait_until(lambda: cluster._authority.authority.image.brokers[first].fenced, 10.0, "taken for dead")
+    assert cluster._driver.wait_until(lambda: cluster._authority.authority.image.brokers[first].fenced, 10.0)
     node.resume()
-    cluster._driver.wait_until(node.settled, 10.0, "serves again")
+    assert cluster._driver.wait_until(node.settled, 10.0)
 
 
 def test_partition_and_heal(cluster: BreakableCluster) -> None:

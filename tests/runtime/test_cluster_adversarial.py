@@ -155,7 +155,7 @@ def test_each_node_dies_in_turn(cluster: pyreplog.Cluster, create: Callable[...,
         assert seen == expected
         ends = [consumer.end_offset("events", partition) for partition in range(3)]
     # The last to come back serves before it has caught up.
-    cluster._driver.wait_until(lambda: all(holds(node, ends) for node in cluster.nodes), PATIENCE_S, "all caught up")
+    assert cluster._driver.wait_until(lambda: all(holds(node, ends) for node in cluster.nodes), PATIENCE_S)
     path = cluster.path
     cluster.close()
     for node in range(1, 4):

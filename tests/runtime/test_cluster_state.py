@@ -91,7 +91,7 @@ def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path)
         pyreplog.Cluster(path, nodes=2)
     with pyreplog.Cluster(path) as cluster:
         assert len(cluster.nodes) == 3
-        cluster._driver.wait_until(
+        assert cluster._driver.wait_until(
             lambda: (
                 len(cluster._authority.authority.image.topics) == 1
                 and all(
@@ -101,7 +101,6 @@ def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path)
                 )
             ),
             PATIENCE_S,
-            "the new disk in the in-sync set",
         )
     assert read(path, "events") == written
 
@@ -153,7 +152,7 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
         def back() -> bool:
             return cluster._is_controlled and all(broker.active for broker in cluster._authority.authority.image.brokers.values())
 
-        cluster._driver.wait_until(back, PATIENCE_S, "all are back")
+        assert cluster._driver.wait_until(back, PATIENCE_S)
         cluster.admin.create_topic("c")
         cluster.nodes[0].kill()
         cluster.nodes[0].restart()
@@ -182,7 +181,7 @@ def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, m
         nodes = [node._node for node in cluster.nodes]
         names = [TopicPartition("events", number) for number in range(20)]
         heard = lambda: all(node.find(name).log.high_watermark == 2 for node in nodes for name in names)  # type: ignore[union-attr]  # noqa: E731
-        cluster._driver.wait_until(heard, PATIENCE_S, "the last high watermark everywhere")
+        assert cluster._driver.wait_until(heard, PATIENCE_S)
     assert opened == []
     cluster = pyreplog.Cluster(path)
     assert opened == []

@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,15 +21,22 @@ from pyreplog.errors import OutcomeUnknownError
 from pyreplog.runtime.driver import Driver
 from pyreplog.system.held import HeldSyncs, _Group
 from pyreplog.system.syncs import SyncPool
+from pyreplog.wire import ListOffsetsRequest
 
 PATIENCE_S = 30.0
 
 
-class Interrupted:
-    """A machine whose first turn in the main thread ends in a KeyboardInterrupt, after half of its work."""
+def press_ctrl_c() -> None:
+    """As the interpreter does between two instructions."""
+    raise KeyboardInterrupt
 
-    def __init__(self, machine: Any) -> None:
+
+class Interrupted:
+    """A machine whose first turn in the main thread ends in what ``strike`` raises, after half of its work."""
+
+    def __init__(self, machine: Any, strike: Callable[[], None]) -> None:
         self._machine = machine
+        self._strike = strike
         self.happened = False
 
     @property
@@ -42,11 +50,17 @@ class Interrupted:
         done: bool = self._machine.poll(timeout_ns)
         if done and not self.happened and threading.current_thread() is threading.main_thread():
             self.happened = True
-            raise KeyboardInterrupt
+            self._strike()
         return done
 
 
-def interrupt(cluster: pyreplog.Cluster, seat: Any, act: Callable[[], None]) -> list[threading.Thread]:
+def interrupt(
+    cluster: pyreplog.Cluster,
+    seat: Any,
+    act: Callable[[], None],
+    strike: Callable[[], None] = press_ctrl_c,
+    raised: type[BaseException] = KeyboardInterrupt,
+) -> list[threading.Thread]:
     """``act`` until a turn of the seat's machine was interrupted; the threads that saw to it afterwards."""
     seen: list[threading.Thread] = []
     failed = seat.failed
@@ -55,11 +69,11 @@ def interrupt(cluster: pyreplog.Cluster, seat: Any, act: Callable[[], None]) -> 
         seen.append(threading.current_thread())
         failed(error)
 
-    machine = Interrupted(seat.machine)
+    machine = Interrupted(seat.machine, strike)
     with cluster._driver.exclusive():
         seat.failed = note
         seat.machine = machine
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(raised):
         for _ in range(1000):
             act()
     assert machine.happened
@@ -80,7 +94,7 @@ def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Clust
             sent[value] = producer.send("events", value).result(PATIENCE_S).offset
 
         seen = interrupt(cluster, leader._seat, act)
-        cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S, "all nodes")
+        assert cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S)
         assert threading.main_thread() not in seen
         producer.send("events", b"after").result(PATIENCE_S)
     with cluster.consumer("events") as consumer:
@@ -89,6 +103,85 @@ def test_an_interrupted_node_starts_again_from_its_files(cluster: pyreplog.Clust
     for value, offset in sent.items():
         if offset >= 0:
             assert found[offset] == value
+
+
+class Alarm(TimeoutError):
+    """What a handler raises that limits the time a call may take. OSError and TimeoutError are caught here and there, to mean others."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Has the program's own handler raise an Alarm."""
+
+    def ring(*_: object) -> None:
+        raise Alarm("that is enough")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield partial(signal.raise_signal, signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("who", ["leader", "producer", "controller"])
+def test_what_a_handler_raises_is_its_callers(
+    cluster: pyreplog.Cluster, create: Callable[..., str], alarm: Callable[[], None], who: str
+) -> None:
+    """Any exception of a signal handler's, not only a KeyboardInterrupt: it reaches the caller, and is no failure of whom it struck."""
+    create()
+    leader = cluster.leader("events")
+    assert leader is not None
+    with cluster.producer() as producer:
+        producer.send("events", b"before").result(PATIENCE_S)
+        seat = {"leader": leader._seat, "producer": producer._seat, "controller": cluster._authority_seat}[who]
+
+        def act() -> None:
+            producer.send("events", b"v").result(PATIENCE_S)
+            cluster.admin.describe("events")
+
+        seen = interrupt(cluster, seat, act, alarm, Alarm)
+        assert cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S)
+        assert [node.failure for node in cluster.nodes] == [None] * len(cluster.nodes)
+        producer.send("events", b"after").result(PATIENCE_S)
+
+
+def test_an_alarm_is_no_answer_of_a_nodes(cluster: pyreplog.Cluster, create: Callable[..., str], alarm: Callable[[], None]) -> None:
+    """Struck while the leader answers one client's question it is neither that client's misfortune nor a refusal."""
+    create()
+    leader = cluster.leader("events")
+    assert leader is not None
+    node = leader._node
+    assert node is not None
+    struck: list[threading.Thread] = []
+
+    def strike(_: object) -> None:
+        struck.append(threading.current_thread())
+        if struck == [threading.main_thread()]:
+            alarm()
+
+    with cluster._driver.exclusive():
+        node._requests[ListOffsetsRequest] = strike
+    with cluster.consumer("events") as consumer:
+        with pytest.raises(Alarm):
+            consumer.end_offset("events", 0, timeout=PATIENCE_S)
+        assert list(node._guard.failed) == []
+        assert consumer.end_offset("events", 0, timeout=PATIENCE_S) == 0
+
+
+def test_an_alarm_is_no_refusal_of_the_disks(tmp_path: Path, alarm: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Struck within a write it is raised as it is. The log goes on, with the record or without it."""
+    write = os.pwrite
+
+    def strike(*arguments: Any) -> int:
+        monkeypatch.setattr(os, "pwrite", write)
+        alarm()
+        return write(*arguments)
+
+    with pyreplog.open_log(tmp_path / "log") as log:
+        log.append(b"before")
+        monkeypatch.setattr(os, "pwrite", strike)
+        with pytest.raises(Alarm):
+            log.append(b"struck")
+        log.append(b"after")
+        assert [record.value for record in log if record.value != b"struck"] == [b"before", b"after"]
 
 
 @pytest.mark.parametrize("who", ["leader", "producer"])
@@ -116,7 +209,7 @@ def test_a_second_interrupt_while_the_first_is_told_of_loses_no_machine(
             seat = leader._seat if who == "leader" else producer._seat
             seen = interrupt(cluster, seat, lambda: producer.send("events", b"v").result(PATIENCE_S) and None)
             assert second.struck == 1
-            cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S, "all nodes")
+            assert cluster._driver.wait_until(lambda: bool(seen) and all(node.ready for node in cluster.nodes), PATIENCE_S)
             producer.send("events", b"after").result(PATIENCE_S)
     finally:
         logger.removeHandler(second)
@@ -236,7 +329,7 @@ def test_who_waits_at_a_consumer_that_breaks_goes_on_waiting(
 
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
-        cluster._driver.wait_until(lambda: bool(consumer._machine._waiting), PATIENCE_S, "somebody who waits")
+        assert cluster._driver.wait_until(lambda: bool(consumer._machine._waiting), PATIENCE_S)
         with cluster._driver.exclusive():
             cluster._driver._fail(consumer._seat, error)
         producer.send("events", b"second").result(PATIENCE_S)
@@ -315,7 +408,7 @@ def test_who_waits_for_news_of_a_topic_asks_the_next_machine(cluster: pyreplog.C
             thread = threading.Thread(target=lambda ask=ask: done.append(ask()), daemon=True)
             thread.start()
             machine: Any = seat.machine
-            cluster._driver.wait_until(lambda machine=machine: "second" in machine._router.wanted, PATIENCE_S, "the question")  # type: ignore[misc]
+            assert cluster._driver.wait_until(lambda machine=machine: "second" in machine._router.wanted, PATIENCE_S)  # type: ignore[misc]
             with cluster._driver.exclusive():
                 cluster._driver.resume(seat)
             replace(cluster, seat)
@@ -444,7 +537,7 @@ def test_a_node_restarted_by_hand_is_not_restarted_again(cluster: pyreplog.Clust
         node._start()
         assert not cluster._driver._broken
         machine = node._node
-    cluster._driver.wait_until(lambda: node.ready, PATIENCE_S, "the node")
+    assert cluster._driver.wait_until(lambda: node.ready, PATIENCE_S)
     assert node._node is machine
 
 

@@ -32,7 +32,7 @@ def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
         leader.kill()
         for node in cluster.nodes:
             node.restart()
-        cluster._driver.wait_until(lambda: all(in_sync(node) >= 2 for node in cluster.nodes), PATIENCE_S, "enough nodes in sync")
+        assert cluster._driver.wait_until(lambda: all(in_sync(node) >= 2 for node in cluster.nodes), PATIENCE_S)
         assert pa.table(cluster.scan("orders"))["value"].to_pylist() == [b"alone"]
 
 

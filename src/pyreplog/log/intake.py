@@ -22,6 +22,7 @@ from pyreplog.errors import (
     UnknownServerError,
     excerpt,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Clock
 from pyreplog.record import (
     CODEC_NUMBERS,
@@ -85,7 +86,7 @@ class Intake:
             if self.rewrites or view.readonly:
                 view, header = self.rewrite(view, header)
         except Exception as error:
-            if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)):
+            if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)) or is_interruption(error):
                 raise
             about = f"{type(error).__name__}: {excerpt(str(error))}"
             raise UnknownServerError(
@@ -166,7 +167,7 @@ def is_sound(batch: Buffer) -> bool:
         header = RecordBatch(batch)
         return check_from_client(memoryview(batch), header) == header.max_timestamp
     except Exception as error:
-        if isinstance(error, (InternalError, StorageError)):
+        if isinstance(error, (InternalError, StorageError)) or is_interruption(error):
             raise
         return False  # what nobody had foreseen is found again when it comes first
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import Sleeping
 from pyreplog.node.hosting import Hosted, Timers
 from pyreplog.ports import Address, Disk, SyncDone, Transport
@@ -165,7 +166,7 @@ class Effects:
         try:
             self._answer(hosted, effect)
         except Exception as error:
-            if self.half_way or isinstance(error, FATAL):
+            if self.half_way or isinstance(error, FATAL) or is_interruption(error):
                 raise
             self.on_unanswered(hosted, effect, error)
 

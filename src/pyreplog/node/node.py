@@ -28,6 +28,7 @@ from typing import ClassVar
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClusterError, PyreplogError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
@@ -256,7 +257,7 @@ class Node:
                 if handler is not None:
                     handler(message)
         except Exception as error:  # one client's misfortune, unless more than its request is in doubt
-            if not of_client or self._effects.half_way or isinstance(error, FATAL):
+            if not of_client or self._effects.half_way or isinstance(error, FATAL) or is_interruption(error):
                 raise
             self._guard.request_failed(message, error)
 

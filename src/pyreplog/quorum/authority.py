@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, InternalError, StorageError, excerpt
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
@@ -246,7 +247,7 @@ class Authority:
         try:
             return self._describe(body)
         except Exception as error:
-            if isinstance(error, InternalError):
+            if isinstance(error, InternalError) or is_interruption(error):
                 raise
             # One client's misfortune: nothing was decided.
             _log.error("the controller could not answer %s of %s; it goes on", type(body).__name__, request.source, exc_info=error)

@@ -42,6 +42,7 @@ from pyreplog.errors import (
     RequestTimedOutError,
     UnknownTopicError,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import is_partition, open_readers
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
@@ -210,11 +211,9 @@ class Cluster:
     def _wait_for_nodes(self) -> None:
         if not any(node.alive for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
-        try:
-            self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S, "")
-        except TimeoutError:
+        if not self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S):
             slow = ", ".join(str(node.node_id) for node in self._nodes if not node.settled())
-            raise RequestTimedOutError(f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s") from None
+            raise RequestTimedOutError(f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s")
         if not any(node.ready for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
 
@@ -306,17 +305,14 @@ class Cluster:
         patience_s = START_TIMEOUT_S if timeout is None else timeout
         while True:
             before = done
-            try:
-                self._driver.wait_until(everywhere, patience_s, "")
+            if self._driver.wait_until(everywhere, patience_s):
                 return
-            except TimeoutError:
-                if timeout is None and done > before:
-                    continue
+            if timeout is not None or done <= before:
                 raise TimeoutError(
                     f"topic {topic!r} is made, but after {patience_s:g} s{' without progress' if timeout is None else ''} the nodes serve "
                     f"only {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the background: wait, and "
                     "do not make it again"
-                ) from None
+                )
 
     @property
     def admin(self) -> Admin:
@@ -504,6 +500,8 @@ class Cluster:
                 try:
                     consumer.end_offset(topic, part.partition)
                 except (ClusterError, TimeoutError) as error:
+                    if is_interruption(error):
+                        raise
                     _log.warning(
                         "scan of %s-%d: its end is not known yet (%s); reading what was committed before", topic, part.partition, error
                     )
@@ -581,7 +579,9 @@ class Cluster:
         for producer in list(self._producers):
             try:
                 producer.close(timeout)
-            except (TimeoutError, ClosedError):  # closed: who came as far as that before was interrupted
+            except (TimeoutError, ClosedError) as error:  # closed: who came as far as that before was interrupted
+                if is_interruption(error):
+                    raise
                 _log.warning("closing the cluster with records that nobody acknowledged")
         for consumer in list(self._consumers):
             consumer.close()

@@ -158,10 +158,8 @@ class Consumer:
             found = -1 if value is None else value
             return value is not None
 
-        try:
-            self._driver.wait_until(is_known, timeout, what)
-        except TimeoutError:
-            raise self._advice.late(what, timeout) from None
+        if not self._driver.wait_until(is_known, timeout):
+            raise self._advice.late(what, timeout)
         return found
 
     @property
@@ -182,9 +180,7 @@ class Consumer:
             records, pending = self.take(count_max)
             if pending is None:
                 return records
-            try:
-                self._driver.wait_for(pending, patience)
-            except TimeoutError:
+            if not self._driver.settles(pending, patience):
                 self.forget(pending)
             self._check()
             records = self._use(lambda machine: machine.take(count_max))
@@ -374,15 +370,13 @@ class Consumer:
             place = self._place
             answer = self._use(lambda machine: machine.look_up(topic, partition, timestamp))
             self._driver.enter(self._seat)
-            try:
-                self._driver.wait_for(answer, patience)
-            except TimeoutError:
+            if not self._driver.settles(answer, patience):
                 break
             if answer.error is None or place is self._place:  # else whoever was asked was replaced before it knew
                 break
         if not answer.settled:
             self._use(lambda machine: machine.forget_look_up(answer))
-            raise self._advice.late(f"{_LOOKED_UP.get(timestamp, 'an offset by time')} of {topic}-{partition}", patience) from None
+            raise self._advice.late(f"{_LOOKED_UP.get(timestamp, 'an offset by time')} of {topic}-{partition}", patience)
         if isinstance(answer.error, UnknownTopicError) and not self._machine.has_heard_of(topic):
             raise self._advice.unknown_topic(topic)
         if answer.error is not None:

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol
 from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
 from pyreplog.runtime.background import Background, release
 from pyreplog.runtime.exclusive import exclusive
@@ -134,6 +135,12 @@ class Driver:
 
     def wait_for(self, pending: Pending, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
+        if not self.settles(pending, timeout):
+            raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background")
+
+    def settles(self, pending: Pending, timeout: Any) -> bool:
+        """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more to say than TimeoutError,
+        which a signal handler may raise, too."""
         deadline_ns = self._deadline_ns(timeout)
         while not pending.settled:
             if self._refusal is not None:
@@ -142,8 +149,7 @@ class Driver:
                 self._wait_turn(pending, deadline_ns)
             if self._now_ns() >= deadline_ns:
                 break
-        if not pending.settled:
-            raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background")
+        return pending.settled
 
     def _deadline_ns(self, timeout: Any) -> int:
         """``timeout`` seconds from now; INT64_MAX where that is never."""
@@ -172,19 +178,16 @@ class Driver:
                 self._drive.release()
                 self._pass_on()
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float | None, what: str) -> None:
-        """Return when ``condition()`` holds, asked while no machine moves; for what happens rarely. TimeoutError names ``what``."""
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Whether ``condition()``, asked while no machine moves, holds within ``timeout`` seconds; for what happens rarely."""
         deadline_ns = self._deadline_ns(timeout)
         while True:
             with self.exclusive():
                 if condition():
-                    return
+                    return True
             if self._now_ns() >= deadline_ns:
-                raise TimeoutError(f"{what}: not within {timeout:g} s")
-            try:
-                self.wait_for(Pending(self), CONDITION_CHECK_S)
-            except TimeoutError:
-                pass
+                return False
+            self.settles(Pending(self), CONDITION_CHECK_S)
 
     def _wait_turn(self, pending: Pending, deadline_ns: int) -> None:
         """Sleep until ``pending`` is settled, the drive is handed over, or the time is up."""
@@ -351,6 +354,8 @@ class Driver:
                 machine.poll()
                 wake_ns = machine.next_wake_ns
         except Exception as error:  # a bug, or a disk: one machine ends, the others go on
+            if is_interruption(error):
+                raise  # the caller's, as Ctrl-C is: the machine is still busy, and starts again
             self._fail(seat, error)
             return
         seat.busy = False

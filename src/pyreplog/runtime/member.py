@@ -201,9 +201,7 @@ class ClusterNode:
                 return
             node.begin_shutdown()
         self._driver.enter(seat)
-        try:
-            self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience, f"shutdown of node {self._node_id}")
-        except TimeoutError:
+        if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
             _log.warning("node %d ends although it could not give everything away", self._node_id)
         with self._driver.exclusive():
             if self._node is not node:
@@ -239,12 +237,10 @@ class ClusterNode:
                 self._kill()
                 self._fence(self._node_id)
             self._start()
-        try:
-            self._driver.wait_until(self.settled, patience, "")
-        except TimeoutError:
+        if not self._driver.wait_until(self.settled, patience):
             raise RequestTimedOutError(
                 f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it does"
-            ) from None
+            )
         if not self.ready:
             raise self.failure or ClosedError(f"node {self._node_id} did not start")
 

@@ -197,11 +197,11 @@ class Producer:
         config = self._machine.config
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
         try:
-            self._driver.wait_until(known, patience_s, topic)
+            in_time = self._driver.wait_until(known, patience_s)
         except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
-        except TimeoutError:
-            raise self._advice.late(f"nothing was sent: topic {topic!r}", patience_s) from None
+        if not in_time:
+            raise self._advice.late(f"nothing was sent: topic {topic!r}", patience_s)
 
     def _wait_for_room(self) -> None:
         while self._machine.buffered_size > self._machine.config.buffer_size_max:

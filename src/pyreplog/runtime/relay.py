@@ -76,10 +76,7 @@ class ClusterAppender:
         while not pending.settled:
             if self._stopping():
                 raise ClosedError("the cluster is being closed; the batch is appended when it is opened again")
-            try:
-                self._driver.wait_for(pending, LOOK_S)
-            except TimeoutError:
-                pass
+            self._driver.settles(pending, LOOK_S)
         if pending.error is not None:
             raise pending.error
 

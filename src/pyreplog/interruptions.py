@@ -1,0 +1,39 @@
+"""Exceptions that a signal handler raised while our code ran. What was under way was cut short anywhere; it did not fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from types import CodeType
+
+__all__ = ["is_interruption"]
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether a signal handler of the program's raised ``error``, such as one that puts a limit on the time a call may take.
+
+    It then says nothing of what our code was doing, and belongs to whoever called us. Known by the handlers that are set now: a frame of
+    one of them is in the traceback. One that is written in C, or was replaced meanwhile, is not known. Any thread; takes some ten
+    microseconds, so ask only about what was raised.
+    """
+    handlers = frozenset(_handlers())
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _handlers() -> Iterator[CodeType]:
+    import signal  # noqa: PLC0415  (a log needs it no sooner)
+
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        while isinstance(handler, partial):
+            handler = handler.func
+        if callable(handler):
+            for found in (handler, getattr(handler, "__func__", None), type(handler).__call__):
+                code = getattr(found, "__code__", None)
+                if isinstance(code, CodeType):
+                    yield code
