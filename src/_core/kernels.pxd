@@ -352,6 +352,7 @@ cdef extern from "table.h" nogil:
         int64_t first
         int64_t multiplier
         int64_t divisor
+        bint is_null
     ctypedef struct table_rows:
         table_bytes key
         table_bytes value

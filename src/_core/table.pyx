@@ -130,6 +130,10 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
     out.divisor = 1
     if schema.dictionary != NULL:
         raise _wrong(schema, "a timestamp, or int64 in ms, not a dictionary of them")
+    if strcmp(format, b"n") == 0:
+        check_array(array, schema, parent, BUFFERS_ANY)
+        out.is_null = True
+        return 0
     if strncmp(format, b"tss:", 4) == 0:
         out.multiplier = 1000
     elif strncmp(format, b"tsu:", 4) == 0:

@@ -44,7 +44,8 @@ class TopicPartition(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where an acknowledged record is. ``timestamp`` in ms since 1970 (-1: none)."""
+    """Where an acknowledged record is. ``timestamp`` in ms since 1970 (-1: none). ``offset`` is -1 with acks=0, and where a producer sent
+    a batch again that its leader had, and had forgotten where: the records are in the log, once."""
 
     topic: str
     partition: int

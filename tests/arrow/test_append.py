@@ -144,7 +144,9 @@ def test_other_types(log: pyreplog.Log) -> None:
             }
         )
     )
-    assert rows(log) == [(None, b"ab", 5, (("h", b"1"),)), (None, b"cd", -1, ())]
+    nothing = pa.nulls(1)  # as Polars and pandas make of None alone
+    log.append_arrow(pa.table({"value": nothing, "key": nothing, "headers": nothing, "timestamp": nothing}))
+    assert rows(log) == [(None, b"ab", 5, (("h", b"1"),)), (None, b"cd", -1, ()), (None, None, -1, ())]
 
 
 def test_time(log: pyreplog.Log) -> None:

@@ -34,6 +34,7 @@ FED: Final = {
         "repair/survey._mend",
         "verify/folder.FolderCheck._leftovers",
         "verify/folder.segment_bases",
+        "verify/folder.segment_files",
         "verify/folder.snapshots",
         "verify/root._Root.run",
     ],

@@ -116,7 +116,7 @@ static inline int64_t divided(int64_t value, int64_t divisor) { return value / d
 
 static inline int64_t time_at(const table_time *c, int64_t row, int64_t otherwise) {
     if (c->values == NULL) {
-        return otherwise;
+        return c->is_null ? -1 : otherwise;
     }
     if (!is_valid(c->validity, c->first + row)) {
         return -1;

@@ -7,6 +7,8 @@
 #ifndef REPLOG_TABLE_H
 #define REPLOG_TABLE_H
 
+#include <stdbool.h>
+
 #include "batch.h"
 
 /* How a column of bytes lies in memory. */
@@ -38,6 +40,7 @@ typedef struct {
     int64_t first;
     int64_t multiplier;
     int64_t divisor;
+    bool is_null;                   /* every row is, in a column of nothing else */
 } table_time;
 
 /* Some rows of the table. The offsets of `headers` count headers, of which there are `header_count`; of `header` only the validity is used. */

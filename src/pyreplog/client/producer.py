@@ -625,6 +625,8 @@ class Producer:
         return False
 
     def _unknown(self, queue: PartitionQueue, batch: Batch, reason: str) -> OutcomeUnknownError:
+        if batch.failures > 1:
+            reason = f"sent {batch.failures} times; the last time: {reason}"  # which may say of itself that nothing was appended
         tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
         return OutcomeUnknownError(tried, reason)
 

@@ -220,8 +220,8 @@ class Producer:
         patience = check_seconds("timeout", timeout)
         until = None if patience is None else time.monotonic() + patience
         for outcome in self._unsettled():
-            if not outcome.settled:
-                self._driver.wait_for(outcome, None if until is None else max(until - time.monotonic(), 0.0))
+            if not self._driver.settles(outcome, None if until is None else max(until - time.monotonic(), 0.0)):
+                raise TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background")
 
     def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless, and finishes what was interrupted.
