@@ -56,3 +56,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     real = SystemDisk()
     yield Place(real, str(tmp_path / "data"))
     real.close()
+
+
+def damage_second_batch(place: Place) -> None:
+    """Of the first segment of the log t-0: its length makes no sense."""
+    name = f"t-0/{0:020d}.log"
+    content = bytearray(place.read(name))
+    second = 12 + int.from_bytes(content[8:12], "big")
+    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
+    place.write(name, bytes(content))

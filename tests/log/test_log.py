@@ -30,7 +30,7 @@ from pyreplog.log.segment import Segment
 from pyreplog.record import CODEC_NUMBERS, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TimestampType
-from tests.log.conftest import Place
+from tests.log.conftest import Place, damage_second_batch
 from tests.log.support import CLOCK, StillClock, batch, contents, create, interrupted, raw, reopen, sync
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=100)
@@ -360,11 +360,7 @@ def test_damage_of_the_batch_with_the_greatest_timestamp_costs_no_more_than_it(p
     assert log.segments()[1][0] > 10
     sync(place.disk, log)
     log.close(clean=True)
-    name = f"t-0/{0:020d}.log"
-    content = bytearray(place.read(name))
-    second = 12 + int.from_bytes(content[8:12], "big")
-    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
-    place.write(name, bytes(content))
+    damage_second_batch(place)
     log = reopen(place.disk, place.of("t-0"), clean=True)
     with pytest.raises(CorruptLogError) as caught:
         log.read(1, 1, 40)

@@ -27,7 +27,7 @@ from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerTable
 from pyreplog.record import BatchBuilder, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
-from tests.log.conftest import Place
+from tests.log.conftest import Place, damage_second_batch
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 
 INT32_MAX = 2**31 - 1
@@ -295,6 +295,13 @@ def test_known_after_deleted_records(place: Place, way: str) -> None:
     log.close(clean=True)
 
 
+def remove_snapshots(place: Place) -> None:
+    """Of the log t-0: who wrote is to be found in its batches."""
+    for name in place.disk.list(place.of("t-0")):
+        if name.endswith(".snapshot"):
+            place.disk.remove(place.of(f"t-0/{name}"))
+
+
 def test_damage_in_deleted_records_is_no_matter(place: Place) -> None:
     """The log opens all the same, and who wrote behind it is known."""
     log = create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1024, index_interval_bytes=100))
@@ -305,14 +312,8 @@ def test_damage_in_deleted_records_is_no_matter(place: Place) -> None:
     log.delete_records(5)
     assert log.segments()[1][0] > 6
     log.close(clean=True)
-    for name in place.disk.list(place.of("t-0")):
-        if name.endswith(".snapshot"):
-            place.disk.remove(place.of(f"t-0/{name}"))
-    name = f"t-0/{0:020d}.log"
-    content = bytearray(place.read(name))
-    second = 12 + int.from_bytes(content[8:12], "big")
-    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
-    place.write(name, bytes(content))
+    remove_snapshots(place)
+    damage_second_batch(place)
     log = reopen(place.disk, place.of("t-0"), clean=True)
     assert send(log, 0, producer=6)[2] is True
     assert send(log, 0, producer=3)[2] is False
@@ -330,14 +331,8 @@ def test_a_transaction_whose_end_is_damaged_in_deleted_records_is_not_open_for_e
     log.delete_records(5)
     assert log.segments()[1][0] > 6
     log.close(clean=True)
-    for name in place.disk.list(place.of("t-0")):
-        if name.endswith(".snapshot"):
-            place.disk.remove(place.of(f"t-0/{name}"))
-    name = f"t-0/{0:020d}.log"
-    content = bytearray(place.read(name))
-    second = 12 + int.from_bytes(content[8:12], "big")
-    content[second + 8 : second + 12] = b"\xff\xff\xff\xff"
-    place.write(name, bytes(content))
+    remove_snapshots(place)
+    damage_second_batch(place)
     log = reopen(place.disk, place.of("t-0"), clean=True)
     assert log.last_stable_offset == log.high_watermark == 22
     log.close(clean=True)
