@@ -81,6 +81,16 @@ int rl_file_sync(rl_file *file)
     return code;
 }
 
+void rl_file_start_sync(rl_file *file, int64_t position, int64_t size)
+{
+    int none = 0;
+    const int code = rl_start_writeout(file->fd, position, size);
+    /* The last three say that this file cannot do it, and nothing was begun. */
+    if (code && code != EINTR && code != ENOSYS && code != EINVAL && code != ESPIPE) {
+        atomic_compare_exchange_strong(&file->health->error, &none, code);
+    }
+}
+
 int rl_file_error(const rl_file *file)
 {
     return atomic_load(&file->health->error);

@@ -11,6 +11,8 @@
 #ifndef REPLOG_FILE_H
 #define REPLOG_FILE_H
 
+#include <stdint.h>
+
 typedef struct rl_file rl_file;
 
 /* Takes `fd` over; -1: none. `before`, or NULL: the same file, as it was held before it was opened anew: failures of either are failures of
@@ -23,6 +25,10 @@ int rl_file_let_go(rl_file *file);
 /* Sync the content (rl_sync_data), once those under way have ended: 0, or the positive errno of the first that failed. Once one has, there
  * are no more calls. EINTR is no outcome: ask again. */
 int rl_file_sync(rl_file *file);
+
+/* Have the system begin to bring `size` bytes from `position` to stable storage (rl_start_writeout). What it refuses then, nobody may hear of
+ * again: so it counts as a sync that failed. Where there is no such call, nothing happens. */
+void rl_file_start_sync(rl_file *file, int64_t position, int64_t size);
 
 /* The errno of the first sync that failed; 0: none has yet. Never waits. */
 int rl_file_error(const rl_file *file);

@@ -24,6 +24,7 @@ ffi.cdef(
     rl_file *rl_file_new(int fd, const rl_file *before);
     int rl_file_let_go(rl_file *file);
     int rl_file_sync(rl_file *file);
+    void rl_file_start_sync(rl_file *file, int64_t position, int64_t size);
     int rl_file_error(const rl_file *file);
     int rl_file_users(const rl_file *file);
 

@@ -447,6 +447,7 @@ cdef class SegmentEnd:
     cdef public int64_t roll_timestamp
     cdef public int64_t _interval
     cdef public int64_t _reserved
+    cdef public int64_t _pieces_from
     cdef public Py_ssize_t _pending
     cdef public bint unheard
     cdef public bint _torn
@@ -478,7 +479,10 @@ cdef class SegmentEnd:
         if self._file is None or self._torn or self._pending >= PENDING_MAX or self.size + size > self._reserved:
             self.make_ready(size)
         try:
-            self._file.write_at(self.size, parts)
+            if not self._pieces_from or size < self._pieces_from:
+                self._file.write_at(self.size, parts)
+            else:
+                self.write_in_pieces(parts)
         except StorageError as error:
             self.take_back(error)
             raise

@@ -107,6 +107,11 @@ class File(Protocol):
         """Block until the content is on stable storage. For small state files only: data goes through :meth:`Disk.submit_sync`."""
         ...
 
+    def start_sync(self, position: int, size: int) -> None:
+        """Have the system begin to bring these bytes to stable storage, so that a sync that follows soon has less to wait for. Promises
+        nothing: what goes wrong meanwhile fails the next sync. Where that cannot be, nothing happens."""
+        ...
+
     def size(self) -> int:
         """Current length in bytes."""
         ...

@@ -9,10 +9,11 @@ import pytest
 
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk
-from tests.crash.workloads import Fact, check, clean_stops, os_follower, sync_appends
+from tests.crash.workloads import Fact, appends_in_pieces, check, clean_stops, os_follower, sync_appends
 
 LIVES = [
     pytest.param(sync_appends, "sync", id="sync-appends"),
+    pytest.param(appends_in_pieces, "sync", id="appends-in-pieces"),
     pytest.param(os_follower, "os", id="os-follower"),
     pytest.param(clean_stops, "sync", id="clean-stops"),
 ]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 from typing import NamedTuple
+from unittest.mock import patch
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import Log, LogRoot, segment
 from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
@@ -72,6 +73,12 @@ def sync_appends(disk: SimDisk, facts: list[Fact]) -> None:
     root.checkpoint_high_watermarks()
     root.checkpoint_log_starts()
     log.append_as_leader(batch(2, size=50), 3)
+
+
+def appends_in_pieces(disk: SimDisk, facts: list[Fact]) -> None:
+    """The same, but every write of 128 bytes or more is done in pieces: what is large, in the small."""
+    with patch.multiple(segment, PIECE_SIZE=64, PAGE_SIZE=16):
+        sync_appends(disk, facts)
 
 
 # -- an `os` follower that is truncated --

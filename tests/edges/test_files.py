@@ -179,7 +179,7 @@ def test_e028_no_segment_beyond_int_max(place: Place) -> None:
                     pass
 
             file, first._file = first.file, Nothing()  # type: ignore[assignment]
-            first.reserve_nothing()
+            first.expect_syncs()
             if expected == 2:
                 first._file = file
             if leads:

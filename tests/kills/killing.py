@@ -60,6 +60,11 @@ class KillingFile:
         self._disk.count()
         self.file.truncate(size)
 
+    def start_sync(self, position: int, size: int) -> None:
+        """Counted."""
+        self._disk.count()
+        self.file.start_sync(position, size)
+
     def reserve(self, position: int, size: int) -> None:
         """Counted."""
         self._disk.count()

@@ -101,6 +101,18 @@ class TestFiles:
         assert file.size() == 0
         assert bytes(file.read_at(0, 10)) == b""
 
+    def test_a_sync_that_is_only_begun_changes_nothing(self, place: Place) -> None:
+        """Neither length nor content, even where there is nothing at all; a sync that follows ends well. Of a closed file it is refused."""
+        file = place.disk.create(f"{place.root}/a")
+        file.write_at(0, [b"x" * 10_000])
+        for position, size in ((0, 4096), (4096, 100), (1 << 30, 10)):
+            file.start_sync(position, size)
+        file.sync()
+        assert bytes(file.read_at(0, 20_000)) == b"x" * 10_000
+        file.close()
+        with pytest.raises(ClosedError):
+            file.start_sync(0, 1)
+
     def test_create_wants_a_new_name_and_open_an_old_one(self, place: Place) -> None:
         """Create refuses what exists, open what does not; both name the path."""
         path = f"{place.root}/a"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import pyreplog
 from tests.system.test_system_disk import environment
 
 WORKLOAD = """
@@ -161,6 +162,30 @@ def test_the_systems_errors_come_out(strace: str, tmp_path: Path, call: str, inj
     """An error of a system call comes out of the call that made it with its errno; EINTR does not; a file's sync stays failed."""
     want = [told.get(index, line) for index, line in enumerate(FINE)]
     assert run(strace, tmp_path, "-o", "/dev/null", "-e", f"trace={call}", "-e", f"inject={call}:{inject}") == want
+
+
+@pytest.mark.parametrize(("error", "code"), [("EIO", 5), ("ENOSPC", 28), ("EINTR", 0), ("EINVAL", 0), ("ENOSYS", 0)])
+def test_what_is_refused_early_fails_the_sync(strace: str, tmp_path: Path, error: str, code: int) -> None:
+    """A large synced append is handed to the disk in pieces. What the system then cannot write it need not tell of again, so it counts as a
+    failed sync. Where it only says that it does not know such a call, or was interrupted, the sync that follows does all of it."""
+    program = """
+import sys
+import pyreplog
+log = pyreplog.open_log(sys.argv[1], durability="sync")
+log.append(b"first")
+for _ in range(2):
+    try:
+        log.append(bytes(400_000))
+        print("ok")
+    except pyreplog.StorageError as error:
+        print(error.errno)
+"""
+    calls = ("-o", "/dev/null", "-e", "trace=sync_file_range", "-e", f"inject=sync_file_range:error={error}:when=1")
+    command = [strace, "-f", "-qq", "-e", "signal=none", *calls, sys.executable, "-c", program, f"{tmp_path}/log"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert ended.stdout.split() == ["ok", "ok"] if code == 0 else [str(code)] * 2, ended.stderr
+    with pyreplog.open_log(tmp_path / "log") as log:
+        assert next(iter(log)).value == b"first"
 
 
 def test_a_short_write_of_the_system_is_continued(strace: str, tmp_path: Path) -> None:

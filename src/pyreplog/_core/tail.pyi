@@ -128,7 +128,8 @@ class SegmentEnd:
 
     What a :class:`~pyreplog.log.segment.Segment` is besides is in Python. It has ``make_ready(size)``, called before a write where anything
     is to be done first (the file is not open, the indexes have much to be written, the reserved room ends, a refused write left something),
-    and ``take_back(error)``, called where a write was refused.
+    ``take_back(error)``, called where a write was refused, and ``write_in_pieces(parts)``, which writes what has ``_pieces_from`` bytes or
+    more (0: nothing has).
 
     Belongs to the log's owner. Sizes in bytes, timestamps in ms.
     """
@@ -156,6 +157,7 @@ class SegmentEnd:
     """Whether a batch was counted last that bears a producer id, and what knows the producers was not told of it in full."""
     _interval: int
     _reserved: int
+    _pieces_from: int
     _pending: int
     _torn: bool
     _file: Any

@@ -492,14 +492,18 @@ class PartitionCopy:
 
     def _again(self, look: Callable[[], T]) -> T:
         """What ``look`` finds; where a segment went since the last look at the folder, what it finds after another one."""
+        try:
+            return look()
+        except StorageError as error:
+            failure = error
         removals = _Removals()
-        while True:
+        while removals.explain(failure) and not self._closed:
+            self._load()
             try:
                 return look()
             except StorageError as error:
-                if not removals.explain(error) or self._closed:
-                    raise
-            self._load()
+                failure = error
+        raise failure
 
     @property
     def _open_segments(self) -> Segments | None:

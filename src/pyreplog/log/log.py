@@ -521,7 +521,7 @@ class Log:
         # Until somebody asks for real; any timestamp does.
         segment.roll_timestamp = -INT64_MAX
         if self._counts_flushed:
-            segment.reserve_nothing()
+            segment.expect_syncs()
 
     def _roll(self, base_offset: int | None = None) -> Segment:
         """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""

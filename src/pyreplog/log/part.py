@@ -51,6 +51,10 @@ class FilePart:
         """Never: it is only read."""
         raise self._only_read()
 
+    def start_sync(self, position: int, size: int) -> None:
+        """Never: it is only read."""
+        raise self._only_read()
+
     def sync(self) -> None:
         """Never: it is only read."""
         raise self._only_read()

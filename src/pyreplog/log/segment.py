@@ -58,6 +58,10 @@ RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
 """Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
+PIECE_SIZE: Final = 128 << 10
+"""Bytes of a large write that are handed to the disk at a time, where a sync follows."""
+PAGE_SIZE: Final = 4096
+"""A multiple of what file systems write at least."""
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 # The process or the system had no descriptor or no memory to open a file with: says nothing about what is there.
@@ -314,10 +318,32 @@ class Segment(SegmentEnd):
         """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else is written."""
         self._torn = True
 
-    def reserve_nothing(self) -> None:
-        """Ask for no room ahead from now on. Each sync of a piece of reserved room has to note in the file system's journal that it is in
-        use, which costs a tenth of it or more: good for who writes much and syncs seldom."""
+    def expect_syncs(self) -> None:
+        """From now on each write is followed by a sync. No room is asked for ahead: each sync of a piece of it has to note in the file
+        system's journal that it is in use, which costs a tenth of it or more. And what is large is on its way to the disk while it is
+        still being written."""
         self._reserve_from = self._reserved = INT64_MAX
+        self._pieces_from = 2 * PIECE_SIZE
+
+    def write_in_pieces(self, parts: Sequence[Buffer]) -> None:
+        """Write ``parts`` behind what counts, and have the disk begin with each piece while the next is being written."""
+        file, at = self.file, self.size
+        left = PIECE_SIZE - at % PAGE_SIZE  # pieces end where pages do: none is written to again while it is on its way
+        piece: list[Buffer] = []
+        start = at
+        for part in parts:
+            view = memoryview(part).cast("B")
+            while len(view) > left:
+                piece.append(view[:left])
+                view = view[left:]
+                at += left
+                file.write_at(start, piece)
+                file.start_sync(start, at - start)
+                piece, start, left = [], at, PIECE_SIZE
+            piece.append(view)
+            at += len(view)
+            left -= len(view)
+        file.write_at(start, piece)
 
     def make_ready(self, size: int) -> None:
         """What has to be done before some writes of ``size`` bytes, and not before most. See :class:`SegmentEnd`."""

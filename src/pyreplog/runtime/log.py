@@ -350,10 +350,11 @@ class Log:
 
     def _go_to(self, offset: int) -> None:
         """``position`` is ``offset`` now, for a loop that is under way, too."""
-        _, left = self._run
+        run = self._run
         self._run, self._position = _NO_RUN, offset
         self._move_count += 1
-        deque(left, maxlen=0)  # what the loop would have gone on with
+        if run is not _NO_RUN:
+            deque(run[1], maxlen=0)  # what the loop would have gone on with
 
     def read(
         self,

@@ -28,6 +28,7 @@ PARTS_MAX: Final = 512
 _NONE: Final = _platform.ffi.NULL
 _file_new = _platform.lib.rl_file_new
 _file_sync = _platform.lib.rl_file_sync
+_file_start_sync = _platform.lib.rl_file_start_sync
 _file_error = _platform.lib.rl_file_error
 _preallocate = _platform.lib.rl_preallocate
 _drop_cache = _platform.lib.rl_drop_cache
@@ -194,6 +195,11 @@ class SystemFile:
         descriptor = self._open()
         if code := sync_data(descriptor):
             raise self._failed(OSError(code, os.strerror(code)), "syncing")
+
+    def start_sync(self, position: int, size: int) -> None:
+        """By ``sync_file_range``; macOS has none like it. Takes as long as handing the bytes to the device does."""
+        descriptor = self._open()
+        _file_start_sync(descriptor.handle, position, size)
 
     def size(self) -> int:
         """Current length in bytes, asked of the system."""

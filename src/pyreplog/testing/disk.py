@@ -95,6 +95,10 @@ class SimFile:
             raise StorageError(errno.EINVAL, f"{os.strerror(errno.EINVAL)} while truncating to {size} bytes", self._path)
         self._disk.truncate(self._path, self._inode, size)
 
+    def start_sync(self, position: int, size: int) -> None:
+        """Nothing more than may happen at any moment: what is written reaches the disk, or does not."""
+        self._check()
+
     def reserve(self, position: int, size: int) -> None:
         """Nothing: a file here costs what was written to it."""
         self._check()
