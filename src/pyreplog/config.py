@@ -293,7 +293,7 @@ class LogConfig(_Settings):
     durability: Durability = "sync"
     """Which end of a replica counts: the flushed one (``sync``) or the written one (``os``)."""
     min_insync_replicas: int = 1
-    """An append with acks=all needs as many in-sync replicas."""
+    """An append with acks=all needs as many in-sync replicas; all of them, where a topic has fewer."""
     segment_bytes: int = 1 << 30
     """A segment is closed before it would grow beyond this."""
     segment_ms: int = 7 * 24 * 3600 * 1000

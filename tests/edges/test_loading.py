@@ -212,6 +212,9 @@ def test_e098_a_crash_while_segments_are_replaced(place: Place, clean: bool) -> 
         ({}, made(first, joined, ".cleaned", ".cleaned"), kept),
         ({}, made(first, joined, ".swap", ".cleaned"), kept),
         ({}, made(first, joined, ".swap", ".swap"), replaced),
+        # Not Kafka's: nothing is left of the replacement. What it was made of is there, and stays.
+        ({}, made(first, b"", ".swap", ".swap"), kept),
+        ({}, made(second, bytes(200), ".swap", ".swap"), kept),
         (gone(first), made(first, joined, ".swap", ".swap"), replaced),
         (gone(first, second), made(first, joined, ".swap", ".swap"), replaced),
         (gone(first, second), made(first, joined, "", ".swap"), replaced),

@@ -294,6 +294,18 @@ def test_what_an_interrupted_replacement_left_is_kept(swaps: list[int], original
     assert len(found[KEY]) == 20
 
 
+def test_a_replacement_without_content_replaces_nothing() -> None:
+    """The segment that it was made of is still there, and is read, checked and kept instead."""
+    disk = half_replaced([10], originals=True)
+    disk.open(f"{ROOT}/t-0/{10:020}.log.swap", write=True).truncate(0)
+    book = verify(disk, ROOT)
+    assert (book.worst, book.batch_count) == (Level.WARNING, 20)
+    plan, found = repaired(disk)
+    assert (plan.lost, plan.dropped) == ([], [])
+    assert found[KEY] == served(disk)[KEY]
+    assert len(found[KEY]) == 20
+
+
 def test_a_replacement_that_was_not_ready_is_not_taken() -> None:
     """What it was to replace is there, and counts: a damaged part of it is nobody's."""
     disk = half_replaced([20], originals=True, cleaned=[10])

@@ -413,6 +413,20 @@ def test_whole_numbers_of_any_kind(cluster: pyreplog.Cluster, create: Callable[.
             cluster.admin.delete_records(topic, {1: wrong})  # type: ignore[dict-item]
 
 
+def test_more_in_sync_replicas_are_asked_for_than_there_are(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it takes all of them, as a producer and a scan have it, which asks the leader where the topic ends."""
+    topic = create(min_insync_replicas="5")
+    asked: list[int] = []
+    asks = pyreplog.Consumer.end_offset
+    monkeypatch.setattr(pyreplog.Consumer, "end_offset", lambda *of: asked.append(asks(*of)) or asked[-1])
+    with cluster.producer() as producer:
+        producer.send(topic, b"x").result(10)
+        assert pa.table(cluster.scan(topic)).num_rows == 1
+        assert asked == [1]
+
+
 def test_no_argument_ends_a_node(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Numbers beyond what Kafka's messages hold, names that are none: refused where they are given, and no node hears of them."""
     topic = create()

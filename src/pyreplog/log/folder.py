@@ -6,7 +6,7 @@ plan says how to end that; a writer carries it out, a reader looks through it. R
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from pyreplog.log.layout import (
@@ -22,6 +22,7 @@ from pyreplog.log.layout import (
     TRANSACTION_INDEX_SUFFIX,
     join,
     parse_base_offset,
+    segment_name,
 )
 from pyreplog.log.segment import scan_segment
 from pyreplog.ports import Disk
@@ -56,8 +57,16 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
         drop = [name for name in swaps if (base := _base_of(name)) is not None and base >= cleaned_from]
         swaps = [name for name in swaps if name not in drop]
     remove += cleaned
+    bases_of_swaps = [base for name in swaps if (base := parse_base_offset(name, LOG_SUFFIX + SWAP_SUFFIX)) is not None]
+    ends = {base: _end_of(disk, directory, base) for base in bases_of_swaps}
+    # One without any batch replaces nothing, where what it was made of is still there: Kafka would lose that to a file that was cut short.
+    empty = [base for base, end in ends.items() if end == base and segment_name(base, LOG_SUFFIX) in names]
+    for base in empty:
+        del ends[base]
+    drop += [name for name in swaps if _base_of(name) in empty]
+    swaps = [name for name in swaps if name not in drop]
     live = [name for name in names if name not in remove and name not in drop and name not in swaps]
-    replaced = _replaced(disk, directory, swaps, live)
+    replaced = _replaced(ends, live)
     remove += replaced
     live = [name for name in live if name not in replaced]
     rename = sorted(((name, name[: -len(SWAP_SUFFIX)]) for name in swaps), key=_order_of)
@@ -90,23 +99,22 @@ def apply_plan(disk: Disk, directory: str, plan: FolderPlan) -> None:
             disk.sync_directory(directory)
 
 
-def _replaced(disk: Disk, directory: str, swaps: Sequence[str], live: Sequence[str]) -> list[str]:
-    """Files of the segments that the finished replacements among ``swaps`` stand for."""
-    start: int | None = None
-    end = 0
-    for name in swaps:
-        base = parse_base_offset(name, LOG_SUFFIX + SWAP_SUFFIX)
-        if base is None:
-            continue
-        file = disk.open(join(directory, name))
-        try:
-            scan = scan_segment(file, file.size(), base, check_crc=False)
-        finally:
-            file.close()
-        start = base if start is None else min(start, base)
-        end = max(end, scan.next_offset if scan.batch_count else base + 1)
-    if start is None:
+def _end_of(disk: Disk, directory: str, base_offset: int) -> int:
+    """The offset behind the last batch of a segment that is still to get its name; its base where it has none."""
+    file = disk.open(join(directory, segment_name(base_offset, LOG_SUFFIX + SWAP_SUFFIX)))
+    try:
+        scan = scan_segment(file, file.size(), base_offset, check_crc=False)
+    finally:
+        file.close()
+    return scan.next_offset if scan.batch_count else base_offset
+
+
+def _replaced(ends: Mapping[int, int], live: Sequence[str]) -> list[str]:
+    """Files of the segments that finished replacements stand for, which reach from their bases to ``ends``."""
+    if not ends:
         return []
+    start = min(ends)
+    end = max(max(base + 1, end) for base, end in ends.items())
     replaced = []
     for name in live:
         base = _base_of(name) if name.endswith(SEGMENT_SUFFIXES) else None

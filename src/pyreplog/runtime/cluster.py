@@ -408,10 +408,11 @@ class Cluster:
     ) -> Consumer:
         """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
 
-        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there. ``max_poll_records``: the most of one
-        poll. ``fetch_max_bytes``: of each partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many, half
-        a second at most. ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind. ``timeout``: how
-        many seconds to wait for the first news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
+        ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there; ``"none"``: begin at the first, and
+        raise OffsetOutOfRangeError instead of going on elsewhere. ``max_poll_records``: the most of one poll. ``fetch_max_bytes``: of each
+        partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many, half a second at most. ``read_from``:
+        whom to ask, where a follower is in sync; it is about a millisecond behind. ``timeout``: how many seconds to wait for the first
+        news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
@@ -495,7 +496,8 @@ class Cluster:
         minimum = description.config.get("min.insync.replicas")
         with self.consumer(()) as consumer:
             for part in description.partitions:
-                if part.leader < 0 or len(part.isr) < int(minimum or default_min_insync_replicas(len(part.replicas))):
+                needed = int(minimum or default_min_insync_replicas(len(part.replicas)))
+                if part.leader < 0 or len(part.isr) < min(needed, len(part.replicas)):
                     continue
                 try:
                     consumer.end_offset(topic, part.partition)

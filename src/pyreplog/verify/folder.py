@@ -105,16 +105,19 @@ def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
         for base, name in segment_bases([name.removesuffix(".swap") for name in names if name.endswith(".swap")]).items()
         if unready is None or base < unready
     }
+    ends = {base: _end_of(disk, f"{path}/{name}", base) for base, name in swaps.items()}
+    # One without a batch does not take the place of what is still there.
+    swaps = {base: name for base, name in swaps.items() if ends[base] > base or base not in found}
     if not swaps:
         return found
-    end = max(_end_of(disk, f"{path}/{name}", base) for base, name in swaps.items())
+    end = max(max(ends[base], base + 1) for base in swaps)
     left = {base: name for base, name in found.items() if not min(swaps) <= base < end}
     return dict(sorted({**left, **swaps}.items()))
 
 
 def _end_of(disk: Disk, path: str, base: int) -> int:
-    """The offset behind the last batch of a segment, as far as its headers lead; ``base`` + 1 where they lead nowhere."""
-    end, position = base + 1, 0
+    """The offset behind the last batch of a segment, as far as its headers lead; ``base`` where they lead nowhere."""
+    end, position = base, 0
     try:
         file = disk.open(path)
     except StorageError:
