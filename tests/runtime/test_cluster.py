@@ -420,7 +420,12 @@ def test_more_in_sync_replicas_are_asked_for_than_there_are(
     topic = create(min_insync_replicas="5")
     asked: list[int] = []
     asks = pyreplog.Consumer.end_offset
-    monkeypatch.setattr(pyreplog.Consumer, "end_offset", lambda *of: asked.append(asks(*of)) or asked[-1])
+
+    def noted(consumer: pyreplog.Consumer, topic: str, partition: int) -> int:
+        asked.append(asks(consumer, topic, partition))
+        return asked[-1]
+
+    monkeypatch.setattr(pyreplog.Consumer, "end_offset", noted)
     with cluster.producer() as producer:
         producer.send(topic, b"x").result(10)
         assert pa.table(cluster.scan(topic)).num_rows == 1
