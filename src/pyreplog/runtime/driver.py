@@ -25,6 +25,7 @@ from pyreplog.config import INT64_MAX
 from pyreplog.errors import ClosedError, PyreplogError
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
+from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import Background, release
 from pyreplog.runtime.exclusive import exclusive
 from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
@@ -226,24 +227,10 @@ class Driver:
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
-        import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
-
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-
-        def finish() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def tell() -> None:
-            try:
-                loop.call_soon_threadsafe(finish)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                pass
-
         if self._refusal is not None:
             raise self._refusal
-        if not pending.add_waiter(tell):
+        future, end = loop_future()
+        if not pending.add_waiter(end):
             future.set_result(None)
         elif not self._drive.locked():
             self._waited_before = self._waited_count  # who waited before does not drive now, so there is nobody to leave that to

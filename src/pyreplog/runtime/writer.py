@@ -35,6 +35,7 @@ from pyreplog.errors import (
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
+from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import LINGER_S, Background, release
 from pyreplog.runtime.chores import Chores
 from pyreplog.runtime.follow import WriterNews
@@ -676,23 +677,9 @@ class LogWriter:
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
-        import asyncio  # noqa: PLC0415  (takes longer to load than a log to open, and who awaits has it)
-
         self._check_process(pending)
-        loop = asyncio.get_running_loop()
-        future = loop.create_future()
-
-        def finish() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def release() -> None:
-            try:
-                loop.call_soon_threadsafe(finish)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                pass
-
-        if not pending.add_waiter(release):
+        future, end = loop_future()
+        if not pending.add_waiter(end):
             future.set_result(None)
         else:
             self._hurry = True
