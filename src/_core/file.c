@@ -83,12 +83,29 @@ int rl_file_sync(rl_file *file)
 
 void rl_file_start_sync(rl_file *file, int64_t position, int64_t size)
 {
-    int none = 0;
-    const int code = rl_start_writeout(file->fd, position, size);
-    /* The last three say that this file cannot do it, and nothing was begun. */
-    if (code && code != EINTR && code != ENOSYS && code != EINVAL && code != ESPIPE) {
-        atomic_compare_exchange_strong(&file->health->error, &none, code);
+    struct health *health = file->health;
+    if (pthread_mutex_trylock(&health->lock)) {
+        return; /* a sync is under way, and could not hear of what fails here */
     }
+    if (!atomic_load(&health->error)) {
+        const int code = rl_start_writeout(file->fd, position, size);
+        switch (code) {
+        case 0:
+        case EINTR:
+        case EAGAIN: /* these three leave all as it was, for the sync to do */
+        case ENOMEM:
+        case ENOSYS: /* and these say that it cannot be had here */
+        case EINVAL:
+        case ESPIPE:
+        case EPERM:
+        case EACCES:
+        case EOPNOTSUPP:
+            break;
+        default:
+            atomic_store(&health->error, code);
+        }
+    }
+    pthread_mutex_unlock(&health->lock);
 }
 
 int rl_file_error(const rl_file *file)

@@ -26,8 +26,9 @@ int rl_file_let_go(rl_file *file);
  * are no more calls. EINTR is no outcome: ask again. */
 int rl_file_sync(rl_file *file);
 
-/* Have the system begin to bring `size` bytes from `position` to stable storage (rl_start_writeout). What it refuses then, nobody may hear of
- * again: so it counts as a sync that failed. Where there is no such call, nothing happens. */
+/* Have the system begin to bring `size` bytes from `position` to stable storage (rl_start_writeout). What fails then, nobody may hear of
+ * again: so it counts as a sync that failed. Nothing happens where a sync is under way, where there is no such call, where it is not allowed,
+ * or where the system says that nothing was begun. */
 void rl_file_start_sync(rl_file *file, int64_t position, int64_t size);
 
 /* The errno of the first sync that failed; 0: none has yet. Never waits. */

@@ -479,7 +479,7 @@ cdef class SegmentEnd:
         if self._file is None or self._torn or self._pending >= PENDING_MAX or self.size + size > self._reserved:
             self.make_ready(size)
         try:
-            if not self._pieces_from or size < self._pieces_from:
+            if size < self._pieces_from:
                 self._file.write_at(self.size, parts)
             else:
                 self.write_in_pieces(parts)

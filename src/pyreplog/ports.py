@@ -109,7 +109,7 @@ class File(Protocol):
 
     def start_sync(self, position: int, size: int) -> None:
         """Have the system begin to bring these bytes to stable storage, so that a sync that follows soon has less to wait for. Promises
-        nothing: what goes wrong meanwhile fails the next sync. Where that cannot be, nothing happens."""
+        nothing: what goes wrong fails every sync that begins afterwards. Where that cannot be, nothing happens."""
         ...
 
     def size(self) -> int:

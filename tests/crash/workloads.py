@@ -77,7 +77,7 @@ def sync_appends(disk: SimDisk, facts: list[Fact]) -> None:
 
 def appends_in_pieces(disk: SimDisk, facts: list[Fact]) -> None:
     """The same, but every write of 128 bytes or more is done in pieces: what is large, in the small."""
-    with patch.multiple(segment, PIECE_SIZE=64, PAGE_SIZE=16):
+    with patch.object(segment, "PIECE_SIZE", 64):
         sync_appends(disk, facts)
 
 

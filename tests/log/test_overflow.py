@@ -118,6 +118,21 @@ def test_it_is_split_when_opened_for_writing(place: Place) -> None:
     assert book.worst is Level.NOTE, book.findings
 
 
+@pytest.mark.parametrize("recovery_point", [0, FARTHER + 2])
+def test_the_first_batch_may_be_too_far_already(place: Place, recovery_point: int) -> None:
+    """Of compacted segments the first may have become empty. What is made of it then has a first part without any batch."""
+    batches = [bytes(batch(2, base_offset=at, leader_epoch=0, tag=b"%d:" % at)) for at in (FAR, FAR + 2, FARTHER)]
+    put(place, batches)
+    for _ in range(2):
+        log = opened(place.disk, place.of(T), recovery_point=recovery_point)
+        assert raw(log) == b"".join(batches)
+        assert (log.end_offset, log.recovery.torn_size, leftovers(place)) == (FARTHER + 2, 0, [])
+        log.close(clean=True)
+    book = Book()
+    check_partition(place.disk, place.of(T), "old", 0, Look(), book)
+    assert (book.worst, book.batch_count) == (Level.NOTE, 3), book.findings
+
+
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_what_was_split_survives_a_kill(place: Place, durability: str) -> None:
     """Nobody called it synced before; it is all the same, with the gaps between its segments."""

@@ -11,7 +11,7 @@ import pytest
 import pyreplog
 from pyreplog.errors import StorageError
 from pyreplog.log import segment as segment_module
-from pyreplog.log.segment import PAGE_SIZE, PIECE_SIZE, Segment
+from pyreplog.log.segment import PIECE_SIZE, Segment
 from pyreplog.testing.disk import SimDisk
 
 MODULE = segment_module.__name__
@@ -54,7 +54,7 @@ def made(file: Notes, size: int = 0) -> Segment:
 
 
 def test_pieces_end_where_pages_do() -> None:
-    """Each piece but the last is begun when it is written, before the next, and no page is in two of them."""
+    """However large pages are. Each piece but the last is begun when it is written, before the next, and no page is in two of them."""
     file = Notes()
     segment = made(file, 5000)
     data = Random(1).randbytes(3 * PIECE_SIZE)
@@ -63,7 +63,7 @@ def test_pieces_end_where_pages_do() -> None:
     ends = [position + size for position, size in writes]
     assert file.content[5000:] == data
     assert len(writes) == 4
-    assert all(end % PAGE_SIZE == 0 for end in ends[:-1])
+    assert all(end % PIECE_SIZE == 0 for end in ends[:-1])
     begun = [call for pair in writes[:-1] for call in (("write", *pair), ("start", *pair))]
     assert file.calls == [*begun, ("write", *writes[-1])]
 
@@ -72,7 +72,6 @@ def test_pieces_end_where_pages_do() -> None:
 def test_however_it_is_given(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bytes come to the same places, whatever parts they are given in, and wherever the segment ends."""
     monkeypatch.setattr(f"{MODULE}.PIECE_SIZE", 64)
-    monkeypatch.setattr(f"{MODULE}.PAGE_SIZE", 16)
     random = Random(seed)
     file = Notes()
     segment = made(file, random.randrange(100))

@@ -181,6 +181,26 @@ def test_files_stay_a_while_under_another_name(place: Place) -> None:
     life.log.close(clean=True)
 
 
+def test_each_has_its_own_time_under_the_other_name(place: Place) -> None:
+    """A log that begins anew may remove a segment of the same name while the files of the one before are still there."""
+    life = begin(place, retention_bytes=0, file_delete_delay_ms=500)
+    life.append(4)
+    life.log.apply_retention()
+    first = life.deleted()
+    life.clock.now_ms += 300
+    life.log.truncate_fully(0)
+    life.append(4)
+    life.log.apply_retention()
+    assert set(first) <= set(life.deleted())
+    life.clock.now_ms += 499  # the first one's time is over
+    life.log.apply_retention()
+    assert set(first) <= set(life.deleted())
+    life.clock.now_ms += 1
+    life.log.apply_retention()
+    assert not life.deleted()
+    life.log.close(clean=True)
+
+
 def test_the_start_is_durable_before_a_file_goes() -> None:
     """Power loss at any point of the removal leaves a log that opens, begins at the old start or the new one, and has all from there."""
     disk = SimDisk(Random(3))

@@ -74,6 +74,7 @@ class End(SegmentEnd):
         self.max_timestamp = self.first_timestamp = self.first_producer = -1
         self.entries_left = 1000
         self.size_max = self.roll_offset = self.roll_timestamp = self._reserved = INT64_MAX
+        self._pieces_from = INT64_MAX
         self._interval = interval
         self._torn = False
         self._file = MemoryFile()

@@ -280,6 +280,38 @@ class TestKill:
 
 
 class TestFaults:
+    def test_a_sync_that_fails_when_it_is_begun(self) -> None:
+        """Every later sync of the process fails, and what was not synced is for the disk's chance to keep. The next process's do not."""
+        disk = fresh()
+        file = disk.create("/a/f")
+        file.write_at(0, [b"kept"])
+        file.sync()
+        disk.sync_directory("/a")
+        fault = disk.fail("start_sync", "/a/f", error=errno.ENOSPC)
+        file.write_at(4, [b"x" * 1000])
+        file.start_sync(4, 1000)
+        assert fault.hits == 1
+        for _ in range(2):
+            with pytest.raises(StorageError) as caught:
+                file.sync()
+            assert caught.value.errno == errno.ENOSPC
+        disk.kill()
+        disk.open("/a/f", write=True).sync()
+        assert {(content(disk.crash(Random(seed)), "/a/f") or b"")[:4] for seed in range(9)} == {b"kept"}
+
+    def test_a_sync_is_not_begun_beside_another(self) -> None:
+        """That could not tell of what fails, as on a real disk."""
+        disk = fresh()
+        disk.manual = True
+        file = disk.create("/a/f")
+        file.write_at(0, [b"x"])
+        fault = disk.fail("start_sync", "/a/f")
+        token = disk.submit_sync([file], lambda: None)
+        file.start_sync(0, 1)
+        disk.complete(token)
+        assert fault.hits == 0
+        assert [done.error for done in disk.poll()] == [None]
+
     def test_the_nth_call_fails(self) -> None:
         """A fault strikes its call, as often as told, on its kind and path alone."""
         disk = fresh()

@@ -26,6 +26,33 @@ from tests.system.syncing import PATIENCE_S, Kernel, syncs_by
 Written: TypeAlias = Callable[[str], SystemFile]
 LONG_NS = int(PATIENCE_S * 1e9)
 
+
+def test_a_sync_is_not_begun_beside_another() -> None:
+    """The one under way could not hear of what fails then, and would call durable what is not. Before it and after it, it is begun, and
+    what fails is a failure of every sync from then on."""
+    lib = _platform.lib
+    nowhere = 1 << 20  # a descriptor that no process has: whatever is begun fails
+    file = lib.rl_file_new(nowhere, _platform.ffi.NULL)
+    inside, go = threading.Event(), threading.Event()
+
+    def sync(fd: int) -> int:
+        inside.set()
+        return 0 if go.wait(PATIENCE_S) else errno.ETIMEDOUT
+
+    outcomes: list[int] = []
+    with syncs_by(sync):
+        thread = threading.Thread(target=lambda: outcomes.append(lib.rl_file_sync(file)))
+        thread.start()
+        assert inside.wait(PATIENCE_S)
+        lib.rl_file_start_sync(file, 0, 4096)
+        go.set()
+        thread.join(PATIENCE_S)
+        assert (outcomes, lib.rl_file_error(file)) == ([0], 0)
+        lib.rl_file_start_sync(file, 0, 4096)
+        failure = 0 if sys.platform == "darwin" else errno.EBADF  # which has no such call
+        assert (lib.rl_file_sync(file), lib.rl_file_error(file)) == (failure, failure)
+
+
 # ----------------------------------------------------------------------------------------------- every way to have a file synced
 
 

@@ -129,7 +129,7 @@ class SegmentEnd:
     What a :class:`~pyreplog.log.segment.Segment` is besides is in Python. It has ``make_ready(size)``, called before a write where anything
     is to be done first (the file is not open, the indexes have much to be written, the reserved room ends, a refused write left something),
     ``take_back(error)``, called where a write was refused, and ``write_in_pieces(parts)``, which writes what has ``_pieces_from`` bytes or
-    more (0: nothing has).
+    more.
 
     Belongs to the log's owner. Sizes in bytes, timestamps in ms.
     """

@@ -60,7 +60,9 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
     bases_of_swaps = [base for name in swaps if (base := parse_base_offset(name, LOG_SUFFIX + SWAP_SUFFIX)) is not None]
     ends = {base: _end_of(disk, directory, base) for base in bases_of_swaps}
     # One without any batch replaces nothing, where what it was made of is still there: Kafka would lose that to a file that was cut short.
-    empty = [base for base, end in ends.items() if end == base and segment_name(base, LOG_SUFFIX) in names]
+    # Beside others it may be the first part of a segment that was split, whose batches all lie too far from its base.
+    alone = all(end == base for base, end in ends.items())
+    empty = [base for base in ends if alone and segment_name(base, LOG_SUFFIX) in names]
     for base in empty:
         del ends[base]
     drop += [name for name in swaps if _base_of(name) in empty]

@@ -46,6 +46,8 @@ class Graves:
                 failure = failure or error
                 self._waiting.append((due_ns, path))
             else:
+                # One of an earlier segment of this name went: its time is over, and must not be this one's.
+                self._waiting = [entry for entry in self._waiting if entry[1] != path + DELETED_SUFFIX]
                 self._waiting.append((due_ns, path + DELETED_SUFFIX))
             self.dug = True
         if failure is not None:

@@ -4,7 +4,7 @@ It owns the segments, the leader epoch history and the durable mark. It makes no
 watermark is, and when to sync is told to it. Every mutation needs the caller's lock (one owner); nothing here waits for the disk but
 small state files.
 
-Appends and truncations touch the page cache and return at once. :meth:`Log.sync_plan` says what makes everything durable, the
+Appends and truncations touch the page cache and wait for no sync. :meth:`Log.sync_plan` says what makes everything durable, the
 caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 """
 

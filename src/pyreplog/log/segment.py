@@ -59,9 +59,7 @@ RESERVE_FROM: Final = 1 << 20
 RESERVE_SIZE_MAX: Final = 8 << 20
 """Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
 PIECE_SIZE: Final = 128 << 10
-"""Bytes of a large write that are handed to the disk at a time, where a sync follows."""
-PAGE_SIZE: Final = 4096
-"""A multiple of what file systems write at least."""
+"""Bytes of a large write that are handed to the disk at a time, where a sync follows: whole pages, however large those are."""
 # Disk full: nothing is wrong with what is there, and it may work again later.
 OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 # The process or the system had no descriptor or no memory to open a file with: says nothing about what is there.
@@ -141,6 +139,8 @@ class Segment(SegmentEnd):
         # Where the room reserved for this file ends, and whether what is beyond its size is to be given back.
         self._reserve_from = self._reserved = RESERVE_FROM
         self._untrimmed = False
+        # Writes from this size on are done in pieces.
+        self._pieces_from = INT64_MAX
         # Whether what a refused write left behind is still to be cut off.
         self._torn = False
         self._times_checked = False
@@ -328,7 +328,7 @@ class Segment(SegmentEnd):
     def write_in_pieces(self, parts: Sequence[Buffer]) -> None:
         """Write ``parts`` behind what counts, and have the disk begin with each piece while the next is being written."""
         file, at = self.file, self.size
-        left = PIECE_SIZE - at % PAGE_SIZE  # pieces end where pages do: none is written to again while it is on its way
+        left = PIECE_SIZE - at % PIECE_SIZE  # pieces end where pages do: none is written to again while it is on its way
         piece: list[Buffer] = []
         start = at
         for part in parts:

@@ -96,8 +96,9 @@ class SimFile:
         self._disk.truncate(self._path, self._inode, size)
 
     def start_sync(self, position: int, size: int) -> None:
-        """Nothing more than may happen at any moment: what is written reaches the disk, or does not."""
+        """Nothing more than may happen at any moment: what is written reaches the disk, or does not. A fault fails every later sync."""
         self._check()
+        self._disk.start_sync(self._path, self._inode, position)
 
     def reserve(self, position: int, size: int) -> None:
         """Nothing: a file here costs what was written to it."""
@@ -588,13 +589,25 @@ class SimDisk:
         upto = self._sequence if sequence is None else sequence
         try:
             self.begin("sync", path)
-            if error:
-                raise _error(error, "syncing", path)
+            generation, earlier = inode.failed_start
+            if error or generation == self.generation:
+                raise _error(error or earlier, "syncing", path)
         except StorageError:
             inode.spoil(upto, self.random)
             raise
         inode.settle(upto)
         self.syncs += 1
+
+    def start_sync(self, path: str, inode: Inode, position: int) -> None:
+        """A file's sync that is only begun. One that fails loses what was written, for ever, and the syncs of this process tell.
+        Nothing, where a sync of the file is under way."""
+        if any(inode is other for sync in self._pending.values() for _, other in sync.files):
+            return
+        try:
+            self.begin("start_sync", path, position)
+        except StorageError as error:
+            inode.spoil(self._sequence, self.random)
+            inode.failed_start = self.generation, error.errno or errno.EIO
 
     def unlock(self, inode: Inode, lock: SimLock) -> None:
         """A lock's release."""

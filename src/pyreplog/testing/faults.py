@@ -15,6 +15,7 @@ MUTATING: Final = frozenset(
         "create",
         "write",
         "truncate",
+        "start_sync",
         "sync",
         "submit_sync",
         "rename",

@@ -106,8 +106,9 @@ def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
         if unready is None or base < unready
     }
     ends = {base: _end_of(disk, f"{path}/{name}", base) for base, name in swaps.items()}
-    # One without a batch does not take the place of what is still there.
-    swaps = {base: name for base, name in swaps.items() if ends[base] > base or base not in found}
+    if all(end == base for base, end in ends.items()):
+        # None has a batch: they do not take the place of what is still there. Beside others one may be the first part of a split.
+        swaps = {base: name for base, name in swaps.items() if base not in found}
     if not swaps:
         return found
     end = max(max(ends[base], base + 1) for base in swaps)
