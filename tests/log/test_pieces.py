@@ -99,6 +99,27 @@ def test_a_piece_that_is_refused_leaves_nothing(number: int) -> None:
     assert (bytes(file.content), segment.size, segment.torn) == (b"", 0, False)
 
 
+@pytest.mark.parametrize("number", range(3))
+def test_an_interrupt_between_two_pieces_leaves_nothing_for_long(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written is cut off before the next write, which begins where the log ends."""
+    file = Notes()
+    segment = made(file)
+    begun: list[int] = []
+
+    def start_sync(position: int, size: int) -> None:
+        begun.append(position)
+        if len(begun) == number + 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(file, "start_sync", start_sync)
+    data = Random(number).randbytes(4 * PIECE_SIZE)
+    with pytest.raises(KeyboardInterrupt):
+        segment.append([data], len(data), 9, 0)
+    assert (segment.torn, segment.size) == (True, 0)
+    segment.append([b"next"], 4, 0, 0)
+    assert (bytes(file.content), segment.torn, segment.size) == (b"next", False, 4)
+
+
 def test_small_writes_are_whole() -> None:
     """Below two pieces there is one call."""
     file = Notes()
