@@ -24,6 +24,7 @@ from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import (
     INT32_MAX,
     NodeConfig,
+    batch_max,
     check_callable,
     check_flag,
     check_seconds,
@@ -377,11 +378,15 @@ class Cluster:
         self._producers[producer] = None
         return producer
 
-    def _batch_limit(self, topic: str) -> int:
-        """Bytes of the largest batch that the topic's settings let a producer make. REQUIRES the driver's turn."""
+    def _batch_limit(self, topic: str) -> tuple[int, int]:
+        """Bytes of the largest batches that the topic's settings let a producer make: of several records, of one. REQUIRES the driver's
+        turn."""
         image = self._authority.authority.image
         found = image.topics.get(image.topic_ids.get(topic, ""))
-        return INT32_MAX if found is None else producer_batch_max(found.log_config)
+        if found is None:
+            return INT32_MAX, 0
+        config = found.log_config
+        return producer_batch_max(config), batch_max(config)
 
     def _producer_closed(self, producer: Producer) -> None:
         with self._driver.exclusive():
