@@ -79,6 +79,8 @@ def test_send_many(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
         assert len(acks) == 1000
         assert acks.done()
         assert [acks[5].result(), acks[-1].result(), *[ack.result() for ack in acks[10:12]]] == [places[5], places[-1], *places[10:12]]
+        with pytest.raises(TypeError, match="a whole number or a slice, not str"):
+            acks["5"]  # type: ignore[call-overload]
         assert [ack.offset for ack in acks] == [place.offset for place in places]
         for key, place in zip(keys, places, strict=True):
             assert key is None or place.partition == partition_for_key(key, 4)

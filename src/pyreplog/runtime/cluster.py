@@ -641,7 +641,8 @@ class Cluster:
     def __repr__(self) -> str:
         if getattr(self, "_lock", None) is None:  # its __init__ was left half-way
             return "<pyreplog.Cluster, not opened>"
-        return f"<pyreplog.Cluster {self._path!r}, {len(self._nodes)} nodes{', closed' if self._closed else ''}>"
+        count = len(self._nodes)
+        return f"<pyreplog.Cluster {self._path!r}, {count} node{'' if count == 1 else 's'}{', closed' if self._closed else ''}>"
 
 
 def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
