@@ -53,7 +53,7 @@ from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode, close_disk
-from pyreplog.runtime.opening import check_clock, check_name, check_progress, folder_of
+from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
@@ -655,6 +655,8 @@ def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
     names = disk.list(path) if stat is not None else ()
     if "meta.properties" in names:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
+    if stat is not None and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
+        check_alone(disk, path, "cluster")
     known = max((int(name[5:]) for name in names if name.startswith("node-") and name[5:].isdigit()), default=0)
     if nodes is None:
         return known or 3
