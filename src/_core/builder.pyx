@@ -117,6 +117,9 @@ cdef _Held _hold_buffer(object data, str what):
         PyObject_GetBuffer(data, &held.buffer, PyBUF_SIMPLE)
     except TypeError:
         raise TypeError(f"a {what} is bytes, a contiguous buffer or None, not {type(data).__name__}") from None
+    except (BufferError, ValueError) as error:  # numpy raises the latter
+        kind = BufferError if isinstance(error, BufferError) else ValueError
+        raise kind(f"a {what} that is a {type(data).__name__} lends no bytes ({error}): copy it, for example bytes({what})") from None
     return held
 
 

@@ -24,6 +24,8 @@ __all__ = [
     "INT64_MAX",
     "LogConfig",
     "NodeConfig",
+    "RECORDS_SIZE_MAX",
+    "batch_max",
     "check_callable",
     "check_flag",
     "check_methods",
@@ -40,6 +42,8 @@ __all__ = [
 FOREVER_S: Final = float("inf")
 INT64_MAX: Final = 2**63 - 1
 INT32_MAX: Final = 2**31 - 1
+RECORDS_SIZE_MAX: Final = 64 << 20
+"""Most bytes that the records of a compressed batch may have uncompressed: readers take no more, whatever it claims."""
 
 Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
@@ -105,10 +109,12 @@ def _slips(one: str, other: str, limit: int) -> int:
     return row[-1] if row[-1] <= limit else INT32_MAX
 
 
-def check_number(name: str, value: object, low: int, high: int | None = None) -> None:
-    """Raises :class:`ConfigError` unless ``value`` is a whole number from ``low`` (to ``high``)."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < low or (high is not None and value > high):
-        raise ConfigError(f"{name} is {value!r}; it must be a whole number from {low}{'' if high is None else f' to {high}'}")
+def check_number(settings: object, field: str, low: int, high: int | None = None, name: str | None = None) -> None:
+    """Have a field of frozen ``settings`` hold an int, whatever :func:`whole` takes for one. ``name``: what users call it."""
+    value = getattr(settings, field)
+    number = whole(name or field, value, low, high)
+    if number is not value:
+        object.__setattr__(settings, field, number)
 
 
 def check_flag(name: str, value: object, otherwise: str = "") -> None:
@@ -313,7 +319,7 @@ class LogConfig(_Settings):
     file_delete_delay_ms: int = 60_000
     """Files of segments that went stay this long under the name ``.deleted``, for readers that are on their way to them."""
     max_message_bytes: int = 1048588
-    """Largest batch, header included."""
+    """Largest batch, header included. Where the leader compresses, it has at most 64 MiB before that."""
     compression_type: str = "producer"
     """``producer`` keeps what came; another codec rewrites batches on the leader."""
     message_timestamp_type: str = "CreateTime"
@@ -347,7 +353,7 @@ class LogConfig(_Settings):
         if not isinstance(self.preallocate, bool):
             raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")
         for name, low, high in _LIMITS:
-            check_number(_key(name), getattr(self, name), low, high)
+            check_number(self, name, low, high, _key(name))
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | LogConfig) -> LogConfig:
@@ -371,10 +377,16 @@ class LogConfig(_Settings):
         }
 
 
+def batch_max(config: LogConfig) -> int:
+    """Bytes of the largest batch that a topic takes as it comes from a client that does not compress."""
+    limit = min(config.max_message_bytes, config.segment_bytes)
+    return limit if config.compression_type in ("producer", "uncompressed") else min(limit, RECORDS_SIZE_MAX)
+
+
 def producer_batch_max(config: LogConfig) -> int:
     """Bytes of the largest batch of several records to be made for a topic: no leader refuses it. Where none has room in that, each goes
     alone, and the leader tells."""
-    limit = min(config.max_message_bytes, config.segment_bytes)
+    limit = batch_max(config)
     # The leader compresses anew, and what does not get smaller grows by some bytes for each block.
     return limit if config.compression_type == "producer" else limit - limit // 8 - 64
 
@@ -450,7 +462,7 @@ class NodeConfig(_Settings):
 
     def __post_init__(self) -> None:
         for name in self._defaults:
-            check_number(name, getattr(self, name), 0)
+            check_number(self, name, 0)
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | NodeConfig) -> NodeConfig:

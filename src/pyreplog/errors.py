@@ -325,6 +325,10 @@ class UnsyncedError(OutcomeUnknownError, StorageError, ClosedError):
         )
         self.tried = tried
 
+    def __str__(self) -> str:
+        # Without the system's number there is none to begin with.
+        return super().__str__() if self.errno is not None else str(self.strerror)
+
 
 class SpoolRefusedError(PyreplogError):
     """The owner of a log would not append a batch of the Spark sink, or none came in time. Nothing of it was appended."""

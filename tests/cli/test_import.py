@@ -126,6 +126,7 @@ def test_a_damaged_place_of_an_import_is_refused(replog: Replog, tmp_path: Path,
     assert "replog.import" in done.err
     assert "remove" in done.err
     assert "report" not in done.err
+    assert f"a new log in {place}" not in done.err
     assert place.read_bytes() == kept
     assert values_of(replog, path) == [f"row {number}" for number in range(10)]
     place.write_bytes(before)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import product
 
+import numpy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -195,7 +196,8 @@ def test_takes_any_contiguous_buffer() -> None:
         (b"", "text", (), 0, TypeError, r"key.encode\(\)"),
         (7, None, (), 0, TypeError, "not int"),
         (b"", 1.5, (), 0, TypeError, "not float"),
-        (memoryview(bytes(10))[::2], None, (), 0, BufferError, ""),
+        (memoryview(bytes(10))[::2], None, (), 0, BufferError, r"a value that is a memoryview lends .*: copy it, .* bytes\(value\)"),
+        (b"", numpy.arange(9)[::2], (), 0, ValueError, r"a key that is a ndarray lends no bytes .*: copy it.* bytes\(key\)"),
         (b"", None, [("a", "text")], 0, TypeError, "encode it"),
         (b"", None, [(b"a", b"")], 0, TypeError, "header key is a str, not bytes"),
         (b"", None, [(None, b"")], 0, TypeError, "header key is a str, not NoneType"),

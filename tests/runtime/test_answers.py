@@ -97,6 +97,7 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
             lambda: cluster.scan("ordres"),
             lambda: cluster.admin.describe("ordres"),
             lambda: cluster.admin.delete_records("ordres", {0: 1}),
+            lambda: cluster.admin.delete_records("ordres", {}),
             lambda: cluster.admin.elect_leaders("ordres"),
         ):
             with pytest.raises(pyreplog.UnknownTopicError, match="'ordres'; admin.create_topic makes one; did you mean 'orders'"):
@@ -107,6 +108,8 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
             lambda: cluster.leader("orders", 9),
             lambda: consumer.end_offset("orders", 9),
             lambda: cluster.consumer([("orders", 9)]),
+            lambda: cluster.admin.delete_records("orders", {9: 0}),
+            lambda: cluster.admin.elect_leaders("orders", [9]),
         ):
             with pytest.raises(pyreplog.UnknownTopicError, match="'orders' has partitions 0 to 0, not 9"):
                 use()
@@ -114,6 +117,15 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
             consumer.position("orders", 9)
         with pytest.raises(pyreplog.TopicExistsError, match=r"^topic exists already: 'orders'$"):
             cluster.admin.create_topic("orders")
+
+
+def test_no_partitions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Who names none is answered at once, with nothing, and no leader is looked for."""
+    topic = create()
+    for node in cluster.nodes:
+        node.kill()
+    assert cluster.admin.delete_records(topic, {}) == {}
+    assert cluster.admin.elect_leaders(topic, []) == {}
 
 
 def test_elections_that_cannot_be(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

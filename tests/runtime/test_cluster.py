@@ -79,6 +79,8 @@ def test_send_many(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
         assert len(acks) == 1000
         assert acks.done()
         assert [acks[5].result(), acks[-1].result(), *[ack.result() for ack in acks[10:12]]] == [places[5], places[-1], *places[10:12]]
+        with pytest.raises(TypeError, match="a whole number or a slice, not str"):
+            acks["5"]  # type: ignore[call-overload]
         assert [ack.offset for ack in acks] == [place.offset for place in places]
         for key, place in zip(keys, places, strict=True):
             assert key is None or place.partition == partition_for_key(key, 4)
@@ -432,6 +434,20 @@ def test_more_in_sync_replicas_are_asked_for_than_there_are(
         assert asked == [1]
 
 
+def test_settings_of_any_kind_of_whole_number(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Settings, too: of a topic, a node, a producer and a consumer. They are kept as int, whichever way they are read."""
+    many: Any = Number(5000)
+    assert pyreplog.LogConfig.from_mapping({"segment.bytes": many}) == pyreplog.LogConfig(segment_bytes=5000)
+    assert pyreplog.LogConfig(segment_bytes=many).to_mapping() == {"segment.bytes": "5000"}
+    assert type(pyreplog.NodeConfig.from_mapping({"session_timeout_ms": many}).session_timeout_ms) is int
+    topic = create(segment_bytes=many)
+    assert cluster.admin.describe(topic).config["segment.bytes"] == "5000"
+    with cluster.producer(delivery_timeout_ms=many, max_in_flight=Number(2)) as producer:  # type: ignore[arg-type]
+        producer.send(topic, b"x").result(10)
+    with cluster.consumer(topic, max_poll_records=many, fetch_max_bytes=many) as consumer:
+        assert [record.value for record in consumer.poll(10)] == [b"x"]
+
+
 def test_no_argument_ends_a_node(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Numbers beyond what Kafka's messages hold, names that are none: refused where they are given, and no node hears of them."""
     topic = create()
@@ -726,3 +742,24 @@ def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, con
                     producer.send("small", bytes(70_000)).result(30)
         with cluster.consumer("small") as consumer:
             assert [record.value for record in itertools.islice(consumer, 1500)] == values
+
+
+def test_records_as_large_as_their_topic_takes(cluster: pyreplog.Cluster) -> None:
+    """A topic's ``max.message.bytes`` says how large a record may be, above the default too, whatever its codec; what is larger is refused
+    with words that say what to do. Followers copy it, and a consumer reads it, however little they fetch at a time."""
+    large = 3_000_000
+    cluster.admin.create_topic("vast", config={"durability": "os", "max.message.bytes": 1 << 28, "compression.type": "zstd"})
+    with cluster.producer() as producer, pytest.raises(MessageTooLargeError, match=f"a batch of {64 << 20} bytes"):
+        producer.send("vast", bytes(64 << 20))
+    for name, codec in (("plain", "producer"), ("packed", "zstd")):
+        config = {"durability": "os", "max.message.bytes": large, "compression.type": codec}
+        cluster.admin.create_topic(name, config=config)
+        value = bytes(large - 100)
+        with cluster.producer() as producer:
+            assert producer.send(name, value).result(30).offset == 0
+            assert [place.offset for place in producer.send_many(name, [b"a", value, b"b"]).result(30)] == [1, 2, 3]
+            with pytest.raises(MessageTooLargeError, match=rf"a record for {name}-0 does not fit a batch of {large} bytes"):
+                producer.send(name, bytes(large))
+            assert producer.send(name, b"c").result(30).offset == 4
+        with cluster.consumer(name, fetch_max_bytes=1, read_from="follower") as consumer:
+            assert [len(record.value or b"") for record in consumer.until_end()] == [large - 100, 1, large - 100, 1, 1]

@@ -197,3 +197,17 @@ def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, m
         node._start()
     assert len(opened) == 60
     cluster.close()
+
+
+def test_no_cluster_is_made_above_others(tmp_path: Path) -> None:
+    """Among logs, or the nodes of brokers, it would hide them from whoever reads the folder. Nothing is made."""
+    for inner in ("events", "n1/data"):
+        above = tmp_path / inner[:2]
+        with pyreplog.open_log(above / inner, topic="t", durability="os") as log:
+            log.append(b"x")
+        before = sorted(above.rglob("*"))
+        with pytest.raises(ConfigError, match=rf"of other logs, or of nodes \({inner}\), and a cluster made in it would hide them"):
+            pyreplog.Cluster(above)
+        assert sorted(above.rglob("*")) == before
+        with pyreplog.open_log(above, "r", topic="t") as reader:
+            assert [record.value for record in reader] == [b"x"]

@@ -130,6 +130,20 @@ def test_many_records_become_several_batches_in_order(tmp_path: Path) -> None:
         assert log.stats().batches_appended > 10
 
 
+def test_what_is_compressed_can_be_read_again(tmp_path: Path) -> None:
+    """However large ``max.message.bytes`` is: what decompresses to more than readers take is refused, or split between records."""
+    most = 64 << 20
+    with pyreplog.open_log(tmp_path / "log", durability="os", config={"max.message.bytes": 1 << 28, "compression.type": "zstd"}) as log:
+        with pytest.raises(pyreplog.MessageTooLargeError, match=f"{most} bytes; nothing was appended.* leave out compression.type"):
+            log.append(bytes(most))
+        with pytest.raises(pyreplog.MessageTooLargeError):
+            log.append_nowait(bytes(most))
+        assert log.end_offset == 0
+        sizes = [most - 100, most // 2, most // 2]
+        assert [log.append(bytes(sizes[0])), log.append_many([bytes(size) for size in sizes[1:]])] == [0, range(1, 3)]
+        assert [len(record.value or b"") for record in log] == sizes
+
+
 def test_gathered_batches_split_where_they_are_full(tmp_path: Path) -> None:
     """``append_nowait`` takes any record that fits ``max.message.bytes``, also one larger than what it gathers."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:

@@ -124,8 +124,8 @@ class Resume:
             values = read_state(self._disk, self._path)
             return [] if values is None else parse_places(values, self._path)
         except CorruptError as error:
-            reason = f"{error.reason}; what it says of imports is not believed: remove it, and begin the import anew into a new log"
-            raise CorruptError(reason, file=self._path, position=error.position) from None
+            about = "what it says of imports is not believed: remove it, and begin the import anew, into a new log"
+            raise CorruptError(f"{self._path} is damaged ({error.reason}): {about}") from None
 
     def _is_ours(self, place: Place) -> bool:
         return (place.topic, place.partition) == (self._log.topic, self._log.partition)

@@ -257,12 +257,19 @@ def _check_record(row: dict[str, Any], fields: Fields) -> None:
 def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool) -> Row:
     if whole and line is None:
         line = _json(row)
-    value = line if whole else _bytes(row, fields.value or "value", needed=True)
-    key = None if fields.key is None else _bytes(row, fields.key, needed=fields.key != "key")
+    value = line if whole else _one(row, fields.value or "value", needed=True)
+    key = None if fields.key is None else _one(row, fields.key, needed=fields.key != "key")
     timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
     headers = () if fields.headers is None else _headers(row.get(fields.headers), fields.headers)
     partition = None if fields.partition is None else _partition(row.get(fields.partition), fields.partition)
     return Row(value, key, timestamp, headers, partition)
+
+
+def _one(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
+    """A field as bytes, where it is not there twice."""
+    if name in row and row.get(f"{name}_base64") is not None:
+        raise ValueError(f"has both {name!r} and '{name}_base64': leave one of them out")
+    return _bytes(row, name, needed=needed)
 
 
 def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
@@ -273,7 +280,11 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
             return None
         if isinstance(field, bytes):
             return field
-        return field.encode() if isinstance(field, str) else _json(field)
+        try:
+            return field.encode() if isinstance(field, str) else _json(field)
+        except UnicodeEncodeError:
+            # JSON can name half of a pair of UTF-16, which is no character.
+            raise ValueError(f"field {name!r} is {excerpt(str(field))}, which is not UTF-8: give its bytes as {name}_base64") from None
     encoded = row.get(f"{name}_base64")
     if encoded is None:
         if needed:

@@ -311,7 +311,10 @@ class PartitionQueue:
             self.open = None
         builder = BatchBuilder(self._size_max)
         if not builder.append(value, key, headers, timestamp):
-            raise MessageTooLargeError(f"a record for {self.topic}-{self.partition} does not fit {self._size_max} bytes; nothing was sent")
+            raise MessageTooLargeError(
+                f"a record for {self.topic}-{self.partition} does not fit a batch of {self._size_max} bytes; nothing was sent. Send "
+                "less at once, or to a topic made with a larger max.message.bytes (and segment.bytes)"
+            )
         outcome = Outcome(self._owner, self.topic, self.partition, [record_ms(timestamp)])
         self._ledger.open(outcome)
         self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, SupportsIndex, overload
 
 from pyreplog.client.outcome import Outcome
 from pyreplog.config import check_seconds
@@ -42,6 +42,8 @@ class Acks(Sequence[Ack]):
     def __getitem__(self, index: int | slice) -> Ack | list[Ack]:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
+        if not isinstance(index, SupportsIndex):
+            raise TypeError(f"acks are asked for by a whole number or a slice, not {type(index).__name__}")
         length = len(self)
         if not -length <= index < length:
             raise IndexError(f"there are {length} acks")

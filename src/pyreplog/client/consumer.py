@@ -95,7 +95,7 @@ class ConsumerConfig:
             ("max_poll_records", 1),
             ("request_timeout_ms", 1),
         ):
-            check_number(name, getattr(self, name), low, INT32_MAX)
+            check_number(self, name, low, INT32_MAX)
 
 
 class OffsetAnswer(Pending):

@@ -119,7 +119,7 @@ class ProducerConfig:
             ("delivery_timeout_ms", 1),
             ("max_block_ms", 0),
         ):
-            check_number(name, getattr(self, name), low, INT32_MAX)
+            check_number(self, name, low, INT32_MAX)
         idempotent: object = getattr(self, "enable_idempotence")  # noqa: B009
         if idempotent is not None:
             check_flag("enable_idempotence", idempotent, " or None")
@@ -163,10 +163,11 @@ class Producer:
         address: Address,
         config: ProducerConfig | None = None,
         owner: Owner | None = None,
-        batch_limit: Callable[[str], int] | None = None,
+        batch_limit: Callable[[str], tuple[int, int]] | None = None,
     ) -> None:
         """Listens at ``address`` on ``transport``; asks the ``bootstrap`` nodes first. ``owner`` waits for acks; None where nobody does.
-        ``batch_limit``: how large a batch of a topic may be (bytes), where somebody knows; ``batch_size_max`` is not to be beyond it."""
+        ``batch_limit``: how large a batch of several records of a topic may be, and one of a single record (bytes), where somebody knows:
+        ``batch_size_max`` is not to be beyond the one, ``record_size_max`` not below the other."""
         self.config = ProducerConfig() if config is None else config
         self._clock = clock
         self._now_ns = clock.monotonic_ns
@@ -321,12 +322,14 @@ class Producer:
         if len(state.queues) != count:
             state.keys.clear()
             config = self.config
-            size_max = config.batch_size_max
+            size_max, alone_max = config.batch_size_max, config.record_size_max
             if self._batch_limit is not None:
-                # A record that does not fit even so is sent alone, and the leader says what it thinks of it.
-                size_max = max(min(size_max, self._batch_limit(topic)), HEADER_SIZE + 1)
+                several, alone = self._batch_limit(topic)
+                size_max = max(min(size_max, several), HEADER_SIZE + 1)
+                # Where a topic takes less than any other, a record that is too large is sent, and the leader says what it thinks of it.
+                alone_max = max(alone_max, alone)
             state.queues.extend(
-                PartitionQueue(self._owner, self._ledger, topic, number, size_max, config.record_size_max, config.delivery_timeout_ms)
+                PartitionQueue(self._owner, self._ledger, topic, number, size_max, alone_max, config.delivery_timeout_ms)
                 for number in range(len(state.queues), count)
             )
             if self._is_idempotent:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyreplog._core import RecordBatch
-from pyreplog.config import INT64_MAX, LogConfig
+from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, LogConfig, batch_max
 from pyreplog.errors import (
     CorruptError,
     InternalError,
@@ -71,7 +71,7 @@ class Intake:
         #: Whether :meth:`rewrite` has anything to do with a batch that may be written into.
         self.rewrites = self.append_time or self._codec is not None or self._bounded
         #: Bytes of the largest batch that is taken from a client.
-        self.size_max = min(config.max_message_bytes, config.segment_bytes)
+        self.size_max = batch_max(config)
 
     def take(self, batch: Buffer, *, trusted: bool) -> tuple[memoryview, RecordBatch]:
         """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings say so.
@@ -104,7 +104,7 @@ class Intake:
         size = header.size
         # What another codec makes of it may be larger by some bytes for each of its blocks.
         if self._codec is not None and header.codec != self._codec and size + size // 8 + 64 > self.size_max:
-            size = RecordBatch(recompress(header, self._codec)).size
+            size = RecordBatch(self._recompress(header, self._codec)).size
         if size > self.size_max:
             raise MessageTooLargeError(self.too_large(size))
 
@@ -116,13 +116,18 @@ class Intake:
         if self._bounded:
             self._check_times(header)
         if self._codec is not None and header.codec != self._codec:
-            view = memoryview(recompress(header, self._codec))
+            view = memoryview(self._recompress(header, self._codec))
         elif view.readonly or self.append_time:
             # Its sender's bytes stay as they are until it is appended: refused, it may be sent again.
             view = memoryview(bytearray(view))
         if self.append_time:
             set_append_time(view, self._clock.wall_ms())
         return view, RecordBatch(view)
+
+    def _recompress(self, header: RecordBatch, codec: int) -> bytearray:
+        if header.codec == 0 and codec and header.size > RECORDS_SIZE_MAX:
+            raise MessageTooLargeError(self.too_large(header.size))  # readers would refuse it
+        return recompress(header, codec)
 
     def _check_times(self, header: RecordBatch) -> None:
         """Kafka's rule: the bounds themselves are inside, and a record without a timestamp is in order."""
@@ -143,6 +148,11 @@ class Intake:
         config = self._config
         if size > config.max_message_bytes:
             limit = f"max.message.bytes of {self._topic_partition} is {config.max_message_bytes}"
+        elif size <= config.segment_bytes:
+            return (
+                f"a batch of {size} bytes; compressed, as compression.type of {self._topic_partition} has it, readers take "
+                f"{RECORDS_SIZE_MAX} at most: append less at a time"
+            )
         else:
             limit = f"segment.bytes of {self._topic_partition} is {config.segment_bytes}"
         return f"a batch of {size} bytes; {limit}: append less at a time, or make that larger"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from pyreplog._core import RecordBatch
+from pyreplog.config import RECORDS_SIZE_MAX
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Buffer
 
@@ -47,7 +48,7 @@ ZSTD: Final = 4
 CODEC_NUMBERS: Final[dict[str, int]] = {"none": NONE, "uncompressed": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
 CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
-SIZE_MAX: Final = 64 << 20
+SIZE_MAX: Final = RECORDS_SIZE_MAX
 """Most bytes that one batch's records may have uncompressed."""
 
 _ZSTD_LEVEL: Final = 3

@@ -104,9 +104,9 @@ class Admin:
             replication_factor = min(3, self._node_count)
         if replication_factor > self._node_count:
             raise ConfigError(f"replication_factor is {replication_factor}; there are {self._node_count} nodes")
-        LogConfig.from_mapping({} if config is None else config)
+        known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
-        texts = {key: str(value) for key, value in settings.items()}
+        texts = {key: known[key] for key in settings}
         self._answer(lambda machine: machine.create_topic(name, partitions, replication_factor, texts))
         self._settle(name, partitions, patience)
         return self.describe(name)
@@ -146,11 +146,13 @@ class Admin:
             whole("a partition of offsets", number, 0, INT32_MAX): whole(f"the offset of partition {number}", offset, -INT64_MAX, INT64_MAX)
             for number, offset in offsets.items()
         }
+        if not limits:
+            self.describe(topic)  # for it may be unknown
+            return {}
         try:
             found: dict[int, int] = self._answer(lambda machine: machine.delete_records(topic, limits))
         except UnknownTopicError:
-            self.describe(topic)  # which says so, unless only the partition is unknown
-            raise
+            raise self._unknown(topic, limits) from None
         return found
 
     def elect_leaders(self, topic: str, partitions: Sequence[int] = (0,), *, unclean: bool = False) -> dict[int, str | None]:
@@ -173,11 +175,19 @@ class Admin:
                 if part.error_code == NO_ERROR:
                     elected[part.partition_id] = part.error_message
                 elif part.error_code == UnknownTopicError.code:
-                    self.describe(topic)  # as above
-                    raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
+                    raise self._unknown(topic, numbers)
                 elif part.error_code != ErrorCode.ELECTION_NOT_NEEDED:
                     raise cluster_error(part.error_code, f"{topic}-{part.partition_id}")
         return elected
+
+    def _unknown(self, topic: str, numbers: Iterable[int]) -> UnknownTopicError:
+        """What to say where the topic, or one of these partitions of it, is unknown."""
+        try:
+            count = len(self.describe(topic).partitions)
+        except UnknownTopicError as error:
+            return error
+        number = next((number for number in numbers if number >= count), None)
+        return UnknownTopicError(f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}")
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
         while True:

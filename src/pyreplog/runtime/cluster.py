@@ -24,6 +24,7 @@ from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import (
     INT32_MAX,
     NodeConfig,
+    batch_max,
     check_callable,
     check_flag,
     check_seconds,
@@ -52,7 +53,7 @@ from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode, close_disk
-from pyreplog.runtime.opening import check_clock, check_name, check_progress, folder_of
+from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
@@ -377,11 +378,15 @@ class Cluster:
         self._producers[producer] = None
         return producer
 
-    def _batch_limit(self, topic: str) -> int:
-        """Bytes of the largest batch that the topic's settings let a producer make. REQUIRES the driver's turn."""
+    def _batch_limit(self, topic: str) -> tuple[int, int]:
+        """Bytes of the largest batches that the topic's settings let a producer make: of several records, of one. REQUIRES the driver's
+        turn."""
         image = self._authority.authority.image
         found = image.topics.get(image.topic_ids.get(topic, ""))
-        return INT32_MAX if found is None else producer_batch_max(found.log_config)
+        if found is None:
+            return INT32_MAX, 0
+        config = found.log_config
+        return producer_batch_max(config), batch_max(config)
 
     def _producer_closed(self, producer: Producer) -> None:
         with self._driver.exclusive():
@@ -638,7 +643,8 @@ class Cluster:
     def __repr__(self) -> str:
         if getattr(self, "_lock", None) is None:  # its __init__ was left half-way
             return "<pyreplog.Cluster, not opened>"
-        return f"<pyreplog.Cluster {self._path!r}, {len(self._nodes)} nodes{', closed' if self._closed else ''}>"
+        count = len(self._nodes)
+        return f"<pyreplog.Cluster {self._path!r}, {count} node{'' if count == 1 else 's'}{', closed' if self._closed else ''}>"
 
 
 def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
@@ -651,6 +657,8 @@ def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
     names = disk.list(path) if stat is not None else ()
     if "meta.properties" in names:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
+    if stat is not None and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
+        check_alone(disk, path, "cluster")
     known = max((int(name[5:]) for name in names if name.startswith("node-") and name[5:].isdigit()), default=0)
     if nodes is None:
         return known or 3

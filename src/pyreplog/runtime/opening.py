@@ -19,7 +19,7 @@ from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance
 from pyreplog.values import RecoveryProgress, TopicPartition
 
-__all__ = ["check_clock", "check_disk", "check_name", "check_progress", "folder_of", "open_for_reading", "open_for_writing"]
+__all__ = ["check_alone", "check_clock", "check_disk", "check_name", "check_progress", "folder_of", "open_for_reading", "open_for_writing"]
 
 BUFFER_MEMORY_MIN: Final = 4096
 
@@ -134,7 +134,7 @@ def open_for_writing(
         if disk.stat(f"{place}/{STATE_FILE}") is not None:
             raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
     if stat is not None:
-        _check_alone(disk, folder)
+        check_alone(disk, folder)
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
@@ -160,8 +160,8 @@ def open_for_writing(
         raise
 
 
-def _check_alone(disk: Disk, folder: str) -> None:
-    """Refuse to make a log that would hide others from whoever reads ``folder``, which stands for those in it."""
+def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
+    """Refuse to make a log (or ``what``) that would hide others from whoever reads ``folder``, which stands for those in it."""
     try:
         roots = find_roots(disk, folder)
     except StoragePermissionError:  # what may not be looked into is none of ours
@@ -169,8 +169,8 @@ def _check_alone(disk: Disk, folder: str) -> None:
     if roots and roots != [folder]:
         named = ", ".join(os.path.relpath(root, folder) for root in roots[:3]) + (", ..." if len(roots) > 3 else "")
         raise ConfigError(
-            f"{folder} holds the folders of other logs, or of nodes ({named}), and a log made in it would hide them from whoever reads it: "
-            "name one log's own folder, or a new one"
+            f"{folder} holds the folders of other logs, or of nodes ({named}), and a {what} made in it would hide them from whoever reads "
+            f"it: name one {what}'s own folder, or a new one"
         )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.client import Acks, Failures, Outcome, Pending
-from pyreplog.config import INT64_MAX
+from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, batch_max
 from pyreplog.errors import (
     BufferExhaustedError,
     ClosedError,
@@ -96,7 +96,7 @@ class LogWriter:
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
         config = log.config
-        self._size_max = min(config.max_message_bytes, config.segment_bytes)
+        self._size_max = batch_max(config)
         self._sync_each = config.durability == "sync"
         self._flushes = not self._sync_each and (config.flush_messages != INT64_MAX or config.flush_ms != INT64_MAX)
         self._flush_ns = config.flush_ms * 1_000_000
@@ -424,9 +424,11 @@ class LogWriter:
                 self._room_wanted.remove(turn)
 
     def _too_large(self, index: int) -> MessageTooLargeError:
+        larger = "raise the topic's max.message.bytes (and segment.bytes)"
+        if self._size_max == RECORDS_SIZE_MAX:
+            larger = "leave out compression.type: a compressed batch cannot be larger"
         return MessageTooLargeError(
-            f"record {index} does not fit a batch of {self._size_max} bytes; nothing was appended. "
-            "Send less at once, or raise the topic's max.message.bytes (and segment.bytes)"
+            f"record {index} does not fit a batch of {self._size_max} bytes; nothing was appended. Send less at once, or {larger}"
         )
 
     def _write_gathered(self) -> None:
