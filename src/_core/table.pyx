@@ -82,7 +82,7 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
     cdef long width
     memset(out, 0, sizeof(table_bytes))
     if schema.dictionary != NULL:
-        raise _wrong(schema, "binary or string, not a dictionary of them")
+        raise _wrong(schema, "binary or string, not a dictionary of them: cast it")
     if strcmp(format, b"n") == 0:
         check_array(array, schema, parent, BUFFERS_ANY)
         out.layout = TABLE_NONE
@@ -129,7 +129,7 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
     out.multiplier = 1
     out.divisor = 1
     if schema.dictionary != NULL:
-        raise _wrong(schema, "a timestamp, or int64 in ms, not a dictionary of them")
+        raise _wrong(schema, "a timestamp, or int64 in ms, not a dictionary of them: cast it")
     if strcmp(format, b"n") == 0:
         check_array(array, schema, parent, BUFFERS_ANY)
         out.is_null = True

@@ -738,7 +738,9 @@ def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, con
             acks = [producer.send("small", value) for value in values[1000:]]
             assert [ack.result(30).offset for ack in acks] == list(range(1000, 1500))
             if len(config) == 1:
-                with pytest.raises(MessageTooLargeError, match=r"^message too large: a batch of \d+ bytes; .* or make that larger$"):
+                with pytest.raises(
+                    MessageTooLargeError, match=r"^message too large: a batch of \d+ bytes; .* make that larger \(`config=` of open_log,"
+                ):
                     producer.send("small", bytes(70_000)).result(30)
         with cluster.consumer("small") as consumer:
             assert [record.value for record in itertools.islice(consumer, 1500)] == values

@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not os.path.isfile(path):
         if os.path.splitext(path)[1] and not os.path.exists(path):
             raise StorageError(errno.ENOENT, f"there is no such file{_near(path)}", path)
-        check_path(path)
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise StorageError(errno.EINVAL, "this is neither a file of a log nor a folder", path)
+        check_path(path, "file or folder")
     disk = SystemDisk()
     damaged = False
     total = os.path.getsize(path) if os.path.isfile(path) else total_size(disk, path)

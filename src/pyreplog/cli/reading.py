@@ -78,8 +78,9 @@ def _open(finder: Finder, chosen: list[TopicPartition], found: dict[TopicPartiti
         _tell_of_damage(reader)
 
 
-def check_path(path: str) -> None:
-    """Raises :class:`StorageError` where ``path`` is no folder: with the nearest name there, or with what is there instead."""
+def check_path(path: str, what: str = "folder") -> None:
+    """Raises :class:`StorageError` where ``path`` is no folder: with the nearest name there, or with what is there instead. ``what``: what
+    it should be."""
     if os.path.isdir(path):
         return
     if os.path.exists(path):
@@ -87,10 +88,10 @@ def check_path(path: str) -> None:
         raise StorageError(errno.ENOTDIR, text, path)
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
-        raise StorageError(errno.ENOENT, f"there is no such folder, nor {parent}: check the path, or make a log with `replog append`", path)
+        raise StorageError(errno.ENOENT, f"there is no such {what}, nor {parent}: check the path, or make a log with `replog append`", path)
     near = nearest(os.path.basename(os.path.abspath(path)), (entry.name for entry in os.scandir(parent) if entry.is_dir()))
     hint = _logs_below(parent) if near is None else f"; did you mean {near!r}?"
-    raise StorageError(errno.ENOENT, f"there is no such folder{hint}", path)
+    raise StorageError(errno.ENOENT, f"there is no such {what}{hint}", path)
 
 
 def _logs_below(path: str) -> str:

@@ -155,7 +155,7 @@ class Intake:
             )
         else:
             limit = f"segment.bytes of {self._topic_partition} is {config.segment_bytes}"
-        return f"a batch of {size} bytes; {limit}: append less at a time, or make that larger"
+        return f"a batch of {size} bytes; {limit}: append less at a time, or make that larger (`config=` of open_log, create_topic)"
 
     def not_cut(self, count: int) -> OutcomeUnknownError:
         """What becomes of ``count`` records after a write that failed and left something behind which could not be cut off."""
