@@ -12,8 +12,10 @@ from pyreplog.client import Pending
 from pyreplog.errors import ClosedError
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import SystemClock
 from pyreplog.system.held import HeldSyncs
+from pyreplog.testing import SimClock
 
 PATIENT_S = 60.0
 
@@ -257,3 +259,26 @@ def test_a_turn_that_comes_too_late_is_passed_on() -> None:
 
     driver._wait_turn(Settled(driver), 0)
     assert not next_one.locked()
+
+
+def test_what_could_not_be_done_is_tried_again() -> None:
+    """After a while, until it can be."""
+    clock = SimClock()
+    tried: list[int] = []
+
+    def act() -> bool:
+        tried.append(clock.monotonic_ns())
+        return len(tried) == 2
+
+    retry = Retry(clock, act)
+    for count in (0, 1):
+        due = retry.next_wake_ns
+        assert due == clock.monotonic_ns() + INTERVAL_NS
+        clock.advance(INTERVAL_NS - 1)
+        assert not retry.poll()
+        assert len(tried) == count
+        clock.advance(1)
+        assert retry.poll()
+    assert len(tried) == 2
+    assert retry.next_wake_ns is None
+    assert not retry.poll()
