@@ -707,3 +707,17 @@ def test_a_topic_of_small_batches_takes_many_records_at_once(tmp_path: Path, con
                     producer.send("small", bytes(70_000)).result(30)
         with cluster.consumer("small") as consumer:
             assert [record.value for record in itertools.islice(consumer, 1500)] == values
+
+
+def test_who_leaves_a_loop_has_read_what_it_gave(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """The position is that of the next record, however many have arrived."""
+    topic = create()
+    with cluster.producer() as producer:
+        producer.send_many(topic, [b"%d" % number for number in range(10)]).wait(20)
+    with cluster.consumer(topic) as consumer:
+        for record in consumer:
+            assert consumer.position(topic, 0) == record.offset + 1
+            if record.offset == 3:
+                break
+        assert consumer.position(topic, 0) == 4
+        assert [record.offset for record in consumer.poll(20)] == [4, 5, 6, 7, 8, 9]

@@ -282,3 +282,14 @@ def test_what_could_not_be_done_is_tried_again() -> None:
     assert len(tried) == 2
     assert retry.next_wake_ns is None
     assert not retry.poll()
+
+
+def test_stopping_wakes_everybody() -> None:
+    """Each who waits for the drive hears that there is none any more."""
+    driver = Driver(SystemClock(), "test")
+    turns = [threading.Lock() for _ in range(3)]
+    for turn in turns:
+        turn.acquire()
+        driver._waiting.append(turn)
+    driver.stop()
+    assert not any(turn.locked() for turn in turns)
