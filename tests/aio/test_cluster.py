@@ -245,3 +245,32 @@ def test_reading_up_to_an_end_whose_records_are_deleted(tmp_path: Path) -> None:
                 assert await consumer.position("orders", 0) == 5
 
     run(main)
+
+
+def test_sends_keep_the_order_in_which_they_were_begun(tmp_path: Path) -> None:
+    """One that needs no thread stands behind those that wait for theirs. Nor is anything left of a poll that nobody answered."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            await cluster.admin.create_topic("orders", config={"durability": "os"})
+            async with cluster.producer() as producer:
+                await (await producer.send("orders", b"first"))
+                gate = threading.Event()
+                blocker = asyncio.ensure_future(producer._calls.write(gate.wait, FOREVER))
+                await asyncio.sleep(0)
+                many = asyncio.ensure_future(producer.send_many("orders", [b"a", b"b"]))
+                await asyncio.sleep(0)
+                one = asyncio.ensure_future(producer.send("orders", b"c"))
+                await asyncio.sleep(0)
+                gate.set()
+                await blocker
+                assert [place.offset for place in await (await many)] == [1, 2]
+                assert (await (await one)).offset == 3
+            async with cluster.consumer("orders") as consumer:
+                while len(await consumer.poll(FOREVER)) < 4:
+                    await consumer.seek_to_beginning()
+                consumer._calls.dispatch = lambda call: call()  # type: ignore[method-assign,assignment]
+                assert await consumer.poll(0.0) == []
+                assert consumer._consumer._machine._waiting == []
+
+    run(main)

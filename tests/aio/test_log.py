@@ -17,6 +17,7 @@ import pyreplog
 from pyreplog import aio
 from pyreplog.aio.calls import Calls
 from pyreplog.aio.opening import Opening
+from pyreplog.record import BatchBuilder
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import FOREVER, SlowDisk
 
@@ -440,3 +441,61 @@ with pyreplog.open_log(sys.argv[1], "r") as reader:
     assert [record.value for record in reader] == [b"parent", b"again"]
 """
     subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "log")], check=True, timeout=60)
+
+
+def test_appends_keep_the_order_in_which_they_were_begun(run: Callable[[Main], None]) -> None:
+    """One that needs no thread stands behind those that wait for theirs."""
+
+    async def main() -> None:
+        gate = threading.Event()
+        async with aio.open_log("/log", disk=SimDisk()) as log:
+            blocker = asyncio.ensure_future(log._calls.write(gate.wait, FOREVER))
+            await asyncio.sleep(0)
+            many = asyncio.ensure_future(log.append_many([b"a", b"b"]))
+            await asyncio.sleep(0)
+            one = asyncio.ensure_future(log.append(b"c"))
+            await asyncio.sleep(0)
+            gate.set()
+            await blocker
+            assert await many == range(2)
+            assert await one == 2
+
+    run(main)
+
+
+def test_many_that_the_disk_takes_in_part(run: Callable[[Main], None]) -> None:
+    """Who waits for all hears of those that are not there, though the first are."""
+
+    async def main() -> None:
+        disk = SimDisk()
+        async with aio.open_log("/log", disk=disk, config={"max.message.bytes": 200}) as log:
+            disk.fail("write", "*.log", nth=2, error=28)
+            with pytest.raises(pyreplog.StorageError):
+                await log.append_many([bytes(100)] * 3)
+
+    run(main)
+
+
+def test_where_a_loop_goes_on(run: Callable[[Main], None]) -> None:
+    """At the end, though the last offsets hold no record; and not before what retention left."""
+
+    async def main() -> None:
+        builder = BatchBuilder()
+        builder.append(b"\0\0\0\0", b"\0\0\0\2", (), 1)
+        config = {"segment.bytes": 16384, "retention.bytes": 32768}
+        async with aio.open_log("/log", disk=SimDisk(), durability="os", config=config) as log:
+            assert log._log._writer is not None
+            log._log._writer._background.stop()
+            await log.append_many([b"x"])
+            log._log._writer.append_batch(builder.finish(control=True))
+            assert await listed(log) == [b"x"]
+            assert log.position == 2
+            await log.seek(0)
+            for _ in range(20):
+                await log.append_many([bytes(10_000)])
+            assert await log.apply_retention() > 0
+            assert log.position == await log.start_offset > 2
+        with pytest.raises(pyreplog.ClosedError):
+            await log._calls.read(lambda: None)
+
+    run(main)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pyreplog.client import Consumer, ConsumerConfig
-from pyreplog.errors import CorruptError, OffsetOutOfRangeError, UnknownTopicError
+from pyreplog.errors import ClusterError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, UnknownTopicError
 from pyreplog.ports import Received
 from pyreplog.record import BatchBuilder
 from pyreplog.system import LocalNetwork
@@ -59,6 +59,7 @@ class Script:
         self.node.listen("node-1")
         self.fetches: list[Request] = []
         self.metadata_asked = 0
+        self.offsets_asked = 0
         self.consumer = Consumer(
             self.network.endpoint(),
             self.clock,
@@ -90,6 +91,7 @@ class Script:
                     answer = MetadataResponse(brokers, [MetadataResponseTopic(TOPIC, TOPIC_ID, parts)])
                     self.node.send("consumer", Response("node-1", message.correlation_id, answer))
                 elif isinstance(body, ListOffsetsRequest):
+                    self.offsets_asked += 1
                     asked = body.topics[0].partitions[0]
                     offset = self.start if asked.timestamp == EARLIEST_TIMESTAMP else self.end
                     result = ListOffsetsPartitionResponse(asked.partition_index, self.offsets_code, 0, offset)
@@ -164,7 +166,7 @@ def test_partitions_share_a_fetch_and_take_turns() -> None:
     """One fetch carries all that is wanted; a busy partition does not starve the others."""
     script = Script(partitions=3, max_poll_records=4)
     assert script.asked() == {0: 0, 1: 0, 2: 0}
-    script.answer(*(PartitionData(number, records=batch(0, *[b"%d" % number] * 4)) for number in range(3)))
+    script.answer(*(PartitionData(number, records=batch(0, *[b"%d" % number] * 8)) for number in range(3)))
     first = {record.partition for _ in range(3) for record in script.consumer.take()}
     assert first == {0, 1, 2}
 
@@ -235,6 +237,127 @@ def test_damaged_bytes_are_told() -> None:
     assert script.asked() == {0: 1}, "it is never skipped, and asked for again: another copy may be whole"
     script.answer(PartitionData(0, records=batch(1, b"value") + batch(2, b"behind")))
     assert [record.value for record in script.consumer.take()] == [b"value", b"behind"]
+
+
+def test_damaged_bytes_at_once() -> None:
+    """Where they are the first that came: told once, and then asked for again."""
+    script = Script()
+    damaged = batch(0, b"value")
+    damaged[-2] ^= 1
+    script.answer(PartitionData(0, records=damaged))
+    with pytest.raises(CorruptError, match="checksum"):
+        script.consumer.take()
+    assert script.consumer.take() == []
+    script.turn()
+    assert not script.fetches
+    script.advance(1000)
+    assert script.asked() == {0: 0}
+
+
+def test_a_batch_without_records_is_passed() -> None:
+    """A leader's mark holds nothing that is handed out: the position is behind it."""
+    script = Script()
+    builder = BatchBuilder()
+    builder.append(b"\0\0\0\0", b"\0\0\0\2", (), 1)
+    script.answer(PartitionData(0, records=bytearray(builder.finish(base_offset=0, leader_epoch=0, control=True))))
+    assert script.consumer.take() == []
+    assert script.consumer.position(TOPIC, 0) == 1
+    script.turn()
+    assert script.asked() == {0: 1}
+
+
+def test_a_seek_back_forgets_what_is_on_its_way() -> None:
+    """What was asked for before lies behind what is wanted now."""
+    script = Script()
+    script.answer(PartitionData(0, records=batch(0, b"a")))
+    assert len(script.consumer.take()) == 1
+    script.turn()
+    assert script.asked() == {0: 1}
+    script.consumer.seek(TOPIC, 0, 0)
+    script.answer(PartitionData(0, records=batch(1, b"b")))
+    assert script.consumer.take() == []
+    assert script.asked() == {0: 0}
+
+
+def test_a_seek_beats_the_reset() -> None:
+    """The answer to where to begin comes too late for who knows it by now."""
+    script = Script()
+    script.fetches.clear()
+    script.consumer.assign([])
+    script.consumer.assign([TopicPartition(TOPIC, 0)])
+    script.consumer.poll()
+    script.consumer.seek(TOPIC, 0, 7)
+    script.turn()
+    script.advance(10_000)
+    script.advance(100)
+    assert script.asked() == {0: 7}
+    assert script.consumer.position(TOPIC, 0) == 7
+
+
+def test_one_fetch_of_a_partition_at_a_time() -> None:
+    """Although another node leads since it was asked for."""
+    script = Script()
+    script.leader = 2
+    script.consumer._router.misled(TOPIC, 0, 1)
+    script.turn()
+    script.advance(100)
+    assert script.asked() == {0: 0}
+
+
+def test_a_follower_that_cannot_answer() -> None:
+    """The leader is asked instead, until it has answered."""
+    script = Script(leader=2, read_from="follower")
+    assert list(script.consumer._fetching) == [1]
+    for _ in range(2):
+        script.answer(PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        script.advance(100)
+        assert list(script.consumer._fetching) == [2]
+    script.answer(PartitionData(0, high_watermark=0))
+    assert list(script.consumer._fetching) == [1]
+
+
+def test_what_was_cut_off_while_it_was_read() -> None:
+    """A node in this process lends its bytes, and says where they are gone: asked for again, after a pause."""
+
+    class Gone:
+        def parts(self) -> list[bytes]:
+            raise OutcomeUnknownError("read", "the log was truncated")
+
+    script = Script()
+    asked = script.metadata_asked
+    script.answer(PartitionData(0, records=Gone()))  # type: ignore[arg-type]
+    assert not script.fetches
+    script.advance(100)
+    assert script.metadata_asked > asked
+    assert script.asked() == {0: 0}
+    assert script.consumer.take() == []
+
+
+def test_a_look_up_that_nobody_waits_for() -> None:
+    """Forgotten while it is on its way: it is not asked again."""
+    script = Script()
+    script.offsets_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer = script.consumer.look_up(TOPIC, 0, 12345)
+    script.consumer.poll()
+    script.consumer.forget_look_up(answer)
+    script.turn()
+    asked = script.offsets_asked
+    script.advance(1000)
+    assert script.offsets_asked == asked
+    assert not answer.settled
+
+
+def test_closing() -> None:
+    """Whoever waits for records looks again; a look-up fails, on its way or not."""
+    script = Script()
+    pending = script.consumer.wait_for_records()
+    answers = [script.consumer.look_up(TOPIC, 0, 1)]
+    script.consumer.poll()
+    answers.append(script.consumer.look_up(TOPIC, 0, 2))
+    script.consumer.close()
+    assert pending.settled
+    answers.append(script.consumer.look_up(TOPIC, 0, 3))
+    assert all(isinstance(answer.error, ClusterError) for answer in answers)
 
 
 def test_waiting_and_looking_up() -> None:

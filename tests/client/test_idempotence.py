@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.client import Producer, ProducerConfig
-from pyreplog.errors import ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError, RequestTimedOutError
+from pyreplog.client.accumulator import EPOCH_MAX, SEQUENCES, Sequencer
+from pyreplog.errors import ClosedError, ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError, RequestTimedOutError
 from pyreplog.log.producers import ProducerTable
 from pyreplog.ports import Received
-from pyreplog.record import Ack, RecordBatch
+from pyreplog.record import Ack, RecordBatch, stamp
 from pyreplog.system import LocalNetwork
 from pyreplog.testing import SimClock
 from pyreplog.wire import (
@@ -50,6 +51,9 @@ class Keeper:
         self.requests: list[Request] = []
         self.log: list[bytes | None] = []
         self.table = ProducerTable()
+        self.leader = 1
+        self.metadata_asked = 0
+        self.ids_asked = 0
         self.ids_given = 0
         self.ids_refused = 0
         self.ids_unheard = False
@@ -74,10 +78,12 @@ class Keeper:
                 assert isinstance(message, Request)
                 moved = True
                 if isinstance(message.body, MetadataRequest):
-                    partitions = [MetadataResponsePartition(0, 1, leader_epoch=3)]
+                    self.metadata_asked += 1
+                    partitions = [MetadataResponsePartition(0, self.leader, leader_epoch=3)]
                     topics = [MetadataResponseTopic(TOPIC, TOPIC_ID, partitions)]
                     self.say(message, MetadataResponse([MetadataResponseBroker(1, "node-1")], topics))
                 elif isinstance(message.body, InitProducerIdRequest):
+                    self.ids_asked += 1
                     if self.ids_unheard:
                         continue
                     if self.ids_refused:
@@ -133,6 +139,20 @@ class Keeper:
         """Time passes."""
         self.clock.advance(ms * MS)
         self.turn()
+
+    @property
+    def epoch(self) -> int:
+        """The producer's, as the log has it."""
+        entry = self.table.get(100 + self.ids_given)
+        assert entry is not None
+        return entry.epoch
+
+    @property
+    def sequencer(self) -> Sequencer:
+        """The producer's."""
+        sequencer = self.producer._topics[TOPIC].queues[0].sequencer
+        assert sequencer is not None
+        return sequencer
 
     def serve(self) -> None:
         """From now on all goes well, until all is settled."""
@@ -208,6 +228,7 @@ def test_order_is_kept_whatever_is_lost() -> None:
     keeper.serve()
     assert keeper.log == [b"%d" % number for number in range(7)]
     assert [ack.result(0).offset for ack in acks] == list(range(7))
+    assert keeper.epoch == 0, "nothing was missing for good"
     keeper.requests.append(lost)
     keeper.append()
     assert len(keeper.log) == 7, "and when it comes at last it is known"
@@ -228,10 +249,137 @@ def test_a_batch_that_can_never_be_appended_makes_room_for_the_next() -> None:
         bad.result(0)
     assert keeper.log == [b"a", b"b", b"c"]
     assert [ack.result(0).offset for ack in good + later] == [0, 1, 2]
-    entry = keeper.table.get(101)
-    assert entry is not None
-    assert entry.epoch == 1
-    assert keeper.ids_given == 1
+    assert (keeper.ids_given, keeper.epoch) == (1, 1)
+
+
+def test_behind_one_that_was_refused_nothing_is_missing() -> None:
+    """The first of two is refused for a while, and so the second for its number: they come again as they were."""
+    keeper = Keeper()
+    acks = keeper.send(b"a", b"b")
+    keeper.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    keeper.answer(keeper.append())
+    keeper.serve()
+    assert [ack.result(0).offset for ack in acks] == [0, 1]
+    assert (keeper.log, keeper.epoch) == ([b"a", b"b"], 0)
+
+
+def test_what_is_proved_to_be_missing_begins_a_new_epoch() -> None:
+    """Its outcome was unknown, until the leader said that the log ends before it."""
+    keeper = Keeper()
+    (ack,) = keeper.send(b"a")
+    keeper.answer(ErrorCode.REQUEST_TIMED_OUT)
+    keeper.advance(20)
+    keeper.answer(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    keeper.serve()
+    assert (keeper.log, ack.result(0).offset, keeper.epoch) == ([b"a"], 0, 1)
+
+
+def test_the_last_epoch_is_followed_by_another_producer() -> None:
+    """An epoch is a number of 16 bits: behind the last one a new id is asked for, at once, and everything goes on in order."""
+    keeper = Keeper(batch_size_max=4000)
+    acks = keeper.send(b"a")
+    keeper.serve()
+    keeper.sequencer._begin(EPOCH_MAX)
+    acks += keeper.send(b"b")
+    keeper.serve()
+    assert keeper.epoch == EPOCH_MAX
+    (bad,) = keeper.send(b"x" * 2000)
+    acks += keeper.send(b"c", b"d")
+    while keeper.requests:
+        keeper.answer(keeper.append(limit=1000))
+    while keeper.sequencer.producer_id >= 0:
+        wake = keeper.producer.next_wake_ns
+        assert wake is not None
+        keeper.clock.advance(max(wake - keeper.clock.monotonic_ns(), 0))
+        keeper.producer.poll()
+    assert keeper.producer.next_wake_ns == keeper.clock.monotonic_ns()
+    for _ in range(3):
+        keeper.producer.poll()  # meanwhile, and before the answer: nothing goes out with the id that is used up
+    keeper.serve()
+    with pytest.raises(MessageTooLargeError):
+        bad.result(0)
+    assert keeper.log == [b"a", b"b", b"c", b"d"]
+    assert [ack.result(0).offset for ack in acks] == [0, 1, 2, 3]
+    assert (keeper.ids_given, keeper.epoch) == (2, 0)
+
+
+def test_behind_the_last_number_comes_0() -> None:
+    """Sequence numbers have 31 bits."""
+    keeper = Keeper()
+    keeper.send(b"a")
+    keeper.serve()
+    keeper.table = ProducerTable(1, lenient=True)
+    keeper.sequencer.seal_next = keeper.sequencer.send_next = SEQUENCES - 2
+    acks = list(keeper.producer.send_many(TOPIC, [b"b", b"c", b"d"], partition=0))
+    keeper.turn()
+    acks += keeper.send(b"e", b"f")
+    sequences = []
+    for request in keeper.requests:
+        assert isinstance(request.body, ProduceRequest)
+        sequences.append(RecordBatch(request.body.topic_data[0].partition_data[0].records).base_sequence)
+    assert sequences == [SEQUENCES - 2, 1, 2]
+    keeper.serve()
+    assert [ack.result(0).offset for ack in acks] == [1, 2, 3, 4, 5]
+
+
+def test_what_may_be_appended_is_not_said_to_be_refused() -> None:
+    """Its answer was lost, and then nobody leads until the time is up, or the producer is closed: the outcome is unknown."""
+    for closed in (False, True):
+        keeper = Keeper()
+        (ack,) = keeper.send(b"a")
+        keeper.append()
+        keeper.requests.clear()
+        keeper.leader = -1
+        asked = keeper.metadata_asked
+        keeper.advance(TIMEOUT_MS)
+        assert keeper.metadata_asked > asked, "who gives no answer may be gone: somebody else may lead"
+        if closed:
+            keeper.producer.close()
+        else:
+            keeper.advance(10 * TIMEOUT_MS)
+        assert isinstance(ack.exception(0), OutcomeUnknownError)
+
+
+def test_closed_while_it_is_on_its_way() -> None:
+    """Nobody knows of what was sent; what waits behind it was not appended."""
+    keeper = Keeper(max_in_flight=1)
+    sent, unsent = keeper.send(b"a", b"b")
+    keeper.producer.close()
+    assert isinstance(sent.exception(0), OutcomeUnknownError)
+    assert isinstance(unsent.exception(0), ClosedError)
+    assert keeper.producer.is_idle
+
+
+def test_a_node_that_was_gone_until_the_time_was_up() -> None:
+    """What could not even be sent fails, and holds up nothing that comes after it, however much that is."""
+    keeper = Keeper()
+    keeper.send(b"a")
+    keeper.serve()
+    keeper.node.close()
+    (late,) = keeper.send(b"b")
+    assert not late.done()
+    for _ in range(11):
+        keeper.advance(TIMEOUT_MS)
+    assert isinstance(late.exception(0), ClusterError)
+    keeper.node = keeper.network.endpoint()
+    keeper.node.listen("node-1")
+    acks = keeper.send(*(b"%d" % number for number in range(7)))
+    keeper.serve()
+    assert keeper.log == [b"a", *(b"%d" % number for number in range(7))]
+    assert [ack.result(0).offset for ack in acks] == list(range(1, 8))
+
+
+def test_the_leader_keeps_the_bytes_that_it_may_have_taken() -> None:
+    """One in this process appends from the memory that it was given: what is sent again lies elsewhere."""
+    keeper = Keeper()
+    keeper.send(b"a")
+    body = keeper.requests[0].body
+    assert isinstance(body, ProduceRequest)
+    taken = body.topic_data[0].partition_data[0].records
+    stamp(taken, 7, 3)
+    keeper.answer(ErrorCode.REQUEST_TIMED_OUT)
+    keeper.serve()
+    assert (RecordBatch(taken).base_offset, keeper.log) == (7, [b"a"])
 
 
 def test_unknown_only_when_the_time_is_up() -> None:
@@ -294,6 +442,7 @@ def test_no_producer_id_and_nothing_to_send(later_ms: int) -> None:
     acks = keeper.send(b"a")
     keeper.advance(later_ms)
     acks += keeper.send(b"b")
+    assert keeper.ids_asked == 1, "one question at a time"
     for _ in range(14 * TIMEOUT_MS // 20):
         keeper.advance(20)
         wake = keeper.producer.next_wake_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -18,7 +19,7 @@ from pyreplog.errors import (
     UnknownTopicError,
 )
 from pyreplog.ports import Received
-from pyreplog.record import Ack, RecordBatch, partition_for_key
+from pyreplog.record import Ack, RecordBatch, partition_for_key, stamp
 from pyreplog.system import LocalNetwork
 from pyreplog.testing import SimClock
 from pyreplog.wire import (
@@ -173,10 +174,14 @@ def test_a_proven_refusal_is_retried(code: int) -> None:
     """What proves that nothing was appended is sent again, after a pause that grows, until it is taken: once."""
     script = Script()
     acks = script.send(b"x")
+    asked = script.metadata_asked
     pauses = []
     for _ in range(5):
         script.answer(code)
         assert not script.requests, "not without a pause"
+        wake = script.producer.next_wake_ns
+        assert wake is not None
+        assert wake < script.clock.monotonic_ns() + 100 * MS, "and not for longer"
         pause = 0
         while not script.requests:
             script.advance(5)
@@ -186,6 +191,7 @@ def test_a_proven_refusal_is_retried(code: int) -> None:
     assert script.log[0] == [b"x"]
     assert offsets(acks) == [0]
     assert pauses[-1] > 4 * pauses[0]
+    assert (script.metadata_asked > asked) == (code != ErrorCode.NOT_ENOUGH_REPLICAS), "that one leads still"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR])
@@ -207,8 +213,10 @@ def test_no_answer_is_an_unknown_outcome() -> None:
     acks = script.send(b"x")
     script.advance(999)
     assert not acks[0].done()
+    asked = script.metadata_asked
     script.advance(1)
     assert isinstance(acks[0].exception(), OutcomeUnknownError)
+    assert script.metadata_asked > asked, "somebody else may lead by now"
     late = script.send(b"y")
     script.node.close()
     script.producer.poll()
@@ -231,6 +239,8 @@ def test_refused_batches_keep_their_order() -> None:
     script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER, request=1)
     script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert len(script.requests) == 1, "nothing overtakes what was refused"
+    script.advance(1000)
+    assert len(script.requests) == 1, "nor does it itself, while what was sent with it may be refused as well"
     script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     script.advance(100)
     while script.requests:
@@ -253,6 +263,61 @@ def test_a_batch_that_was_overtaken_fails() -> None:
     assert script.log[0] == values[1:]
     assert isinstance(acks[0].exception(), NotEnoughReplicasError)
     assert offsets(acks[1:]) == [0, 1, 2]
+
+
+def test_a_batch_that_may_have_been_overtaken_fails() -> None:
+    """So too where nobody knows whether the later one was appended."""
+    script = Script(batch_size_max=200, max_in_flight=3)
+    acks = script.send(*[b"%d" % number * 100 for number in range(2)])
+    script.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    script.answer(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    script.advance(1000)
+    assert not script.requests
+    assert isinstance(acks[0].exception(), NotEnoughReplicasError)
+    assert isinstance(acks[1].exception(), OutcomeUnknownError)
+
+
+def test_what_a_leader_wrote_before_it_refused_is_undone() -> None:
+    """One in this process puts its numbers into the bytes that it is given."""
+    script = Script()
+    script.send(b"x")
+    body = script.requests[0].body
+    assert isinstance(body, ProduceRequest)
+    values = script.values(0)
+    stamp(body.topic_data[0].partition_data[0].records, 7, 3)
+    message = script.requests.pop()
+    part = PartitionProduceResponse(0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    script.node.send("producer", Response("node-1", message.correlation_id, ProduceResponse([TopicProduceResponse(TOPIC_ID, [part])])))
+    script.advance(0)
+    script.advance(100)
+    assert script.values(0) == values
+
+
+def test_each_batch_has_its_own_time() -> None:
+    """Of several that wait for a leader the oldest is given up first."""
+    script = Script(batch_size_max=200, delivery_timeout_ms=500)
+    script.leaders = [-1]
+    script.producer._router.misled(TOPIC, 0, 1)
+    early = script.send(b"1" * 100, b"2" * 100)
+    script.advance(300)
+    late = script.send(b"3" * 100, b"4" * 100)
+    script.advance(200)
+    assert [ack.done() for ack in early + late] == [True, True, False, False]
+    script.advance(300)
+    assert all(ack.done() for ack in late)
+
+
+def test_due_when_the_first_thing_is() -> None:
+    """An answer that is given up before a refused batch comes again."""
+    script = Script(partitions=2, request_timeout_ms=50, delivery_timeout_ms=100_000)
+    script.send(b"x")
+    for _ in range(8):
+        script.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+        while not script.requests:
+            script.advance(5)
+    script.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+    script.send(b"y", partition=1)
+    assert script.producer.next_wake_ns == script.clock.monotonic_ns() + 50 * MS
 
 
 def test_delivery_timeout() -> None:
@@ -314,6 +379,54 @@ def test_where_records_go() -> None:
         script.producer.send(TOPIC, b"x", partition=5)
 
 
+def test_partitions_that_are_added() -> None:
+    """What was remembered of keys is of the former number."""
+    script = Script(partitions=2)
+    keys = [b"%d" % number for number in range(20)]
+    for key in keys:
+        script.producer.send(TOPIC, key, key=key)
+    script.leaders = [1] * 7
+    script.log |= {number: [] for number in range(2, 7)}
+    script.producer._router.misled(TOPIC, 0, 1)
+    script.turn()
+    for key in keys:
+        script.producer.send(TOPIC, key, key=key)
+    script.turn()
+    while script.requests:
+        script.answer()
+    for number in range(2, 7):
+        assert script.log[number] == [key for key in keys if partition_for_key(key, 7) == number]
+
+
+def test_many_go_where_each_would() -> None:
+    """By key, over several batches of a partition: each with its own headers, and acknowledged where it is; without key to one partition
+    for each batch."""
+    script = Script(partitions=3, batch_size_max=300, max_in_flight=100)
+    script.producer.send(TOPIC, b"first", key=b"0")
+    values = [b"%d" % number for number in range(100)]
+    acks = script.producer.send_many(TOPIC, values, keys=values, headers=[[("h", value)] for value in values])
+    script.turn()
+    while script.requests:
+        body = script.requests[0].body
+        assert isinstance(body, ProduceRequest)
+        for part in body.topic_data[0].partition_data:
+            for record in RecordBatch(part.records).records():
+                assert record.value == b"first" or list(record.headers) == [("h", record.value)]
+        script.answer()
+    for value, ack in zip(values, acks, strict=True):
+        place = ack.result()
+        assert place.partition == partition_for_key(value, 3)
+        assert script.log[place.partition][place.offset] == value
+    assert len(acks.last_of_each()) > 3
+    acks = script.producer.send_many(TOPIC, [b"x" * 100] * 40)
+    script.turn()
+    while script.requests:
+        script.answer()
+    partitions = [ack.result().partition for ack in acks]
+    changes = sum(here != there for here, there in pairwise(partitions))
+    assert changes == 39 // 2, "two fit a batch, and each batch goes elsewhere"
+
+
 def test_records_without_key_avoid_partitions_without_leader() -> None:
     """While some partition has a leader, records that may go anywhere go there."""
     script = Script(partitions=3)
@@ -360,6 +473,10 @@ def test_acks_0_waits_for_nobody() -> None:
     assert body.acks == 0
     assert acks[0].result().offset == -1
     assert script.producer.is_idle
+    assert script.producer.buffered_size == 0
+    many = script.producer.send_many(TOPIC, [b"y", b"z"])
+    script.turn()
+    assert [ack.result().offset for ack in many] == [-1, -1]
 
 
 def test_a_large_record_gets_a_batch_of_its_own() -> None:
@@ -372,11 +489,13 @@ def test_a_large_record_gets_a_batch_of_its_own() -> None:
     for _ in range(3):
         script.answer()
     assert offsets(acks) == [0, 1, 2]
+    assert script.producer.is_idle
     many = script.producer.send_many(TOPIC, [b"c", bytes(600), b"d"], partition=0)
     script.turn()
     while script.requests:
         script.answer()
-    assert offsets(list(many)) == [3, 4, 5]
+    assert offsets(list(many)) == offsets(many.last_of_each()) == [3, 4, 5]
+    assert [many[number].offset for number in range(-3, 3)] == [3, 4, 5, 3, 4, 5]
 
 
 def test_a_refused_value_is_not_sent() -> None:
@@ -407,6 +526,29 @@ def test_closing_gives_up() -> None:
     assert isinstance(unsent[0].exception(), ClosedError)
     with pytest.raises(ClosedError):
         script.producer.send(TOPIC, b"3")
+
+
+def test_abandoned() -> None:
+    """Everything ends with the same error, and nothing more is taken: whoever is about to send turns to the next one."""
+    script = Script(max_in_flight=1)
+    acks = script.send(b"1") + script.send(b"2")
+    error = OutcomeUnknownError("sending records", "interrupted")
+    script.producer.abandon(error)
+    assert [ack.exception() for ack in acks] == [error, error]
+    assert script.producer.failures.unheard() == (0, None)
+    with pytest.raises(ClosedError):
+        script.producer.send(TOPIC, b"3")
+
+
+def test_a_batch_that_was_left_empty() -> None:
+    """A signal handler came between it and its first record: nobody waits for it."""
+    script = Script()
+    script.send(b"1")
+    script.answer()
+    script.producer._topics[TOPIC].queues[0]._begin(0)
+    assert not script.producer.is_idle
+    script.producer._topics[TOPIC].queues[0].seal()
+    assert script.producer.is_idle
 
 
 def test_settled_once_whatever_the_node_says() -> None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from pyreplog.client import Relay
+from pyreplog.client.relay import DELIVERY_TIMEOUT_NS
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     InvalidRequestError,
@@ -55,7 +56,8 @@ def batch(partition: int, number: int) -> bytes:
 
 
 class Faulty:
-    """Node 1 with a log for each partition. What becomes of a request is drawn from ``weights``, which a test may change."""
+    """Node 1 with a log for each partition. What becomes of a request stands in ``script``, or is drawn from ``weights``: a test may change
+    them."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -66,9 +68,11 @@ class Faulty:
         root = LogRoot.open(SimDisk(Random(1)), "/log", clock=self.clock, random=Random(1))
         self.logs = [root.create_log(TOPIC, number, TOPIC_ID, LogConfig()) for number in range(PARTITIONS)]
         self.weights = {"good": 4, "request lost": 1, "answer lost": 2, "refused": 1, "too few have it": 1, "heard twice": 1}
+        self.script: list[str] = []
         self.late: list[ProduceRequest] = []
         self.refusal = 0
         self.count = 0
+        self.metadata_asked = 0
 
     def relay(self) -> Relay:
         """A new one."""
@@ -93,12 +97,13 @@ class Faulty:
     def _take(self, message: Request) -> None:
         body = message.body
         if isinstance(body, MetadataRequest):
+            self.metadata_asked += 1
             known = [MetadataResponsePartition(number, 1, leader_epoch=3) for number in range(PARTITIONS)]
             topic = MetadataResponseTopic(TOPIC, TOPIC_ID, known, error_code=self.refusal)
             self._answer(message, MetadataResponse([MetadataResponseBroker(1, "node-1")], [topic]))
             return
         assert isinstance(body, ProduceRequest)
-        what = self.random.choices(list(self.weights), list(self.weights.values()))[0]
+        what = self.script.pop(0) if self.script else self.random.choices(list(self.weights), list(self.weights.values()))[0]
         if self.late and self.random.random() < 0.3:
             self._append(self.late.pop())
         if what == "request lost":
@@ -191,7 +196,10 @@ def test_who_asks_after_the_end_hears_of_it() -> None:
     faulty = Faulty(1)
     relay = faulty.relay()
     relay.send(TopicPartition(TOPIC, 0), batch(0, 0))
+    before = relay.below(0)
     relay.close(OutcomeUnknownError("append", "it was interrupted"))
+    assert before.settled
+    assert isinstance(before.error, OutcomeUnknownError)
     for size in (0, 1 << 30):
         pending = relay.below(size)
         assert pending.settled
@@ -207,3 +215,67 @@ def test_what_cannot_pass_ends_it() -> None:
     faulty.weights = {"refused": 1}
     assert isinstance(send_all(faulty, faulty.relay()), RequestTimedOutError)
     assert [log.end_offset for log in faulty.logs] == [0, 0, 0]
+
+
+def test_one_batch_of_a_partition_on_its_way() -> None:
+    """However often it is polled, until the answer is there."""
+    faulty = Faulty(1)
+    faulty.weights = {"good": 1}
+    relay = faulty.relay()
+    assert send_all(faulty, relay) is True
+    for number in (COUNT, COUNT + 1):
+        relay.send(TopicPartition(TOPIC, 0), batch(0, number))
+    for _ in range(3):
+        relay.poll()
+    (event,) = faulty.node.poll(0)
+    assert isinstance(event, Received)
+    assert isinstance(event.message, Request)
+    faulty._take(event.message)
+    pending = relay.below(0)
+    while not pending.settled:
+        faulty.turn(relay)
+    assert pending.error is None
+    assert values(faulty.logs[0]) == [b"0-%d" % number for number in range(2 * COUNT + 4)]
+
+
+def test_each_batch_has_its_own_time() -> None:
+    """A stream of which each batch is lost once takes long, and does not fail; one that nobody takes does, however much comes after it."""
+    faulty = Faulty(1)
+    relay = faulty.relay()
+    for number in range(COUNT):
+        relay.send(TopicPartition(TOPIC, 0), batch(0, number))
+    pending = relay.below(0)
+    began = faulty.clock.monotonic_ns()
+    faulty.script = ["request lost", "good"] * COUNT
+    while not pending.settled:
+        faulty.turn(relay)
+    assert pending.error is None
+    assert faulty.clock.monotonic_ns() - began > 1.5 * DELIVERY_TIMEOUT_NS
+    faulty.weights = {"refused": 1}
+    began = faulty.clock.monotonic_ns()
+    pending = relay.below(0)
+    while not pending.settled and faulty.clock.monotonic_ns() - began < 1.1 * DELIVERY_TIMEOUT_NS:
+        relay.send(TopicPartition(TOPIC, 0), batch(0, COUNT))
+        faulty.turn(relay)
+    assert isinstance(pending.error, RequestTimedOutError)
+
+
+def test_pauses_begin_anew() -> None:
+    """With each batch that was taken. Who has too few replicas leads still, and is not asked about."""
+    faulty = Faulty(1)
+    faulty.weights = {"too few have it": 1}
+    relay = faulty.relay()
+    relay.send(TopicPartition(TOPIC, 0), batch(0, 0))
+    faulty.turn(relay)
+    asked = faulty.metadata_asked
+    for _ in range(9):
+        faulty.turn(relay)
+    assert faulty.metadata_asked == asked
+    faulty.weights = {"good": 1}
+    while relay.size:
+        faulty.turn(relay)
+    faulty.weights = {"too few have it": 1}
+    relay.send(TopicPartition(TOPIC, 0), batch(0, 1))
+    began = faulty.clock.monotonic_ns()
+    faulty.turn(relay)
+    assert faulty.clock.monotonic_ns() - began < 5 * MS

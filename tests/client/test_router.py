@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
 from pyreplog.client.calls import Calls
-from pyreplog.client.router import Router
+from pyreplog.client.router import BACKOFF_MAX_MS, BACKOFF_MS, Router, backoff_ns
 from pyreplog.errors import UnknownTopicError
 from pyreplog.system import LocalNetwork, LocalTransport
 from pyreplog.testing import SimClock
-from pyreplog.wire import ErrorCode, MetadataResponse, MetadataResponsePartition, MetadataResponseTopic, Request, Response
+from pyreplog.wire import ErrorCode, MetadataRequest, MetadataResponse, MetadataResponsePartition, MetadataResponseTopic, Request, Response
 
 MS = 1_000_000
 
@@ -20,16 +21,16 @@ MS = 1_000_000
 class Desk:
     """A router and the three nodes that it asks; the test answers for them."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_ms: int = 1000) -> None:
         self.network = LocalNetwork()
         self.clock = SimClock()
         self.nodes: dict[str, LocalTransport] = {f"node-{number}": self.network.endpoint() for number in (1, 2, 3)}
         for address, endpoint in self.nodes.items():
             endpoint.listen(address)
-        self.calls = Calls(self.network.endpoint(), self.clock, "client", 1000)
+        self.calls = Calls(self.network.endpoint(), self.clock, "client", timeout_ms)
         self.router = Router(self.calls, self.clock, Random(1), list(self.nodes))
 
-    def answer(self, code: int = 0, leader: int = 1) -> list[str]:
+    def answer(self, code: int = 0, leader: int = 1, *, epoch: int = 5, topic_id: str = "id") -> list[str]:
         """Let the router ask, and answer what was asked about ``t``: who was asked."""
         self.router.poll()
         asked = []
@@ -38,8 +39,8 @@ class Desk:
                 message: Any = getattr(event, "message", None)
                 if isinstance(message, Request):
                     asked.append(address)
-                    partitions = [] if code else [MetadataResponsePartition(0, leader, 5)]
-                    topic = MetadataResponseTopic("t", "" if code else "id", partitions, error_code=code)
+                    partitions = [] if code else [MetadataResponsePartition(0, leader, epoch)]
+                    topic = MetadataResponseTopic("t", "" if code else topic_id, partitions, error_code=code)
                     endpoint.send("client", Response(address, message.correlation_id, MetadataResponse([], [topic])))
         self.calls.poll()
         return asked
@@ -109,3 +110,76 @@ def test_a_node_that_hangs_is_passed_over() -> None:
     route = desk.router.topic("t")
     assert route is not None
     assert route.leaders == [2]
+
+
+def test_a_late_answer_changes_nothing() -> None:
+    """Somebody else was asked meanwhile, and is heard."""
+    desk = Desk(timeout_ms=10_000)
+    desk.router.want("t")
+    desk.router.poll()
+    (late,) = [(endpoint, event) for endpoint in desk.nodes.values() for event in endpoint.poll(0)]
+    endpoint, event = late
+    message: Any = getattr(event, "message", None)
+    desk.clock.advance(1000 * MS)
+    desk.router.poll()
+    desk.clock.advance(3 * MS)
+    desk.router.poll()
+    topic = MetadataResponseTopic("t", "id", [MetadataResponsePartition(0, 9, 5)])
+    endpoint.send("client", Response("node", message.correlation_id, MetadataResponse([], [topic])))
+    desk.calls.poll()
+    assert desk.router.topic("t") is None
+    assert desk.answer(leader=2)
+    route = desk.router.topic("t")
+    assert route is not None
+    assert route.leaders == [2]
+
+
+def test_an_older_picture_is_passed_over() -> None:
+    """Of a node that lags: it does not bring back who led before, and somebody else is asked, after a pause."""
+    desk = Desk()
+    desk.router.want("t")
+    desk.answer(leader=1)
+    desk.router.misled("t", 0, 1)
+    desk.answer(leader=3, epoch=4)
+    route = desk.router.topic("t")
+    assert route is not None
+    assert (route.leaders, list(desk.router.wanted)) == ([-1], ["t"])
+    wake = desk.router.next_wake_ns
+    assert wake is not None
+    desk.clock.advance(wake - desk.clock.monotonic_ns())
+    assert desk.answer(leader=2, epoch=6)
+    assert route.leaders == [2]
+    desk.router.misled("t", 0, 1)
+    assert route.leaders == [2], "a refusal of who led before says nothing of who does now"
+
+
+def test_a_topic_that_was_made_anew() -> None:
+    """One with the same name and another id is another topic, whose epochs begin again."""
+    desk = Desk()
+    desk.router.want("t")
+    desk.answer(leader=1)
+    desk.router.want("t")
+    desk.answer(leader=2, epoch=0, topic_id="other")
+    route = desk.router.topic("t")
+    assert route is not None
+    assert (route.topic_id, route.leaders, route.epochs) == ("other", [2], [0])
+    assert desk.router.name_of("other") == "t"
+
+
+@pytest.mark.parametrize("failures", range(1, 30))
+def test_pauses_grow(failures: int) -> None:
+    """From the first failure on each is twice as long as the one before, up to a bound, give or take a fifth."""
+    due = min(BACKOFF_MS * 2 ** (failures - 1), BACKOFF_MAX_MS) * MS
+    assert 0.8 * due <= backoff_ns(failures, Random(failures)) <= 1.2 * due
+
+
+def test_only_what_was_asked_of_who_is_gone_is_given_up() -> None:
+    """The requests to other nodes go on."""
+    desk = Desk()
+    heard: list[tuple[str, object]] = []
+    for address in desk.nodes:
+        assert desk.calls.send(address, MetadataRequest([]), partial(lambda whom, answer: heard.append((whom, answer)), address))
+    desk.nodes["node-2"].close()
+    desk.calls.poll()
+    assert heard == [("node-2", None)]
+    assert len(desk.calls.open) == 2

@@ -765,3 +765,17 @@ def test_records_as_large_as_their_topic_takes(cluster: pyreplog.Cluster) -> Non
             assert producer.send(name, b"c").result(30).offset == 4
         with cluster.consumer(name, fetch_max_bytes=1, read_from="follower") as consumer:
             assert [len(record.value or b"") for record in consumer.until_end()] == [large - 100, 1, large - 100, 1, 1]
+
+
+def test_who_leaves_a_loop_has_read_what_it_gave(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """The position is that of the next record, however many have arrived."""
+    topic = create()
+    with cluster.producer() as producer:
+        producer.send_many(topic, [b"%d" % number for number in range(10)]).wait(20)
+    with cluster.consumer(topic) as consumer:
+        for record in consumer:
+            assert consumer.position(topic, 0) == record.offset + 1
+            if record.offset == 3:
+                break
+        assert consumer.position(topic, 0) == 4
+        assert [record.offset for record in consumer.poll(20)] == [4, 5, 6, 7, 8, 9]

@@ -52,6 +52,27 @@ def test_a_node_killed_while_it_registers_may_come_back_at_once(cluster: pyreplo
         assert time.monotonic() - before < 2.0, "a session takes three seconds"
 
 
+def test_a_node_whose_end_fails_has_ended(cluster: pyreplog.Cluster) -> None:
+    """The disk refuses the last write: it is down all the same, and may be started again."""
+    node = cluster.nodes[0]
+    assert node._node is not None
+    kill = node._node.kill
+
+    def end() -> None:
+        kill()
+        raise pyreplog.StorageError(5, "told to", "x")
+
+    with cluster._driver.exclusive():
+        assert node._seat is not None
+        cluster._driver.remove(node._seat)
+        with pytest.raises(pyreplog.StorageError):
+            node._end(end)
+        cluster._fence(node.node_id)
+    assert not node.alive
+    node.restart()
+    assert node.ready
+
+
 def test_deleting_records(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
     """Below the offsets given nothing can be read any more, on any node; above the high watermark nothing goes."""
     topic = create(partitions=2)

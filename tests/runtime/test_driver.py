@@ -12,8 +12,10 @@ from pyreplog.client import Pending
 from pyreplog.errors import ClosedError
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import SystemClock
 from pyreplog.system.held import HeldSyncs
+from pyreplog.testing import SimClock
 
 PATIENT_S = 60.0
 
@@ -199,3 +201,95 @@ def test_stopped_while_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     background.start()
     assert not background.is_running
     assert not calls
+
+
+def test_who_was_paused_has_a_turn_at_once() -> None:
+    """What was sent to it meanwhile waits for it."""
+    driver = Driver(SystemClock(), "test")
+    machine = Polled()
+    seat = seat_of(driver, machine)
+    with driver.exclusive():
+        driver.pause(seat)
+        driver.resume(seat)
+    driver._work()
+    assert machine.count == 1
+
+
+def test_what_is_due_is_somebodys() -> None:
+    """Who leaves the drive sees to it that the thread in the background comes, for a timer that is due before it would, and for what was
+    cut short."""
+    driver = Driver(SystemClock(), "test")
+    background = driver._background
+    driver._pass_on()
+    assert not background.is_armed
+    driver._background_until_ns, driver._due_ns = 2000, 1000
+    driver._pass_on()
+    assert background.is_armed
+    background.is_armed = False
+    driver._due_ns = 2000
+    driver._pass_on()
+    assert not background.is_armed
+    driver._is_cut_short = True
+    driver._pass_on()
+    assert background.is_armed
+
+
+def test_a_machine_that_was_left_half_way_is_polled_no_more() -> None:
+    """Its state is worth nothing: it fails, and the others go on."""
+    driver = Driver(SystemClock(), "test")
+    failed: list[Exception | None] = []
+    machine = Polled()
+    seat = driver.add(machine, driver.network.endpoint(), failed.append)
+    seat.busy = True
+    driver._work()
+    assert (machine.count, failed) == (0, [None])
+
+
+def test_a_turn_that_comes_too_late_is_passed_on() -> None:
+    """The drive is handed to one whose answer came at the same time: it hands it to the next."""
+    driver = Driver(SystemClock(), "test")
+    next_one = threading.Lock()
+    next_one.acquire()
+
+    class Settled(Pending):
+        def remove_waiter(self, release: object) -> None:
+            driver._waiting.clear()  # handed the drive
+            driver._waiting.append(next_one)
+            self.settled = True
+
+    driver._wait_turn(Settled(driver), 0)
+    assert not next_one.locked()
+
+
+def test_what_could_not_be_done_is_tried_again() -> None:
+    """After a while, until it can be."""
+    clock = SimClock()
+    tried: list[int] = []
+
+    def act() -> bool:
+        tried.append(clock.monotonic_ns())
+        return len(tried) == 2
+
+    retry = Retry(clock, act)
+    for count in (0, 1):
+        due = retry.next_wake_ns
+        assert due == clock.monotonic_ns() + INTERVAL_NS
+        clock.advance(INTERVAL_NS - 1)
+        assert not retry.poll()
+        assert len(tried) == count
+        clock.advance(1)
+        assert retry.poll()
+    assert len(tried) == 2
+    assert retry.next_wake_ns is None
+    assert not retry.poll()
+
+
+def test_stopping_wakes_everybody() -> None:
+    """Each who waits for the drive hears that there is none any more."""
+    driver = Driver(SystemClock(), "test")
+    turns = [threading.Lock() for _ in range(3)]
+    for turn in turns:
+        turn.acquire()
+        driver._waiting.append(turn)
+    driver.stop()
+    assert not any(turn.locked() for turn in turns)

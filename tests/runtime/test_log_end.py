@@ -96,6 +96,8 @@ def test_what_is_gathered_while_a_sync_fails_is_told(monkeypatch: pytest.MonkeyP
         log.append(b"lost?")
     assert gathered[0].done()
     assert isinstance(gathered[0].exception(), pyreplog.ClosedError)
+    with pytest.raises(pyreplog.ClosedError):
+        log.append_nowait(b"nor is anything gathered behind it")
     assert [record.value for record in log.read()] == [b"durable"]
     assert [record.value for record in log] == [b"durable"]
     assert log.high_watermark == 1
@@ -126,6 +128,100 @@ def test_the_background_thread_tells_of_a_poisoned_log() -> None:
     assert log._writer._tend() is None
     assert ack.done()
     log.close()
+
+
+@pytest.mark.parametrize("way", ["append", "append_many"])
+def test_a_sync_that_failed_for_somebody_else(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the write and its own sync: the error says what the disk said to the other one."""
+    log = opened(SimDisk())
+    log.append(b"durable")
+    alone(log)
+    writer = log._writer
+    assert writer is not None
+    write = writer._write
+
+    def fails_then(batch: memoryview) -> Any:
+        appended = write(batch)
+        writer.log.poison(pyreplog.StorageError(errno.EIO, "told to", "x"))
+        return appended
+
+    monkeypatch.setattr(writer, "_write", fails_then)
+    with pytest.raises(pyreplog.UnsyncedError) as caught:
+        if way == "append":
+            log.append(b"lost?")
+        else:
+            log.append_many([b"lost?"])
+    assert caught.value.errno == errno.EIO
+    log.close()
+
+
+@pytest.mark.parametrize("call", ["sync", "write"])
+def test_who_follows_is_told_by_whoever_finds_the_failure(call: str) -> None:
+    """In the moment of the failure, not when the background thread looks."""
+    disk = SimDisk()
+    log = opened(disk)
+    alone(log)
+    assert log._writer is not None
+    log.append(b"x")
+    news = log._writer.news()
+    disk.fail(call, "*.log", times=None)
+    with pytest.raises(pyreplog.StorageError):
+        log.append(b"y")
+    assert news._signal.acquire(blocking=False)
+    news.close()
+    log.close()
+
+
+def test_what_was_written_before_an_interruption_is_settled_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log was opened again in between, which made durable what is there."""
+    log = opened(SimDisk())
+    alone(log)
+    writer = log._writer
+    assert writer is not None
+    acks = log.append_many([b"a", b"b"], wait=False)
+    cut_short(log, monkeypatch)
+    with writer.lock:
+        writer._enter()
+    assert (writer._unsynced_size, len(writer._unsynced)) == (0, 0)
+    assert log.stats().flushed_offset == 2
+    assert [place.offset for place in acks.result(PATIENCE_S)] == [0, 1]
+    log.close()
+
+
+def test_nothing_is_offered_to_a_log_that_is_to_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes the disk, and who offers does not wait for it."""
+    log = opened(SimDisk())
+    alone(log)
+    cut_short(log, monkeypatch)
+    writer = log._writer
+    assert writer is not None
+    before = writer.log
+    assert writer.offer(b"x", None, (), None) is None
+    assert writer.log is before
+    assert log.append(b"x") == 0
+    log.close()
+
+
+def test_sleepers_are_woken_by_the_sync() -> None:
+    """Who waits for another one's sync need not look by itself."""
+    log = opened(SimDisk())
+    alone(log)
+    turn = threading.Lock()
+    turn.acquire()
+    assert log._writer is not None
+    log._writer._syncer._turns.append(turn)
+    log.append(b"x")
+    assert not turn.locked()
+    log.close()
+
+
+def test_a_sync_of_what_is_not_there_is_refused() -> None:
+    """Opened again after an interruption, a log may end before what somebody waits for: it says so, and does not try for ever."""
+    with opened(SimDisk()) as log:
+        log.append(b"x")
+        assert log._writer is not None
+        with pytest.raises(pyreplog.ClosedError, match="ends at 1"):
+            log._writer._syncer.wait(2, 0.1)
 
 
 # -------------------------------------------------------------------------------------------------------- closing that fails
@@ -177,6 +273,25 @@ def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytes
         log.close()
     assert ack.done()
     assert isinstance(ack.exception(), pyreplog.UnsyncedError)
+
+
+def test_a_close_that_syncs_at_last_acknowledges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What could not be synced before is durable when the root is closed: its handles say so."""
+    disk = SimDisk()
+    log = opened(disk)
+    alone(log)
+    acks = log.append_many([b"a", b"b"], wait=False)
+
+    def refused(_: object) -> None:
+        raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
+
+    monkeypatch.setattr(Syncer, "wait", lambda *_: refused(_))
+    with pytest.raises(pyreplog.StorageError, match="Too many"):
+        log.close()
+    assert [ack.offset for ack in acks] == [0, 1]
+    monkeypatch.undo()
+    with opened(disk) as log:
+        assert log.end_offset == 2
 
 
 @pytest.mark.parametrize("durability", ["sync", "os"])

@@ -138,6 +138,16 @@ def test_acknowledging_before_the_sync_is_caught(monkeypatch: pytest.MonkeyPatch
     assert losses("sync", power=True) > 0
 
 
+def test_the_mark_is_written_before_a_sync_is_answered() -> None:
+    """Of a ``sync`` log, too, a reader sees what was acknowledged."""
+    disk = SimDisk()
+    with opened(disk) as log:
+        for count in range(1, 4):
+            log.append(b"x")
+            with opened(disk, mode="r") as reader:
+                assert reader.end_offset == count
+
+
 def test_a_mark_left_behind_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bug: were the mark not written before an ``os`` log acknowledges, a reader would not see what it acknowledged."""
     disk = SimDisk()
@@ -239,6 +249,28 @@ def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.Mo
     log.close()
 
 
+def test_a_sync_that_cannot_begin_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the background thread, for whoever waits for a handle without asking for a sync."""
+    log = opened(SimDisk())
+    writer = log._writer
+    assert writer is not None
+    writer._background.stop()
+    writer._tend()  # what is due when a log is opened
+    acks = log.append_many([b"x"], wait=False)
+    with monkeypatch.context() as patch:
+
+        def refused(_: object) -> None:
+            raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
+
+        patch.setattr("pyreplog.log.Log.sync_plan", refused)
+        pause = writer._tend()
+    assert pause is not None
+    assert 0 < pause <= 0.5
+    writer._tend()
+    assert acks.done()
+    log.close()
+
+
 def test_waiting_threads_hear_of_a_failed_sync() -> None:
     """Acks that wait for the sync which fails all raise; none hangs."""
     disk = SimDisk()
@@ -329,6 +361,8 @@ def test_what_the_mark_does_not_say_is_not_called_refused(way: str) -> None:
         log.append(b"y")
     disk.clear_faults()
     log.close()
+    with opened(disk), opened(disk, mode="r") as reader:
+        assert reader.end_offset == 2, "found by the opening, and said to all"
     assert everything(disk) == [b"before", b"x"]
 
 

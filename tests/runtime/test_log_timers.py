@@ -89,3 +89,31 @@ def test_what_is_due_is_done_beside_a_writer_that_never_rests(durability: str) -
         if durability == "os":
             assert log.stats().flushed_offset > 3000
         assert "events 0 " in content(disk, "replication-offset-checkpoint")
+
+
+def test_a_full_segment_wakes_the_thread() -> None:
+    """Retention follows at once where nothing else would call it: under ``os`` nobody syncs."""
+    with pyreplog.open_log(PATH, disk=SimDisk(), durability="os", config={"segment.bytes": 16384}) as log:
+        assert log._writer is not None
+        background = log._writer._background
+        background.stop()
+        background.is_armed = False
+        log.append(bytes(10_000))
+        assert not background.is_armed
+        log.append(bytes(10_000))
+        assert background.is_armed
+
+
+def test_retention_when_it_is_closed() -> None:
+    """Who opens, appends and closes may never have had a turn of the thread."""
+    disk, clock = SimDisk(), SimClock()
+    config = {"segment.bytes": 16384, "retention.bytes": 32768}
+    log = pyreplog.open_log(PATH, disk=disk, clock=clock, config=config)
+    assert log._writer is not None
+    log._writer._background.stop()
+    for _ in range(20):
+        log.append(bytes(10_000))
+    assert log.start_offset == 0
+    log.close()
+    with pyreplog.open_log(PATH, disk=disk, clock=clock, mode="r") as reader:
+        assert reader.start_offset > 10

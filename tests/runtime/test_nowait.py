@@ -216,3 +216,70 @@ def test_absurd_bounds_are_refused(tmp_path: Path, setting: dict[str, Any]) -> N
     pyreplog.open_log(tmp_path / "log").close()
     with pytest.raises(pyreplog.ConfigError):
         pyreplog.open_log(tmp_path / "log", mode="r", buffer_memory=5000)
+
+
+def test_room_is_made_by_each_sync(tmp_path: Path) -> None:
+    """Whoever waits for room is told after each sync, of which nothing is left that waits; and once the log is poisoned it is told of that,
+    and not that there is no room."""
+    disk = SimDisk()
+    log = pyreplog.open_log("/log", disk=disk, buffer_memory=4096, max_block_ms=0)
+    writer = log._writer
+    assert writer is not None
+    writer._background.stop()
+    for end in ("sync", "poison"):
+        with pytest.raises(pyreplog.BufferExhaustedError):
+            while True:
+                log.append_many([bytes(500)], wait=False)
+        turn = threading.Lock()
+        turn.acquire()
+        writer._room_wanted.append(turn)
+        if end == "sync":
+            log.flush()
+            assert writer._unsynced_size == 0
+        else:
+            disk.fail("sync", "*.log", times=None)
+            with pytest.raises(pyreplog.StorageError):
+                log.flush()
+            with pytest.raises(pyreplog.ClosedError, match="poisoned"):
+                log.append_many([bytes(500)], wait=False)
+        assert not turn.locked()
+        writer._room_wanted.clear()
+    log.close()
+
+
+def test_what_is_written_during_a_sync_is_not_counted_with_it(tmp_path: Path, disk: SlowDisk) -> None:
+    """A sync vouches for what was there when it began: a record right behind it waits for the next one."""
+    with pyreplog.open_log(tmp_path / "log", disk=disk) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        disk.gate.clear()
+        first = log.append_many([b"a", b"b"], wait=False)
+        thread = threading.Thread(target=log.flush, daemon=True)
+        thread.start()
+        assert disk.entered.wait(FOREVER)
+        second = log.append_many([b"c"], wait=False)
+        disk.gate.set()
+        thread.join(FOREVER)
+        assert [ack.offset for ack in first] == [0, 1]
+        assert not second.done()
+        assert (log.high_watermark, log.end_offset) == (2, 3)
+        assert second.result(FOREVER)[0].offset == 2
+        assert log.high_watermark == 3
+
+
+@pytest.mark.parametrize("way", ["append_nowait", "append_many", "append_arrow"])
+def test_the_thread_is_told_of_what_nobody_waits_for(tmp_path: Path, way: str) -> None:
+    """It does not look by itself."""
+    pa = pytest.importorskip("pyarrow")
+    with pyreplog.open_log(tmp_path / "log") as log:
+        assert log._writer is not None
+        background = log._writer._background
+        background.stop()
+        background.is_armed = False
+        if way == "append_nowait":
+            log.append_nowait(b"x")
+        elif way == "append_many":
+            log.append_many([b"x"], wait=False)
+        else:
+            log.append_arrow(pa.table({"value": [b"x"]}), wait=False)
+        assert background.is_armed

@@ -14,18 +14,21 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import pyreplog
+from pyreplog.client import Pending
 from pyreplog.errors import LockedError, SpoolRefusedError, StorageError
+from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME
 from pyreplog.record import RecordBatch
 from pyreplog.runtime import apply_unowned
 from pyreplog.runtime import lookout as lookouts
 from pyreplog.runtime import owner as owners
 from pyreplog.runtime.owner import SpoolOwner
-from pyreplog.runtime.relay import ClusterAppender
+from pyreplog.runtime.relay import WINDOW_SIZE, ClusterAppender
 from pyreplog.spool import BatchId, Spool, producer_of
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
@@ -210,6 +213,7 @@ def test_nobody_has_it_open(tmp_path: Path) -> None:
         apply_unowned(SystemDisk(), str(folder), SystemClock())
     apply_unowned(SystemDisk(), str(folder), SystemClock())
     assert values(folder) == ROWS
+    assert (folder / CLEAN_SHUTDOWN_NAME).exists(), "nobody has to look through it again"
     publish(folder, "more", BatchId("query", 1))
     apply_unowned(SystemDisk(), str(folder), SystemClock())
     assert values(folder, "more") == ROWS
@@ -269,6 +273,76 @@ def test_a_cluster_takes_it(tmp_path: Path) -> None:
         mine = found.filter(pa.compute.equal(found["partition"], partition))["value"].to_pylist()
         batches = [ROWS[number : number + 10] for number in range(0, len(ROWS), 10)]
         assert mine == [value for index, batch in enumerate(batches) if index % 3 == partition for value in batch] * 3
+
+
+def test_who_has_a_folder_to_itself_shows_all_of_it(tmp_path: Path) -> None:
+    """Power loss may leave a mark that says less than is there."""
+    mark = tmp_path / "events-0" / MARK_NAME
+    with pyreplog.open_log(tmp_path / "", topic="events") as log:
+        log.append(b"a")
+        before = mark.read_bytes()
+        log.append(b"b")
+    mark.write_bytes(before)
+    (tmp_path / CLEAN_SHUTDOWN_NAME).unlink()
+    apply_unowned(SystemDisk(), str(tmp_path), SystemClock())
+    assert values(tmp_path) == [b"a", b"b"]
+
+
+class FakeRelay:
+    """Takes everything, and never has it in the log."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.asked: list[int] = []
+
+    def send(self, key: TopicPartition, data: bytes) -> None:
+        """More on its way."""
+        self.size += len(data)
+
+    def below(self, size: int) -> Pending:
+        """Settled at once where some may be on its way."""
+        self.asked.append(size)
+        pending = Pending()
+        if size:
+            pending.settle()
+        return pending
+
+
+def relaying(relay: FakeRelay, stopping: Callable[[], bool]) -> ClusterAppender:
+    """To a cluster that has topics of two partitions."""
+    looks: list[float] = []
+
+    def settles(pending: Pending, timeout: float) -> bool:
+        looks.append(timeout)
+        assert len(looks) < 100, "it looks whether it is to end"
+        return False
+
+    admin: Any = SimpleNamespace(describe=lambda topic: SimpleNamespace(partitions=[0, 1], config={}))
+    driver: Any = SimpleNamespace(enter=lambda seat: None, settles=settles)
+    seat: Any = SimpleNamespace(lock=threading.Lock())
+    machine: Any = relay
+    return ClusterAppender(admin, driver, lambda broken: (machine, seat), stopping, SystemClock())
+
+
+def test_what_is_on_its_way_to_a_cluster_is_bounded() -> None:
+    """Before the next batch is read there is room for it; and who closes the cluster waits for nobody who never answers."""
+    relay = FakeRelay()
+    appender = relaying(relay, lambda: True)
+    appender.append(TopicPartition("t", 0), memoryview(bytes(WINDOW_SIZE)))
+    assert relay.asked == []
+    appender.append(TopicPartition("t", 0), memoryview(b"x"))
+    assert relay.asked == [WINDOW_SIZE // 2]
+    with pytest.raises(pyreplog.ClosedError, match="is being closed"):
+        appender.finish()
+    assert relay.asked == [WINDOW_SIZE // 2, 0]
+
+
+def test_a_partition_that_a_cluster_does_not_have() -> None:
+    """Is refused before anything is begun."""
+    appender = relaying(FakeRelay(), lambda: False)
+    appender.check_of(TopicPartition("t", 1))
+    with pytest.raises(pyreplog.UnknownTopicError, match="partitions 0 to 1"):
+        appender.check_of(TopicPartition("t", 2))
 
 
 KILLED = """

@@ -13,6 +13,9 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
+from pyreplog.record import BatchBuilder
+from pyreplog.runtime.views import records
+from pyreplog.testing import SimDisk
 
 
 @pytest.fixture
@@ -118,3 +121,56 @@ def test_a_start_counts_in_each_partition(tmp_path: Path) -> None:
             assert polars.DataFrame(await again.scan("events", start=4)).height == 1
 
     asyncio.run(main())
+
+
+def test_no_record_before_the_start() -> None:
+    """However early the time is that is asked for, too."""
+    with pyreplog.open_log("/log", disk=SimDisk(), durability="os") as log:
+        log.append_many([b"%d" % number for number in range(10)], timestamps=list(range(10)))
+        log.append_many([b"%d" % number for number in range(10, 20)], timestamps=list(range(10, 20)))
+        assert [record.offset for record in log.read(5, 12, start_timestamp=2)] == list(range(5, 12))
+        assert [record.offset for record in log.read(12, start_timestamp=2, end_timestamp=15)] == [12, 13, 14]
+        log.delete_records(7)
+        assert log.seek(timestamp=0) == 7
+
+
+def test_behind_what_holds_no_record() -> None:
+    """Who read all stands at the end, though the last offsets are marks; a view with nothing to give ends."""
+    builder = BatchBuilder()
+    builder.append(b"\0\0\0\0", b"\0\0\0\2", (), 1)
+    with pyreplog.open_log("/log", disk=SimDisk(), durability="os") as log:
+        assert log._writer is not None
+        log.append(b"x")
+        log._writer.append_batch(builder.finish(control=True))
+        assert [record.value for record in log] == [b"x"]
+        assert log.position == log.end_offset == 2
+
+
+def test_what_retention_takes_is_not_waited_for() -> None:
+    """The position is not below the first record that is left."""
+    with pyreplog.open_log("/log", disk=SimDisk(), config={"segment.bytes": 16384, "retention.bytes": 32768}) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        for _ in range(20):
+            log.append(bytes(10_000))
+        assert log.position == 0
+        assert log.apply_retention() > 0
+        assert log.position == log.start_offset > 0
+
+
+def test_a_view_that_gives_nothing_ends() -> None:
+    """Below its end, even: who reads does not try for ever."""
+
+    class Empty:
+        is_checked = True
+        topic, partition = "events", 0
+        reads = 0
+
+        def read(self, offset: int, size_max: int) -> bytes:
+            self.reads += 1
+            assert self.reads < 100
+            return b""
+
+    view: Any = Empty()
+    assert list(records(view, 0, 5)) == []
+    assert view.reads == 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from importlib import import_module
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +24,7 @@ from pyreplog.errors import (
     UnknownTopicError,
 )
 from pyreplog.log import write_state
-from pyreplog.record import RecordBatch
+from pyreplog.record import BatchBuilder, RecordBatch
 from pyreplog.spool import (
     ORPHAN_AGE_MS,
     BatchId,
@@ -262,6 +264,102 @@ def test_refused_before_anything_is_appended(disk: SimDisk, spool: Spool) -> Non
     assert spool.answered(ID)
 
 
+@pytest.mark.parametrize(
+    "kind", [{"control": True}, {"transactional": True, "producer_id": 1, "producer_epoch": 0, "base_sequence": 0}, {"base_offset": 5}]
+)
+def test_only_plain_records_are_staged(kind: dict[str, Any], disk: SimDisk, spool: Spool) -> None:
+    """Marks of leaders and transactions are the log's own, and offsets are given by it: such a batch is refused."""
+    builder = BatchBuilder()
+    builder.append(b"key", b"value", (), 5)
+    writer = spool.stage(ID, "0-x")
+    writer.add([(KEY, bytes(builder.finish(**kind)))])
+    assert spool.publish(ID, [writer.finish()])
+    owner = Kept()
+    assert not apply(spool, Waiting(ID, False), owner)
+    with pytest.raises(SpoolRefusedError, match="plain records"):
+        spool.answered(ID)
+    assert owner.taken == []
+
+
+def test_sequences_begin_again(disk: SimDisk, spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the last one."""
+    monkeypatch.setattr(import_module("pyreplog.spool.apply"), "SEQUENCE_COUNT", 3)
+    spool.publish(ID, [stage(spool, ID, *[("t", 0, [b"a", b"b"])] * 3)])
+    owner = Kept()
+    assert apply(spool, Waiting(ID, False), owner)
+    assert [RecordBatch(data).base_sequence for _, data in owner.taken] == [0, 2, 1]
+
+
+def test_damage_of_the_log_is_not_the_spools(disk: SimDisk, spool: Spool) -> None:
+    """What the owner finds in its own files is told as that."""
+
+    class Rotten(Kept):
+        def append(self, key: TopicPartition, data: memoryview) -> None:
+            raise CorruptError("rot", file="/log/t-0/0.log")
+
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]))])
+    with pytest.raises(CorruptError) as caught:
+        apply(spool, Waiting(ID, False), Rotten())
+    assert not isinstance(caught.value, SpoolDamagedError)
+    assert caught.value.file == "/log/t-0/0.log"
+    assert spool.waiting() == [Waiting(ID, True)]
+
+
+def test_taken_back_for_good(disk: SimDisk, spool: Spool) -> None:
+    """Power loss does not bring back what its driver took back: it may have put the same rows elsewhere."""
+    disk.sync_directory("/")
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]))])
+    assert spool.withdraw(ID)
+    for seed in range(20):
+        assert Spool(disk.crash(Random(seed)), "/log").waiting() == []
+
+
+def test_what_was_begun_comes_first(disk: SimDisk, spool: Spool) -> None:
+    """Whatever the names: the log holds some of it."""
+    for name in ("a", "b", "c"):
+        spool.publish(BatchId(name, 0), [stage(spool, BatchId(name, 0), ("t", 0, [b"a"]))])
+    assert spool.take(BatchId("b", 0)) is not None
+    spool.begin(BatchId("b", 0))
+    assert [(waiting.batch_id.query, waiting.begun) for waiting in spool.waiting()] == [("b", True), ("a", False), ("c", False)]
+
+
+def test_what_cannot_be_looked_at_is_given_back(disk: SimDisk, spool: Spool) -> None:
+    """Its driver may take it back still."""
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"]))])
+    disk.fail("open", "*.taken", error=errno.EMFILE)
+    with pytest.raises(StorageError):
+        spool.take(ID)
+    assert spool.withdraw(ID)
+
+
+def test_a_manifest_goes_before_its_files(disk: SimDisk, spool: Spool) -> None:
+    """Whoever finds one that is left over finds what it names."""
+    spool.publish(ID, [stage(spool, ID, ("t", 0, [b"a"])), stage(spool, ID, ("t", 0, [b"b"]))])
+    gone: list[str] = []
+    remove = disk.remove
+
+    def noted(path: str) -> None:
+        gone.append(path)
+        remove(path)
+
+    disk.remove = noted  # type: ignore[method-assign]
+    assert apply(spool, Waiting(ID, False), Kept())
+    assert [path.endswith(".staged") for path in gone] == [False, True, True]
+
+
+def test_a_file_that_is_not_the_manifests(disk: SimDisk, spool: Spool) -> None:
+    """One that is longer, or ends in another footer."""
+    file = stage(spool, ID, ("t", 0, [b"a"]))
+    with pytest.raises(CorruptError, match="checksum mismatch"):
+        list(read_staged(disk, "/log", file._replace(footer_crc=file.footer_crc ^ 1)))
+    assert len(list(read_staged(disk, "/log", file))) == 1
+    handle = disk.open(f"/log/{file.name}", write=True)
+    handle.write_at(file.size, [b"x"])
+    handle.close()
+    with pytest.raises(CorruptError, match="where the manifest says"):
+        list(read_staged(disk, "/log", file))
+
+
 def test_every_damaged_bit_of_a_staged_file_is_found(disk: SimDisk, spool: Spool) -> None:
     """No flipped bit goes unnoticed but those of a batch's base offset and epoch, which the leader sets."""
     file = stage(spool, ID, ("t", 0, [b"a", b"b"]), ("t", 1, [b"c"]))
@@ -301,6 +399,25 @@ def test_what_nobody_comes_back_for_is_swept(disk: SimDisk, spool: Spool) -> Non
         "replog.spool.stream.applied",
         "replog.spool.stream.lock",
     }
+
+
+def test_what_is_applied_is_known_while_its_manifest_stands(disk: SimDisk, spool: Spool) -> None:
+    """However old: an owner that finds the one without the other would append all of it again."""
+    batch_id = BatchId("once", 0)
+    spool.publish(batch_id, [stage(spool, batch_id, ("t", 0, [b"a"]))], once=True)
+    manifest = next(name for name in disk.list("/log") if name.endswith(".manifest"))
+    handle = disk.open(f"/log/{manifest}")
+    content = bytes(handle.read_at(0, handle.size()))
+    handle.close()
+    assert apply(spool, Waiting(batch_id, False), Kept())
+    handle = disk.create(f"/log/{manifest}")
+    handle.write_at(0, [content])
+    handle.close()
+    spool.sweep(1 << 50)
+    assert spool.applied("once") == 0
+    disk.remove(f"/log/{manifest}")
+    spool.sweep(1 << 50)
+    assert disk.list("/log") == []
 
 
 def test_an_owner_that_was_stopped_while_clearing_up(disk: SimDisk, spool: Spool) -> None:

@@ -509,11 +509,6 @@ class Producer:
                 break
             error = late.error or RequestTimedOutError(f"{queue.topic}-{queue.partition} had no leader in time; nothing was sent")
             self._fail(late, self._unknown(queue, late, str(error)) if late.unsure else error)
-        refusal = self._router.refusal(queue.topic)
-        if refusal is not None:
-            for batch in queue.drain():
-                self._fail(batch, self._unknown(queue, batch, str(refusal)) if batch.unsure else refusal)
-            return None
         if until is None:
             return None
         if self._id_retry_ns > now:
@@ -575,8 +570,6 @@ class Producer:
                 batch.outcome.succeed(result.base_offset, route.epochs[queue.partition], result.log_append_time_ms)
             else:
                 self._not_done(queue, batch, node, result)
-            if queue.refused or queue.ready or queue.open is not None:
-                self._active[queue.topic, queue.partition] = queue
 
     def _not_done(self, queue: PartitionQueue, batch: Batch, node: int, result: PartitionProduceResponse | None) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code

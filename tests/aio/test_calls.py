@@ -1,0 +1,126 @@
+"""Calls that threads carry out for an event loop, where threads are not to be had, or nobody waits any more; and news that wake a loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from pyreplog.aio.calls import Calls, Gift, _Crew
+from pyreplog.aio.follow import _LoopNews, follow
+from pyreplog.runtime import DiskNews, News
+from pyreplog.runtime.follow import WriterNews
+from pyreplog.system import SystemDisk
+
+PATIENCE_S = 20.0
+
+
+def test_one_thread_more_is_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that there are carry it out: nobody is told that it never will be."""
+    crew = _Crew(2, "test")
+    assert crew.submit(lambda: 1).result(PATIENCE_S) == 1
+
+    def refused() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(crew._pool, "_adjust_thread_count", refused)
+    assert crew.submit(lambda: 2).result(PATIENCE_S) == 2
+    crew.stop()
+
+
+def test_what_is_carried_out_is_not_waited_for() -> None:
+    """Who comes later goes the short way again."""
+
+    async def main() -> None:
+        calls = Calls("test")
+        assert await calls.write(lambda: 1) == 1
+        assert calls.waiting_count == 0
+        begun = calls.begin(lambda: 2)
+        assert calls.waiting_count == 1
+        assert await begun == 2
+        await asyncio.sleep(0)
+        assert calls.waiting_count == 0
+        calls.stop()
+
+    asyncio.run(main())
+
+
+def test_what_nobody_wants_is_released_after_the_end() -> None:
+    """No thread takes it any more, nor anything else."""
+    released: list[str] = []
+
+    async def main() -> None:
+        calls = Calls("test")
+        gift = Gift(lambda: "made", released.append)
+        gift()
+        calls.stop()
+        calls.drop(asyncio.get_running_loop().create_future(), gift)
+        assert released == ["made"]
+        calls.dispatch(lambda: released.append("dispatched"))
+        assert released == ["made"]
+
+    asyncio.run(main())
+
+
+def test_a_loop_waits_for_no_file_that_is_closed(tmp_path: Path) -> None:
+    """Its number may be another one's by then."""
+
+    async def main() -> None:
+        plain = DiskNews(SystemDisk(), [str(tmp_path)])
+        assert plain.watch is not None
+        number = plain.watch.fileno()
+        news = _LoopNews(plain)
+        news.close()
+        assert plain.watch is None
+        assert not asyncio.get_running_loop().remove_reader(number)
+
+    asyncio.run(main())
+
+
+class Script:
+    """A view whose high watermark is 5, and that holds no record. It told of something once. Who looks for ever is stopped."""
+
+    start_offset = 0
+    closed = False
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.forgotten: list[WriterNews] = []
+        self._news = WriterNews(self.forgotten.append)
+
+    @property
+    def end_offset(self) -> int:
+        """The high watermark."""
+        return 5
+
+    def look(self) -> None:
+        """Nothing new; tells of something while the first one looks, as a writer may."""
+        self.looks += 1
+        assert self.looks < 50
+        if self.looks == 2:
+            self._news.wake()
+
+    def news(self) -> News:
+        """The one."""
+        return self._news
+
+    def records(self, start: int, end: int) -> Iterator[pyreplog.Record]:
+        """None."""
+        return iter(())
+
+
+def test_offsets_without_records_are_passed() -> None:
+    """They are nothing new; what was told once is looked at once; and the news are given back."""
+
+    async def main() -> None:
+        view = Script()
+        calls = Calls("test")
+        assert [record async for record in follow(calls, view, 0, 0.1, lambda: False)] == []
+        assert 1 < view.looks < 10
+        assert view.forgotten == [view._news]
+        calls.stop()
+
+    asyncio.run(main())
