@@ -56,6 +56,23 @@ def test_cat_selects(replog: Replog, events: Path, options: list[str], offsets: 
     assert [row["offset"] for row in done.objects()] == offsets
 
 
+@pytest.mark.parametrize(
+    ("command", "options", "words"),
+    [
+        ("cat", ["--start", "5", "--end", "2"], "--start 5 lies behind --end 2"),
+        ("cat", ["--start-timestamp", "5", "--end-timestamp", "2"], "--start-timestamp 5 lies behind --end-timestamp 2"),
+        ("export", ["-", "--start", "5", "--end", "2"], "--start 5 lies behind --end 2"),
+        ("tail", ["--timeout", "1"], "--timeout says how long --follow waits"),
+    ],
+)
+def test_options_that_contradict_one_another(replog: Replog, events: Path, command: str, options: list[str], words: str) -> None:
+    """A range that ends before it begins, and a limit on a wait that there is not, are refused as in Python; an empty one is none."""
+    done = replog(command, events, *options)
+    assert done.code == 2
+    assert words in done.err
+    assert replog("cat", events, "--start", "5", "--end", "5").code == 0
+
+
 def test_cat_from_behind_the_end_says_so(replog: Replog, events: Path) -> None:
     """Nothing is printed, which is no failure, and standard error says where the end is; at the end itself nothing needs saying."""
     done = replog("cat", events, "--start", 99)

@@ -10,7 +10,18 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection, add_shape, number
+from pyreplog.cli.options import (
+    EXIT_OK,
+    EXIT_USAGE,
+    Parser,
+    add_path,
+    add_progress,
+    add_range,
+    add_selection,
+    add_shape,
+    is_reversed,
+    number,
+)
 from pyreplog.cli.output import Progress, json_line, printable, record_fields, say
 from pyreplog.cli.reading import readers
 from pyreplog.config import INT64_MAX
@@ -35,6 +46,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the chosen records."""
+    if is_reversed(arguments):
+        return EXIT_USAGE
     with readers(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as found:
         total = sum(max(0, min(reader.end_offset, arguments.end) - max(reader.start_offset, arguments.start)) for reader in found.values())
         if arguments.count is not None:

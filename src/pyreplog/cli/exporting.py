@@ -14,7 +14,7 @@ from secrets import token_hex
 from typing import IO, Any, Final
 
 from pyreplog.cli.cat import chosen
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_range, add_selection
+from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_range, add_selection, is_reversed
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import readers
@@ -45,6 +45,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the chosen records under another name, then give the file its own."""
+    if is_reversed(arguments):
+        return EXIT_USAGE
     target: str = arguments.file
     form = arguments.format or _form_of(target)
     if target == "-" and form == "parquet":

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
-from pyreplog.cli.output import printable
+from pyreplog.cli.output import printable, say
 from pyreplog.config import INT64_MAX, suggestion
 from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED
 
@@ -25,6 +25,7 @@ __all__ = [
     "add_range",
     "add_selection",
     "add_shape",
+    "is_reversed",
     "number",
     "offset",
     "place",
@@ -158,6 +159,17 @@ def add_range(parser: argparse.ArgumentParser) -> None:
         default=READ_UNCOMMITTED,
         help="read_committed leaves out what was aborted and ends at the last stable offset (default: read_uncommitted)",
     )
+
+
+def is_reversed(arguments: argparse.Namespace) -> bool:
+    """Whether what :func:`add_range` took ends before it begins, which is told."""
+    for first, last in (("start", "end"), ("start_timestamp", "end_timestamp")):
+        start, end = getattr(arguments, first), getattr(arguments, last)
+        if start is not None and end is not None and start > end:
+            names = [f"--{name.replace('_', '-')}" for name in (first, last)]
+            say(f"replog {arguments.command}: {names[0]} {start} lies behind {names[1]} {end}: exchange them, or leave one of them out")
+            return True
+    return False
 
 
 def add_shape(parser: argparse.ArgumentParser) -> None:

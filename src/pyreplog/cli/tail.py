@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from pyreplog.cli.cat import write_records
-from pyreplog.cli.options import EXIT_OK, Parser, add_path, add_progress, add_selection, add_shape, number, seconds
-from pyreplog.cli.output import Progress
+from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_selection, add_shape, number, seconds
+from pyreplog.cli.output import Progress, say
 from pyreplog.cli.reading import reading_disk
 from pyreplog.errors import OffsetOutOfRangeError
 from pyreplog.log import LogReader
@@ -49,6 +49,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the last records, then wait for more where asked to."""
+    if arguments.timeout is not None and not arguments.follow:
+        say("replog tail: --timeout says how long --follow waits: give both, or neither")
+        return EXIT_USAGE
     with reading_disk(arguments.path, topic=arguments.topic, partition=arguments.partition, progress=arguments.progress) as (disk, found):
         readers = list(found.values())
         total = sum(min(reader.end_offset - reader.start_offset, arguments.lines) for reader in readers)
