@@ -305,6 +305,15 @@ def test_damage_of_the_log_is_not_the_spools(disk: SimDisk, spool: Spool) -> Non
     assert spool.waiting() == [Waiting(ID, True)]
 
 
+def test_what_a_task_finished_is_there(disk: SimDisk, spool: Spool) -> None:
+    """Its driver publishes the file when it hears of it: power loss must not take it from then on."""
+    disk.sync_directory("/")
+    file = stage(spool, ID, ("t", 0, [b"a", b"b"]))
+    for seed in range(20):
+        left = disk.crash(Random(seed))
+        assert [(entry.topic_partition, entry.record_count) for entry in read_staged(left, "/log", file)] == [(KEY, 2)]
+
+
 def test_taken_back_for_good(disk: SimDisk, spool: Spool) -> None:
     """Power loss does not bring back what its driver took back: it may have put the same rows elsewhere."""
     disk.sync_directory("/")
