@@ -22,7 +22,7 @@ from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, Storag
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import INT32_MAX, LENGTH_POSITION, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
-from pyreplog.log.mark import MarkState, sync_found_mark
+from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
 from pyreplog.log.segment import Segment, describe_damage, resume_offset, scan_segment, status_text
@@ -46,6 +46,8 @@ class RecoveryReport(NamedTuple):
     scanned_size: int = 0
     torn_size: int = 0
     """Bytes cut at the end."""
+    harmed: bool = False
+    """Whether an ``os`` log lost what was written, although the machine did not go down. Its mark says by now that it is incomplete."""
     kept: tuple[str, ...] = ()
     """Files beside the log that hold what was cut."""
     notes: tuple[str, ...] = ()
@@ -112,6 +114,7 @@ class Loader:
         self._split_notes: list[str] = []
         self._kept: list[str] = []
         self._torn_size = 0
+        self._harmed = False
         self._scanned_size = 0
 
     def load(self) -> Loaded:
@@ -255,6 +258,7 @@ class Loader:
         for index in range(first, len(segments)):
             segment = segments[index]
             if expected is not None and segment.base_offset != expected and not self._may_follow(segment, expected):
+                self._note_harm()
                 self._drop(segments, index)
                 break
             start = segment.base_offset if expected is None else max(expected, segment.base_offset)
@@ -277,6 +281,8 @@ class Loader:
                 self._refuse_old_format(segment, position)
                 if end < self.durable_end:
                     raise self._rot(segments, index, scan, position, end)
+                if scan.status or scan.gap or position != scan.position or index + 1 < len(segments):
+                    self._note_harm()
                 self._drop(segments, index + 1)
                 self._cut(segment, position)
                 if falls or strange is not None:
@@ -355,6 +361,14 @@ class Loader:
         reason = describe_damage(segment.file, position, segment.size, "")
         if reason:
             raise CorruptError(reason, file=segment.path, position=position)
+
+    def _note_harm(self) -> None:
+        """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end of the last segment. An
+        ``os`` log may have acknowledged it: the mark says first that it is incomplete, or, where this one dies in between, nobody would."""
+        state = self.state
+        if state is not None and self.same_boot and not state.poisoned and state.durability == "os" and not self._harmed:
+            self._harmed = True
+            mark_incomplete(self.disk, self.directory)
 
     def _may_follow(self, segment: Segment, expected: int) -> bool:
         """Whether ``segment`` may come after a log that ends at ``expected``, which is not its base. Raises where that is rot.
@@ -516,6 +530,7 @@ class Loader:
             poisoned=self.state is not None and self.state.poisoned,
             scanned_size=self._scanned_size,
             torn_size=self._torn_size,
+            harmed=self._harmed,
             kept=tuple(self._kept),
             notes=tuple(self._notes),
         )

@@ -292,6 +292,18 @@ def sync_found_mark(disk: Disk, directory: str) -> None:
         file.close()
 
 
+def mark_incomplete(disk: Disk, directory: str) -> None:
+    """Have the mark say, durably, that this replica lacks records, which nobody has heard yet. REQUIRES that there is a mark."""
+    found = find_mark(disk, directory)
+    assert found is not None, "a mark that was found before"
+    mark = MarkFile.open(disk, directory, *found, synced=False)
+    try:
+        mark.write_state(found[0]._replace(incomplete=True, reported=False))
+        mark.sync()
+    finally:
+        mark.close()
+
+
 def read_mark(disk: Disk, directory: str) -> MarkState | None:
     """The mark in ``directory`` as a reader beside a live writer sees it: slots caught half-written are read again."""
     found = None

@@ -157,6 +157,9 @@ def open_parts(
         topic_partition=topic_partition,
         onlooker=onlooker,
     ).load()
+    if loaded.report.harmed:
+        found = find_mark(disk, directory)
+        state = None if found is None else found[0]
     end = loaded.end_offset
     crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
     # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
