@@ -54,9 +54,10 @@ def test_a_flipped_bit_is_no_torn_write(number: int) -> None:
     (path,) = logs(disk)
     size = size_of(disk, path) // COUNT
     disk.flip(path, number * size + 100)
-    for _ in range(2):
+    for attempt in range(2):
         log = opened(disk)
         assert (log.end_offset, log.incomplete, log.reported) == (2 * number, True, False)
+        assert ("this is damage" in log.recovery.in_words()) == (attempt == 0)
         disk.kill()
 
 
@@ -71,6 +72,7 @@ def test_the_beginning_of_a_write_is_what_a_kill_leaves() -> None:
         disk.open(path, write=True).truncate(size - cut)
         log = opened(disk)
         assert (log.end_offset, log.incomplete) == (2 * COUNT - 2, False), cut
+        assert "this is damage" not in log.recovery.in_words()
 
 
 def test_a_segment_that_is_cut_short_before_another() -> None:

@@ -368,6 +368,7 @@ class Loader:
         state = self.state
         if state is not None and self.same_boot and not state.poisoned and state.durability == "os" and not self._harmed:
             self._harmed = True
+            self._notes.append("this is damage, for the end of a process leaves but the beginning of a write: records may be lost")
             mark_incomplete(self.disk, self.directory)
 
     def _may_follow(self, segment: Segment, expected: int) -> bool:
