@@ -27,7 +27,7 @@ REAL_WRITE_AT: Final = SimFile.write_at
 def _replacing(patch: pytest.MonkeyPatch, *, in_place: bool = False, synced: bool = True, naming: bool = True) -> None:
     """Small files replaced by other steps."""
 
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
+    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True, reserve_in: str = "") -> None:
         temporary = path if in_place else path + ".tmp"
         file = disk.create(temporary) if disk.stat(temporary) is None else disk.open(temporary, write=True)
         file.truncate(0)
@@ -147,7 +147,7 @@ def _many_crashes(life: Workload) -> None:
 
 def _refusals(life: Workload) -> None:
     checking = partial(check, durability=DURABILITY[life], again=0.0)
-    for first in (1, 2):
+    for first in (1, 2, 3):
         error_points(life, checking, seed=3, damages=3, errors=[errno.EIO], every=5, first=first)
 
 

@@ -267,6 +267,7 @@ def test_the_last_copy_outlives_a_full_disk() -> None:
         world.kill(other)
     world.kill(leader)
     world.start(leader)
+    machine.disk.fail("write", "*leader-epoch-checkpoint*", times=None, error=28)  # the reserve is used up, too
     machine.disk.capacity = machine.disk.used
     until(world, lambda: partition(world).leader == leader, "it leads, alone")
     world.run_for(200)
@@ -275,6 +276,7 @@ def test_the_last_copy_outlives_a_full_disk() -> None:
         ErrorCode.KAFKA_STORAGE_ERROR
     )
     assert log_of(world, leader).epochs.latest < partition(world).leader_epoch
+    machine.disk.clear_faults()
     machine.disk.capacity = None
     until(world, lambda: log_of(world, leader).epochs.latest == partition(world).leader_epoch, "its epoch is recorded", within_ms=600)
     assert caller.ask(leader, produce(key_of(world)[0], 0, acks=1)).responses[0].partition_responses[0].base_offset == 2

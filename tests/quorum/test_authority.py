@@ -209,10 +209,11 @@ def test_an_election_that_cannot_be_written_down_did_not_happen() -> None:
     for broker in topic.partitions[0].replicas:
         desk.authority.fence(broker, desk.clock.monotonic_ns())
     desk.join(topic.partitions[0].replicas[1])
-    desk.disk.fail("write", error=errno.ENOSPC)
+    desk.disk.fail("write", times=None, error=errno.ENOSPC)
     before = desk.authority.image.offset
     with pytest.raises(StorageError, match="No space"):
         desk.authority.elect_uncleanly("a", 0, desk.clock.monotonic_ns())
+    desk.disk.clear_faults()
     assert desk.authority.image.offset == before
     done, _ = desk.authority.elect_uncleanly("a", 0, desk.clock.monotonic_ns())
     assert done is not None
@@ -223,7 +224,7 @@ def test_a_full_disk_refuses_and_changes_nothing() -> None:
     desk = Desk()
     desk.join(1, 2, 3)
     before = desk.authority.image.offset
-    desk.disk.fail("write", error=errno.ENOSPC)
+    desk.disk.fail("write", times=None, error=errno.ENOSPC)
     assert desk.create("a") == ErrorCode.KAFKA_STORAGE_ERROR
     assert (desk.authority.image.offset, dict(desk.authority.image.topic_ids)) == (before, {})
     desk.disk.clear_faults()

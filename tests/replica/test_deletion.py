@@ -83,6 +83,32 @@ def test_it_waits_for_the_living_only(make_bench: MakeBench) -> None:
     assert starts(bench) == [5, 4, 4], "the former leader's start stays its own"
 
 
+def test_a_follower_without_room_deletes(make_bench: MakeBench) -> None:
+    """What it cannot append does not keep it from hearing what is deleted, which is what makes room."""
+    bench = led(make_bench(), 3)
+    log = bench.logs[3]
+    append = log.append_as_follower
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError(errno.ENOSPC, "No space left on device", "x")
+
+    log.append_as_follower = full
+    bench.append(1, 3)
+    bench.settle(without=[3])
+    assert bench.ask(1, DeleteRecords, 6, 30_000) is None
+    number = bench.numbers
+    for _ in range(3):
+        bench.settle()
+        bench.pass_time(1000)
+    assert (starts(bench), bench.ends()) == ([6, 6, 6], [12, 12, 9])
+    assert bench.code(number) == 0
+    log.append_as_follower = append
+    bench.settle()
+    bench.pass_time(1000)
+    bench.settle()
+    assert (bench.ends(), bench.high_watermarks()) == ([12, 12, 12], [12, 12, 12])
+
+
 def test_it_waits_for_the_set(make_bench: MakeBench) -> None:
     """Who is in the in-sync set may lead next, fenced or not, as after a restart of the controller: what was deleted must not come back."""
     bench = led(make_bench(), 3)

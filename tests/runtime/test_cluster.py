@@ -43,7 +43,7 @@ def test_ten_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             for number in range(20):
                 producer.send("orders", b"%d" % number, key=b"%d" % number)
         assert polars.DataFrame(cluster.scan("orders")).height == 21
-    assert sorted(os.listdir("data")) == ["node-1", "node-2", "node-3", "replog.controller", "replog.controller.lock"]
+    assert sorted(os.listdir("data")) == ["node-1", "node-2", "node-3", "replog.controller", "replog.controller.lock", "replog.reserve"]
 
 
 def test_what_is_sent_comes_back(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

@@ -59,6 +59,69 @@ def test_row_11_no_inode_is_left(tmp_path: Path) -> None:
         assert next(log.read()).offset == told - 1
 
 
+def fill(place: Path) -> None:
+    """Leave no byte of room."""
+    with (place / "filler").open("ab", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_row_11_a_full_disk_is_emptied(tmp_path: Path, killed: bool) -> None:
+    """After a stop on a full disk, in order or not: the log opens, records are deleted, others taken in their place, and it closes."""
+    code = """
+import os, sys, pyreplog
+log = pyreplog.open_log(sys.argv[1], durability="os", config={"segment.bytes": 200_000, "file.delete.delay.ms": 0})
+try:
+    while True:
+        log.append_many([bytes(1000)] * 20)
+except pyreplog.StorageError:
+    print(log.end_offset)
+if sys.argv[2] == "True":
+    os._exit(0)
+log.close()
+"""
+    with mounted(tmp_path / "small", "size=4m,nr_inodes=200,mode=0700") as place:
+        told = int(subprocess.run([sys.executable, "-c", code, str(place / "log"), str(killed)], check=True, capture_output=True).stdout)
+        fill(place)
+        with pyreplog.open_log(place / "log") as log:
+            assert (log.start_offset, log.end_offset) == (0, told)
+            with pytest.raises(pyreplog.StorageError, match="No space"):
+                log.append_many([bytes(1000)] * 20)
+            assert log.delete_records(told // 2) == told // 2
+            assert log.append_many([bytes(1000)] * 20) == range(told, told + 20)
+        with pyreplog.open_log(place / "log", mode="r") as reader:
+            assert [record.offset for record in reader] == list(range(told // 2, told + 20))
+
+
+def test_row_11_a_cluster_on_a_full_disk_is_emptied(tmp_path: Path) -> None:
+    """After a kill on a full disk: it opens, every replica deletes, also one that finds no room for what it is behind."""
+    code = """
+import os, sys, pyreplog
+cluster = pyreplog.Cluster(sys.argv[1])
+cluster.admin.create_topic("t", config={"segment.bytes": 200_000})
+producer = cluster.producer(delivery_timeout_ms=2000, request_timeout_ms=1000)
+told = 0
+try:
+    while True:
+        producer.send_many("t", [bytes(1000)] * 20).wait()
+        told += 20
+except pyreplog.PyreplogError:
+    print(told, flush=True)
+os._exit(0)
+"""
+    with mounted(tmp_path / "small", "size=8m,nr_inodes=1000,mode=0700") as place:
+        told = int(subprocess.run([sys.executable, "-c", code, str(place / "c")], check=True, capture_output=True).stdout)
+        fill(place)
+        with pyreplog.Cluster(place / "c") as cluster:
+            assert cluster.admin.delete_records("t", {0: told - 20}) == {0: told - 20}
+            with cluster.consumer("t") as consumer:
+                assert [record.offset for record in consumer.until_end()][:20] == list(range(told - 20, told))
+
+
 def test_row_11_a_limit_on_file_sizes(tmp_path: Path) -> None:
     """EFBIG is a StorageError like a full disk; what was acknowledged stays and is read by the next opening."""
     code = """

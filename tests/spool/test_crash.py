@@ -279,3 +279,31 @@ def test_errors_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call fails once or for ever, with each error; what is left goes on as after a crash. Early syncs among them."""
     monkeypatch.setattr(owner, "EARLY_SYNC_SIZE", 200)
     error_points(workload("sync"), recovery("sync"), seed=3, damages=1, every=11, first=5)
+
+
+def test_every_sync_is_told_whatever_becomes_of_the_first() -> None:
+    """Two ended together, and the mark that says so of the one cannot be written: the other log hears of its own, and whoever closes does
+    not wait for it."""
+    disk = SimDisk(Random(1))
+    root = open_root(disk, "sync")
+    spool = Spool(disk, FOLDER)
+    batch_id = BatchId(QUERY, 0)
+    writer = spool.stage(batch_id, f"0-a{next(ATTEMPTS)}")
+    builder = BatchBuilder()
+    builder.extend([b"0", b"1"], None, None, None, 5, 0)
+    data = bytes(builder.finish())
+    writer.add([(TopicPartition("t", number), data) for number in range(PARTITIONS)])
+    spool.publish(batch_id, [writer.finish()])
+    begun: list[Call] = []
+
+    def fail(call: Call) -> None:
+        if call.kind == "submit_sync":
+            begun.append(call)
+            if len(begun) == PARTITIONS:
+                disk.fail("write", "*/replog.mark", error=errno.EIO)
+
+    disk.observer = fail
+    with pytest.raises(StorageError):
+        apply_waiting(spool, lambda: RootAppender(root))
+    told = [log.flushed_offset == 2 for log in root.logs.values() if log.failure is None]
+    assert told == [True]

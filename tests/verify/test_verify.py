@@ -479,14 +479,14 @@ def test_every_length_is_noticed(name: str) -> None:
 
 def test_every_file_gone_is_noticed() -> None:
     """A file that is missing is said to be missing, but for the clean shutdown marker, the lock, and what
-    is made again without anybody missing it: producer snapshots, and indexes of the last segment."""
+    is made again without anybody missing it: producer snapshots, indexes of the last segment, the reserve."""
     sound = golden("own")
     for path in files(sound.disk):
         disk = sound.disk.snapshot()
         disk.remove(path)
         book = verify(disk, ROOT)
         if book.worst is Level.NOTE:
-            assert path.endswith(("/.kafka_cleanshutdown", "/.lock", ".index", ".timeindex", ".snapshot")), path
+            assert path.endswith(("/.kafka_cleanshutdown", "/.lock", "/replog.reserve", ".index", ".timeindex", ".snapshot")), path
             assert served(disk) == sound.contents
 
 

@@ -18,11 +18,12 @@ from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
+from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping
-from pyreplog.log.snapshot import format_state, parse_state, read_state, write_state
+from pyreplog.log.snapshot import format_state, parse_state, read_state, replace_file, write_state
 from pyreplog.log.transaction_index import AbortedTransaction
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "format_state",
     "is_partition",
     "join",
+    "keep_reserve",
     "list_topics",
     "open_readers",
     "parse_directory_name",
@@ -65,5 +67,7 @@ __all__ = [
     "random_uuid",
     "read_config",
     "read_state",
+    "replace_file",
+    "with_reserve",
     "write_state",
 ]

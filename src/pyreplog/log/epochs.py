@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from pyreplog._core import crc32c
 from pyreplog.errors import CorruptError, InternalError
-from pyreplog.log.layout import EPOCHS_NAME, INT32_MAX, INT64_MAX, join
+from pyreplog.log.layout import EPOCHS_NAME, INT32_MAX, INT64_MAX, join, parent_of
 from pyreplog.log.snapshot import format_entries, parse_entries, parse_number, read_whole, replace_file
 from pyreplog.ports import Disk
 from pyreplog.values import NO_EPOCH, NO_OFFSET, EpochEntry
@@ -170,4 +170,4 @@ def read_epochs(disk: Disk, directory: str) -> EpochCache | None:
 
 def write_epochs(disk: Disk, directory: str, epochs: EpochCache, *, durable: bool = False) -> None:
     """Replace the history kept in ``directory``. Without ``durable`` power loss may leave the old one, or garbage."""
-    replace_file(disk, join(directory, EPOCHS_NAME), epochs.format(), durable=durable)
+    replace_file(disk, join(directory, EPOCHS_NAME), epochs.format(), durable=durable, reserve_in=parent_of(directory))

@@ -10,7 +10,7 @@ import errno
 
 from pyreplog.errors import StorageError
 from pyreplog.log.layout import DELETED_SUFFIX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import Segment
+from pyreplog.log.segment import OUT_OF_ROOM, Segment
 from pyreplog.ports import Disk
 
 
@@ -32,7 +32,8 @@ class Graves:
     def bury(self, segment: Segment, due_ns: int) -> None:
         """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and :meth:`clear_due` is called.
 
-        Raises :class:`StorageError` where a file could not be renamed, having done the rest: that one is removed when its time comes.
+        Raises :class:`StorageError` where a file could not be renamed, having done the rest: that one is removed when its time comes. Where
+        it is only for lack of room (the new name is longer, and a folder may need a block for it) that is all there is to it.
         """
         segment.forget()
         failure: StorageError | None = None
@@ -43,7 +44,8 @@ class Graves:
                     continue
                 self._disk.rename(path, path + DELETED_SUFFIX)
             except StorageError as error:
-                failure = failure or error
+                if error.errno not in OUT_OF_ROOM:
+                    failure = failure or error
                 self._waiting.append((due_ns, path))
             else:
                 # One of an earlier segment of this name went: its time is over, and must not be this one's.

@@ -111,7 +111,8 @@ def parse_properties(content: bytes) -> dict[str, str]:
 def write_properties(disk: Disk, root: str, values: Mapping[str, str], wall_ms: int) -> None:
     """Write ``meta.properties`` durably, with the blank comment and the date that Kafka puts on top."""
     lines = ["#", f"#{_java_date(wall_ms)}", *(f"{_escape(name)}={_escape(value)}" for name, value in values.items()), ""]
-    replace_file(disk, join(root, META_PROPERTIES_NAME), "\n".join(lines).encode("latin-1", "backslashreplace"))
+    content = "\n".join(lines).encode("latin-1", "backslashreplace")
+    replace_file(disk, join(root, META_PROPERTIES_NAME), content, reserve_in=root)
 
 
 def _java_date(wall_ms: int) -> str:

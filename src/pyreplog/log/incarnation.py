@@ -64,7 +64,7 @@ def write_incarnation(disk: Disk, root: str, incarnation: Incarnation) -> None:
     values = {"version": _VERSION, "incarnation_id": incarnation.incarnation_id, "boot_id": incarnation.boot_id}
     if incarnation.adopting:
         values["adopting"] = incarnation.adopting
-    write_state(disk, join(root, INCARNATION_NAME), values)
+    write_state(disk, join(root, INCARNATION_NAME), values, reserve_in=root)
 
 
 def read_farewell(disk: Disk, root: str) -> Farewell | None:
@@ -103,7 +103,8 @@ def write_farewell(disk: Disk, root: str, farewell: Farewell) -> None:
     values: dict[str, object] = {"version": 0, "brokerEpoch": farewell.broker_epoch, _INCARNATION_FIELD: farewell.incarnation_id}
     if farewell.store is not None:
         values[_STORE_SIZE_FIELD], values[_STORE_CRC_FIELD] = farewell.store
-    replace_file(disk, join(root, CLEAN_SHUTDOWN_NAME), json.dumps(values, separators=(",", ":")).encode())
+    content = json.dumps(values, separators=(",", ":")).encode()
+    replace_file(disk, join(root, CLEAN_SHUTDOWN_NAME), content, reserve_in=root)
 
 
 def remove_farewell(disk: Disk, root: str) -> None:

@@ -20,6 +20,7 @@ RECOVERY_POINT_NAME: Final = "recovery-point-offset-checkpoint"
 LOG_START_NAME: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARK_NAME: Final = "replication-offset-checkpoint"
 INCARNATION_NAME: Final = "replog.incarnation"
+RESERVE_NAME: Final = "replog.reserve"
 SUMMARIES_NAME: Final = "replog.db"
 
 # Files of a partition folder. On disk: never change.

@@ -33,10 +33,11 @@ from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.intake import Appended, Intake, check_fetched, cut_fetched, is_sound
-from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX
+from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
 from pyreplog.log.mark import MarkState
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
+from pyreplog.log.reserve import with_reserve
 from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.segment import HALF_WAY, OUT_OF_MEANS, OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
@@ -228,7 +229,7 @@ class Log:
             return
         try:
             if clean and self._failure is None:
-                self._write_indexes(closing=True)
+                with_reserve(self.disk, parent_of(self.directory), partial(self._write_indexes, closing=True))
                 self._sync_blocking()
                 self._sync_or_poison(lambda: self.producers.close(self._segments.first.base_offset, self.end_offset))
                 write_epochs(self.disk, self.directory, self.epochs, durable=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
@@ -55,6 +56,7 @@ from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, open_parts
+from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping, sleeping
@@ -166,7 +168,8 @@ class LogRoot:
         if known is not None and not known.is_directory:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
         disk.make_directory(path)
-        lock = disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}")
+        # Who got the lock and no room to say who it is does not have it: another may come first, and then the second try says so.
+        lock = with_reserve(disk, path, lambda: disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         root: LogRoot | None = None
         try:
             root = cls(disk, path, clock=clock, random=random, lock=lock)
@@ -221,6 +224,7 @@ class LogRoot:
         known = Incarnation(self.incarnation_id, boot_id if survived else "")
         if known != written:
             write_incarnation(disk, path, known)
+        keep_reserve(disk, path)
 
     def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
         kept = properties.get("node.id", properties.get("broker.id"))
@@ -300,9 +304,8 @@ class LogRoot:
                     trust_mark=trust_marks,
                 )
                 topic_id = self._missing_id(directory, topic_partition.topic, trust_marks=trust_marks)
-                self.logs[topic_partition] = self.log_class.load(
-                    disk, directory, topic_partition, None, self.clock, topic_id, origin, onlooker
-                )
+                load = partial(self.log_class.load, disk, directory, topic_partition, None, self.clock, topic_id, origin, onlooker)
+                self.logs[topic_partition] = with_reserve(disk, self.path, load)
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
@@ -553,6 +556,7 @@ class LogRoot:
                 except StorageError as error:
                     failure = failure or error
             if clean and failure is None:
+                keep_reserve(self.disk, self.path)
                 self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
                 self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
                 self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)

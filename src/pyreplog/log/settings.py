@@ -6,7 +6,7 @@ from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptError
-from pyreplog.log.layout import CONFIG_NAME, join
+from pyreplog.log.layout import CONFIG_NAME, join, parent_of
 from pyreplog.log.snapshot import format_state, read_state, replace_file
 from pyreplog.ports import Disk
 
@@ -36,4 +36,4 @@ def format_config(config: LogConfig) -> bytes:
 
 def write_config(disk: Disk, directory: str, config: LogConfig) -> None:
     """Keep ``config`` in ``directory``, durably."""
-    replace_file(disk, join(directory, CONFIG_NAME), format_config(config))
+    replace_file(disk, join(directory, CONFIG_NAME), format_config(config), reserve_in=parent_of(directory))

@@ -13,6 +13,7 @@ from typing import Final
 from pyreplog._core import crc32c
 from pyreplog.errors import CorruptError, excerpt
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, STATE_FILE_SIZE_MAX, TEMPORARY_SUFFIX, parent_of
+from pyreplog.log.reserve import with_reserve
 from pyreplog.ports import Disk, File
 from pyreplog.values import TopicPartition
 
@@ -35,22 +36,30 @@ def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> by
         file.close()
 
 
-def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True) -> None:
+def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "") -> None:
     """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
 
     ``durable=False`` does without the syncs: after power loss it may also be empty or torn. Only for what can be had from elsewhere.
+    ``reserve_in``: the folder whose reserve may be used where there is no room; "" for none. Only for who writes there alone.
     """
     temporary = path + TEMPORARY_SUFFIX
-    if disk.stat(temporary) is not None:
-        disk.remove(temporary)
-    file = disk.create(temporary)
-    try:
-        file.write_at(0, [content])
-        if durable:
-            file.sync()
-    finally:
-        file.close()
-    disk.rename(temporary, path)
+
+    def put() -> None:
+        if disk.stat(temporary) is not None:
+            disk.remove(temporary)
+        file = disk.create(temporary)
+        try:
+            file.write_at(0, [content])
+            if durable:
+                file.sync()
+        finally:
+            file.close()
+        disk.rename(temporary, path)
+
+    if reserve_in:
+        with_reserve(disk, reserve_in, put)
+    else:
+        put()
     if durable:
         disk.sync_directory(parent_of(path))
 
@@ -136,7 +145,8 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the offset checkpoint at ``path``, durably. REQUIRES every hosted partition in ``offsets``: what is absent counts as 0."""
-    replace_file(disk, path, format_entries((key.topic, key.partition, offset) for key, offset in sorted(offsets.items())))
+    content = format_entries((key.topic, key.partition, offset) for key, offset in sorted(offsets.items()))
+    replace_file(disk, path, content, reserve_in=parent_of(path))
 
 
 def format_state(values: Mapping[str, str]) -> bytes:
@@ -168,6 +178,6 @@ def read_state(disk: Disk, path: str) -> dict[str, str] | None:
     return None if content is None else parse_state(content, path)
 
 
-def write_state(disk: Disk, path: str, values: Mapping[str, str]) -> None:
-    """Replace the state file at ``path``, durably."""
-    replace_file(disk, path, format_state(values))
+def write_state(disk: Disk, path: str, values: Mapping[str, str], *, reserve_in: str = "") -> None:
+    """Replace the state file at ``path``, durably. ``reserve_in``: as in :func:`replace_file`."""
+    replace_file(disk, path, format_state(values), reserve_in=reserve_in)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pyreplog.errors import CorruptError
-from pyreplog.log.layout import TRANSACTION_INDEX_SUFFIX, join, segment_name
+from pyreplog.log.layout import TRANSACTION_INDEX_SUFFIX, join, parent_of, segment_name
 from pyreplog.log.snapshot import read_whole, replace_file
 from pyreplog.ports import Disk, File
 
@@ -119,7 +119,7 @@ class TransactionIndex:
                     return
             finally:
                 file.close()
-        replace_file(self._disk, self.path, content)
+        replace_file(self._disk, self.path, content, reserve_in=parent_of(parent_of(self.path)))
 
     def truncate(self, offset: int) -> None:
         """Drop every entry whose last offset is at or above ``offset``, in the file too."""

@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, InternalError, StorageError, excerpt
 from pyreplog.interruptions import is_interruption
+from pyreplog.log import keep_reserve
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
@@ -134,6 +135,7 @@ class Authority:
         controller.start(now_ns)
         authority = cls(disk, folder, controller, b"")
         authority._commit()
+        keep_reserve(disk, folder)
         return authority
 
     @property

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError
+from pyreplog.log import replace_file
 from pyreplog.ports import Disk
 from pyreplog.quorum.election import ReplicaEnd
 from pyreplog.quorum.image import BrokerImage, MetadataImage, PartitionImage, PartitionKey, TopicImage
@@ -117,15 +118,4 @@ def read_state(disk: Disk, folder: str) -> bytes | None:
 
 def store(disk: Disk, folder: str, data: bytes) -> None:
     """Replace the state in ``folder``: durable when it returns. Raises :class:`StorageError`; then the old one or the new one is there."""
-    path = f"{folder}/{STATE_FILE}"
-    beside = f"{path}.tmp"
-    if disk.stat(beside) is not None:
-        disk.remove(beside)
-    file = disk.create(beside)
-    try:
-        file.write_at(0, [data])
-        file.sync()
-    finally:
-        file.close()
-    disk.rename(beside, path)
-    disk.sync_directory(folder)
+    replace_file(disk, f"{folder}/{STATE_FILE}", data, reserve_in=folder)

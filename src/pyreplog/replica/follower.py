@@ -151,13 +151,7 @@ class Follower(Seat):
             if data.records is not None and not self._append(data, now_ns):
                 return
             self.backoff_ns = 0
-            self.leader_high_watermark = data.high_watermark
-            self._advance(now_ns, streaming=data.records is not None)
-            log = self.log
-            if data.log_start_offset > log.start_offset:
-                start = min(data.log_start_offset, log.high_watermark)
-                if start > log.start_offset:
-                    log.delete_records(start)
+            self._hear(data, now_ns)
             self.ask()
         except StorageError:
             if not self.machine.sleeps_on():
@@ -168,10 +162,10 @@ class Follower(Seat):
         """Append the records as they are; False (and a pause) when that cannot be."""
         records: Any = data.records
         log = self.log
+        end = log.end_offset
         try:
             parts = records.parts() if hasattr(records, "parts") else (records,)
             if parts:
-                end = log.end_offset
                 if (end <= data.log_start_offset or end == log.start_offset) and (begin := RecordBatch(parts[0]).base_offset) < end:
                     # The leader's log begins inside this batch, and all that this one has, if anything, is deleted there (and may be of
                     # another branch: the leader's history begins at its start, too). Or this one is empty, and begins where a former
@@ -194,8 +188,22 @@ class Follower(Seat):
                 raise
             self._begin_where_kept()
             self.back_off(now_ns, longest=True)
+            if self.log.end_offset == end:
+                # Where there is no room for records there is for the news that some are deleted, which makes room.
+                self._hear(data, now_ns)
             return False
         return True
+
+    def _hear(self, data: PartitionData, now_ns: int) -> None:
+        """What the leader says of the log besides its records: the high watermark, and where it begins. REQUIRES that this one's records
+        are the leader's."""
+        self.leader_high_watermark = data.high_watermark
+        self._advance(now_ns, streaming=data.records is not None)
+        log = self.log
+        if data.log_start_offset > log.start_offset:
+            start = min(data.log_start_offset, log.high_watermark)
+            if start > log.start_offset:
+                log.delete_records(start)
 
     def _begin_where_kept(self) -> None:
         """The batch that the log began anew for did not come: what may come in its place, from another leader, is not what was deleted."""

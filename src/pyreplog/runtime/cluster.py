@@ -44,7 +44,7 @@ from pyreplog.errors import (
     UnknownTopicError,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import is_partition, open_readers
+from pyreplog.log import is_partition, open_readers, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
 from pyreplog.runtime.admin import Admin
@@ -135,7 +135,9 @@ class Cluster:
         self._controller_disk.make_directory(self._path)
         self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
         try:
-            self._lock = self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
+            self._lock = with_reserve(
+                self._controller_disk, self._path, lambda: self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
+            )
             _check_state(self._controller_disk, self._path)
             self._start_controller()
             known = max(self._authority.authority.image.brokers, default=0)

@@ -24,11 +24,11 @@ class EarlySyncs:
         self._open.add(token)
         return token
 
-    def ended(self) -> Iterator[SyncDone]:
-        """Those that ended since, at once."""
-        for done in self._disk.poll():
-            self._open.discard(done.token)
-            yield done
+    def ended(self) -> Sequence[SyncDone]:
+        """Those that ended since, at once. Each is told once, whatever becomes of those before it."""
+        ended = self._disk.poll()
+        self._open.difference_update(done.token for done in ended)
+        return ended
 
     def rest(self) -> Iterator[SyncDone]:
         """All that did not end yet, as they do."""

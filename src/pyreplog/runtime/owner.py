@@ -149,11 +149,14 @@ class RootAppender:
         failure: OSError | None = None
         for done in ended:
             log, plan = self._under_way.pop(done.token)
-            if done.error is None:
-                log.synced(plan.upto, plan.generation)
-            else:
+            if done.error is not None:
                 log.poison(done.error)  # a second sync would succeed and make nothing durable
                 failure = failure or done.error
+                continue
+            try:
+                log.synced(plan.upto, plan.generation)
+            except StorageError as error:
+                failure = failure or error
         if failure is not None:
             raise failure
 

@@ -1,0 +1,90 @@
+"""Room that is set aside, so that a folder can be opened, emptied and closed on a disk that is full.
+
+``replog.reserve``: an empty file for which room is reserved behind its end. Where a small state file finds no room the reserve makes some:
+it is removed, the file replaced, and the reserve made anew of what is left, which is nearly all, for a file that is replaced gives its
+room back. It is never synced: what power loss takes of it the next opening makes anew. Kafka ignores it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pyreplog.errors import StorageError
+from pyreplog.log.layout import RESERVE_NAME, join
+from pyreplog.ports import Disk
+
+RESERVE_SIZE: Final = 64 << 10
+"""Bytes where there is room for them: what the small files of a root with about a thousand partitions take."""
+RESERVE_STEP: Final = 4 << 10
+"""By so much less at a time it is tried with: a block of most file systems."""
+_NOT_WHOLE: Final = b"\n"
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_NOT_NOW: Final = (*_NO_ROOM, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+_Result = TypeVar("_Result")
+
+
+def keep_reserve(disk: Disk, folder: str) -> None:
+    """Make the reserve of ``folder`` where there is none, or one that is not whole; as large as there is room for. REQUIRES that nobody
+    else writes there.
+
+    Without room, a descriptor or memory it does without. Raises :class:`StorageError` for any other refusal.
+    """
+    path = join(folder, RESERVE_NAME)
+    try:
+        found = disk.stat(path)
+        if found is not None:
+            if found.is_directory or not found.size:
+                return
+            disk.remove(path)
+        size = RESERVE_SIZE
+        while size > 0 and not _make(disk, path, size):
+            size -= RESERVE_STEP
+    except StorageError as error:
+        if error.errno not in _NOT_NOW:
+            raise
+
+
+def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result]) -> _Result:
+    """``action()``; once more with the room of the reserve of ``folder`` where there was none. REQUIRES that a try that finds no room may
+    be followed by another, and that nobody else writes in ``folder``."""
+    try:
+        return action()
+    except StorageError as error:
+        if error.errno not in _NO_ROOM or not _lend(disk, folder):
+            raise
+    try:
+        return action()
+    finally:
+        keep_reserve(disk, folder)
+
+
+def _lend(disk: Disk, folder: str) -> bool:
+    """Give the room of the reserve back to the disk. False where there is none."""
+    path = join(folder, RESERVE_NAME)
+    try:
+        found = disk.stat(path)
+        if found is None or found.is_directory:
+            return False
+        disk.remove(path)
+    except StorageError:
+        return False  # who asked has an error of its own, which tells more
+    return True
+
+
+def _make(disk: Disk, path: str, size: int) -> bool:
+    """Reserve ``size`` bytes under ``path``; False where there is no room."""
+    try:
+        file = disk.create(path, size)
+    except StorageError as error:
+        if error.errno in _NO_ROOM:
+            return False
+        raise
+    try:
+        if size < RESERVE_SIZE:
+            file.write_at(0, [_NOT_WHOLE])  # whoever comes next sees it
+    finally:
+        file.close()
+    return True

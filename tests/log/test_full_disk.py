@@ -1,0 +1,239 @@
+"""Room for the small files of a root whose disk is full: opened, emptied and closed all the same."""
+
+from __future__ import annotations
+
+import errno
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+
+from pyreplog.config import LogConfig
+from pyreplog.errors import LockedError, StorageError
+from pyreplog.log import LogRoot
+from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_reserve
+from pyreplog.log.snapshot import replace_file
+from pyreplog.ports import Lock
+from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
+from tests.log.conftest import Place
+from tests.log.support import CLOCK, batch, sync
+
+KEY = TopicPartition("events", 0)
+ID = "AbCdEfGhIjKlMnOpQrStUw"
+CONFIG = LogConfig(segment_bytes=1024, file_delete_delay_ms=0)
+RESERVE = "data/replog.reserve"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """With a folder for what is kept."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    return disk
+
+
+def fill(disk: SimDisk) -> None:
+    """Nobody finds room from now on."""
+    disk.capacity = disk.used
+
+
+def open_root(disk: SimDisk) -> LogRoot:
+    return LogRoot.open(disk, "data/root", clock=CLOCK, random=Random(1))
+
+
+def written(disk: SimDisk, *, clean: bool) -> int:
+    """A root with a log of several segments, whose disk is full since; where it ends."""
+    root = open_root(disk)
+    log = root.create_log(*KEY, ID, CONFIG)
+    log.become_leader(0)
+    for _ in range(60):
+        log.append_as_leader(batch(3), 0)
+    log.high_watermark = log.end_offset
+    sync(disk, log)
+    end = log.end_offset
+    if not clean:
+        log.write_mark()
+    root.close(clean=clean)
+    return end
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_full_disk_is_opened_and_emptied(disk: SimDisk, clean: bool) -> None:
+    """After a stop in order or a kill: it opens with all its records, deletes some, takes new ones in their room, and closes in order."""
+    end = written(disk, clean=clean)
+    fill(disk)
+    root = open_root(disk)
+    assert not root.damaged
+    log = root.logs[KEY]
+    assert (log.start_offset, log.end_offset) == (0, end)
+    with pytest.raises(StorageError, match="No space"):
+        while True:
+            log.append_as_leader(batch(3), 0)
+    end = log.end_offset
+    log.high_watermark = end
+    assert log.delete_records(end - 3) == end - 3
+    assert log.apply_retention() > 1
+    root.checkpoint_log_starts()
+    log.append_as_leader(batch(3), 0)
+    root.close()
+    again = open_root(disk)
+    assert again.clean
+    assert (again.logs[KEY].start_offset, again.logs[KEY].end_offset) == (end - 3, end + 3)
+    again.close()
+
+
+def test_a_log_is_closed_in_order_on_a_full_disk(disk: SimDisk) -> None:
+    """Its indexes and its history find room, so that the next start needs no scan. Again and again the reserve is all there."""
+    written(disk, clean=True)
+    root = open_root(disk)
+    root.logs[KEY].append_as_leader(batch(3), 0)
+    fill(disk)
+    root.close()
+    for _ in range(40):
+        root = open_root(disk)
+        assert root.clean
+        root.close()
+
+
+def test_without_it_a_full_disk_is_an_error(disk: SimDisk) -> None:
+    """That says so; nothing is changed, and there is a reserve again as soon as there is room."""
+    end = written(disk, clean=True)
+    disk.remove("data/root/replog.reserve")
+    fill(disk)
+    with pytest.raises(StorageError, match=r"No space left .*replog.incarnation.tmp"):
+        open_root(disk)
+    disk.capacity = None
+    root = open_root(disk)
+    assert (root.clean, root.logs[KEY].end_offset) == (True, end)
+    root.close()
+    assert disk.stat("data/root/replog.reserve") is not None
+
+
+class FullLock(SimDisk):
+    """A disk that has no room for the text in a lock file, but in the reserve."""
+
+    def lock(self, path: str, about: str) -> Lock:
+        """As the real one, which gives the lock up again then."""
+        if self.capacity is not None and self.used + 50 > self.capacity:
+            raise StorageError(errno.ENOSPC, "No space left on device while locking", path)
+        return super().lock(path, about)
+
+
+def test_the_lock_finds_room() -> None:
+    """Its text is gone after a stop in order, and somebody else may have filled the place. A lock that another holds is not waited for."""
+    disk = FullLock(Random(1))
+    disk.make_directory("data")
+    written(disk, clean=True)
+    fill(disk)
+    root = open_root(disk)
+    with pytest.raises(LockedError):
+        open_root(disk)
+    disk.capacity = None
+    root.close()
+
+
+# -- the reserve itself --
+
+
+def test_as_much_as_there_is_room_for(disk: SimDisk) -> None:
+    """All of it, or a few blocks less; what is not whole is made anew when there is room."""
+    disk.capacity = disk.used + RESERVE_SIZE - 1
+    keep_reserve(disk, "data")
+    assert disk.used == RESERVE_SIZE - RESERVE_STEP
+    keep_reserve(disk, "data")
+    assert disk.used == RESERVE_SIZE - RESERVE_STEP
+    disk.capacity = RESERVE_SIZE
+    keep_reserve(disk, "data")
+    assert disk.used == RESERVE_SIZE
+    before = disk.calls
+    keep_reserve(disk, "data")
+    assert disk.calls - before == 1, "a look"
+
+
+def test_none(disk: SimDisk) -> None:
+    """Less than a block, no descriptor, a folder in its place: done without. A broken disk is said to be one."""
+    disk.capacity = disk.used + RESERVE_STEP - 1
+    keep_reserve(disk, "data")
+    assert disk.list("data") == []
+    disk.capacity = None
+    disk.fail("create", error=errno.EMFILE)
+    keep_reserve(disk, "data")
+    assert disk.list("data") == []
+    disk.fail("create", error=errno.EIO)
+    with pytest.raises(StorageError, match="Input/output"):
+        keep_reserve(disk, "data")
+    disk.make_directory(RESERVE)
+    keep_reserve(disk, "data")
+    fill(disk)
+    with pytest.raises(StorageError, match=r"No space.*data/a.tmp"):
+        replace_file(disk, "data/a", b"new", reserve_in="data")
+
+
+def test_only_for_lack_of_room(disk: SimDisk) -> None:
+    """Another refusal is not tried again, nor one for which there is no reserve, nor one that the reserve does not help."""
+    keep_reserve(disk, "data")
+    calls: list[int] = []
+
+    def refused(code: int) -> Any:
+        calls.append(code)
+        raise StorageError(code, "refused", "x")
+
+    for code, times in ((errno.EIO, 1), (errno.EFBIG, 1), (errno.ENOSPC, 2), (errno.EDQUOT, 2)):
+        calls.clear()
+        with pytest.raises(StorageError, match="refused"):
+            with_reserve(disk, "data", partial(refused, code))
+        assert calls == [code] * times
+        assert disk.used == RESERVE_SIZE, "it is there again"
+    disk.remove(RESERVE)
+    calls.clear()
+    with pytest.raises(StorageError):
+        with_reserve(disk, "data", partial(refused, errno.ENOSPC))
+    assert len(calls) == 1
+
+
+def test_a_reserve_that_cannot_be_removed(disk: SimDisk) -> None:
+    """Whoever asked for room hears of the lack of it."""
+    keep_reserve(disk, "data")
+    fill(disk)
+    disk.fail("remove", RESERVE, error=errno.EIO)
+    with pytest.raises(StorageError, match=r"No space.*data/a.tmp"):
+        replace_file(disk, "data/a", b"new", reserve_in="data")
+
+
+def test_without_a_folder_for_it_none_is_used(disk: SimDisk) -> None:
+    """Whoever is not alone in a folder takes nothing from its owner."""
+    keep_reserve(disk, "data")
+    fill(disk)
+    with pytest.raises(StorageError, match="No space"):
+        replace_file(disk, "data/a", b"new")
+    assert disk.stat(RESERVE) is not None
+    replace_file(disk, "data/a", b"new", reserve_in="data")
+
+
+def test_the_system_reserves_room(place: Place) -> None:
+    """On the real disk, too, it is an empty file; a look at it shows the room."""
+    keep_reserve(place.disk, place.path)
+    found = place.disk.stat(place.of("replog.reserve"))
+    assert found is not None
+    assert (found.size, found.is_directory) == (0, False)
+
+
+def test_files_that_cannot_be_renamed_are_removed(disk: SimDisk) -> None:
+    """A folder may need a block for their longer names: no reason to refuse what makes room. Where that ends half-way, the next opening
+    finds the rest."""
+    end = written(disk, clean=True)
+    root = open_root(disk)
+    log = root.logs[KEY]
+    names = len(disk.list("data/root/events-0"))
+    disk.fail("rename", times=None, error=errno.ENOSPC)
+    assert log.delete_records(end - 3) == end - 3
+    assert log.apply_retention() > 1
+    disk.clear_faults()
+    assert len(disk.list("data/root/events-0")) < names / 2
+    root.close()
+    root = open_root(disk)
+    assert (root.clean, root.logs[KEY].start_offset, root.logs[KEY].end_offset) == (True, end - 3, end)
+    root.logs[KEY].append_as_leader(batch(3), 0)
+    root.close(clean=False)
