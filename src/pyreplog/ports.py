@@ -80,11 +80,13 @@ class Chance(Protocol):
 
 
 class Stat(NamedTuple):
-    """What a path is. ``size`` in bytes, ``mtime_ms`` since 1970."""
+    """What a path is. ``size`` in bytes, ``mtime_ms`` since 1970; ``allocated`` in bytes: what it takes on the disk, reservations
+    too."""
 
     size: int
     mtime_ms: int
     is_directory: bool
+    allocated: int
 
 
 class File(Protocol):

@@ -56,7 +56,7 @@ def read_error_taken_for_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _some() -> None:
-    refuse_recovery("sync_log", 2, 3, 240)
+    refuse_recovery("sync_log", 2, 0, 24)
 
 
 def test_a_read_error_taken_for_the_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

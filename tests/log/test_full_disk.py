@@ -16,6 +16,7 @@ from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_
 from pyreplog.log.snapshot import replace_file
 from pyreplog.ports import Lock
 from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, sync
@@ -213,11 +214,93 @@ def test_without_a_folder_for_it_none_is_used(disk: SimDisk) -> None:
 
 
 def test_the_system_reserves_room(place: Place) -> None:
-    """On the real disk, too, it is an empty file; a look at it shows the room."""
+    """On the real disk, too: an empty file that takes its place. One that was copied does not, and is made anew."""
     keep_reserve(place.disk, place.path)
     found = place.disk.stat(place.of("replog.reserve"))
     assert found is not None
-    assert (found.size, found.is_directory) == (0, False)
+    if not found.allocated:
+        pytest.skip("this file system reserves nothing")
+    assert (found.size, found.allocated) == (0, RESERVE_SIZE)
+    place.write("replog.reserve", b"")
+    keep_reserve(place.disk, place.path)
+    assert place.disk.stat(place.of("replog.reserve")) == found._replace(mtime_ms=place.disk.stat(place.of("replog.reserve")).mtime_ms)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("code", [errno.EEXIST, errno.ENOENT])
+def test_another_who_lost_the_lock_just_now(disk: SimDisk, code: int) -> None:
+    """It made the reserve anew, or removed it: no reason to refuse the owner."""
+    disk.fail("create", error=code)
+    keep_reserve(disk, "data")
+
+
+def test_whoever_finds_the_folder_locked_makes_nothing_in_it(disk: SimDisk) -> None:
+    """It had made room for the text of a lock that another has meanwhile."""
+    keep_reserve(disk, "data")
+    tries: list[OSError] = [StorageError(errno.ENOSPC, "No space", "x"), LockedError("x", "somebody")]
+
+    def lock() -> None:
+        raise tries.pop(0)
+
+    with pytest.raises(LockedError):
+        with_reserve(disk, "data", lock)
+    assert disk.list("data") == []
+
+
+def test_a_reserve_that_cannot_be_made_anew_is_no_failure_of_the_step(disk: SimDisk) -> None:
+    """What was asked for is done; the next opening or close says what is wrong."""
+    keep_reserve(disk, "data")
+    fill(disk)
+    disk.fail("create", RESERVE, error=errno.EIO)
+    replace_file(disk, "data/a", b"new", reserve_in="data")
+    with pytest.raises(StorageError, match="No space"):
+        disk.capacity = disk.used
+        replace_file(disk, "data/b", b"new", reserve_in="data")
+
+
+def test_a_failed_sync_is_not_made_again(disk: SimDisk) -> None:
+    """What a recovery could not sync for lack of room, where room is looked for late, is not believed after a second try."""
+    written(disk, clean=False)
+    disk.remove("data/root/events-0/replog.mark")
+    disk.fail("sync", f"*/{0:020}.log", error=errno.ENOSPC)
+    root = open_root(disk)
+    assert KEY not in root.logs
+    assert isinstance(root.damaged[KEY], StorageError)
+    root.close()
+
+
+def test_a_torn_tail_is_kept_on_a_full_disk(disk: SimDisk) -> None:
+    """And the report says so."""
+    end = written(disk, clean=False)
+    path = f"data/root/events-0/{max(name for name in disk.list('data/root/events-0') if name.endswith('.log'))}"
+    file = disk.open(path, write=True)
+    file.write_at(file.size(), [b"torn" * 100])
+    file.close()
+    fill(disk)
+    root = open_root(disk)
+    report = root.logs[KEY].recovery
+    assert (root.logs[KEY].end_offset, report.torn_size, len(report.kept)) == (end, 400, 1)
+    root.close()
+
+
+def test_a_log_with_producers_is_closed_in_order_on_a_full_disk(disk: SimDisk) -> None:
+    """The next start finds who wrote, and needs no scan."""
+    root = open_root(disk)
+    log = root.create_log(*KEY, ID, CONFIG)
+    log.become_leader(0)
+    log.append_as_leader(batch(3, sequence=0), 0)
+    refused: list[str] = []
+
+    def full(call: Call) -> None:
+        """Each new file finds no room the first time."""
+        if call.kind == "create" and not call.path.endswith("replog.reserve") and call.path not in refused:
+            refused.append(call.path)
+            disk.fail("write", call.path, error=errno.ENOSPC)
+
+    disk.observer = full
+    root.close()
+    disk.observer = None
+    assert any(".snapshot" in path for path in refused)
+    assert open_root(disk).clean
 
 
 def test_files_that_cannot_be_renamed_are_removed(disk: SimDisk) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+import pytest
+
 from pyreplog.errors import StorageError
 from pyreplog.replica import ConsumerFetch, DeleteRecords
 from pyreplog.wire import ErrorCode, FetchPartition
@@ -107,6 +109,34 @@ def test_a_follower_without_room_deletes(make_bench: MakeBench) -> None:
     bench.pass_time(1000)
     bench.settle()
     assert (bench.ends(), bench.high_watermarks()) == ([12, 12, 12], [12, 12, 12])
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_follower_that_cannot_write_its_mark_goes_on(make_bench: MakeBench, code: int) -> None:
+    """What keeps it from appending keeps it from deleting, too: it pauses and tries again."""
+    bench = led(make_bench(), 3)
+    log = bench.logs[3]
+    saved = {name: getattr(log, name) for name in ("append_as_follower", "delete_records", "write_mark")}
+
+    def refuse(*_: object, **__: object) -> None:
+        raise StorageError(code, "refused", "x")
+
+    for name in saved:
+        setattr(log, name, refuse)
+    bench.append(1, 3)
+    bench.settle(without=[3])
+    assert bench.ask(1, DeleteRecords, 6, 30_000) is None
+    number = bench.numbers
+    for _ in range(3):
+        bench.settle()
+        bench.pass_time(1000)
+    assert number not in bench.results
+    for name, method in saved.items():
+        setattr(log, name, method)
+    for _ in range(3):
+        bench.settle()
+        bench.pass_time(1000)
+    assert (starts(bench), bench.ends(), bench.code(number)) == ([6, 6, 6], [12, 12, 12], 0)
 
 
 def test_it_waits_for_the_set(make_bench: MakeBench) -> None:

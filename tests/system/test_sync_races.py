@@ -82,9 +82,10 @@ def early(file: SystemFile) -> None:
     disk = SystemDisk()
     syncs = EarlySyncs(disk)
     syncs.begin([file])
-    for done in syncs.rest():
-        if done.error is not None:
-            raise done.error
+    for ended in syncs.rest():
+        for done in ended:
+            if done.error is not None:
+                raise done.error
     disk.close()
 
 

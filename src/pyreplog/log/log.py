@@ -219,7 +219,7 @@ class Log:
         """As :meth:`open`. ``onlooker`` is told how far a recovery is."""
         parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, onlooker)
         log = cls(disk, directory, topic_partition, parts, clock)
-        log._write_indexes()
+        with_reserve(disk, parent_of(directory), log._write_indexes)
         return log
 
     def close(self, *, clean: bool) -> None:

@@ -15,9 +15,10 @@ from typing import Final
 
 from pyreplog._core import ProducerEntry, SentBatch, crc32c
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parse_base_offset, segment_name
+from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parent_of, parse_base_offset, segment_name
+from pyreplog.log.reserve import with_reserve
 from pyreplog.log.snapshot import read_whole
-from pyreplog.ports import Disk
+from pyreplog.ports import Disk, File
 
 _VERSION: Final = 1  # on disk: never change
 _HEAD: Final = struct.Struct(">hIi")
@@ -90,17 +91,23 @@ def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[Pr
     """
     path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
     temporary = path + TEMPORARY_SUFFIX
-    try:
+    content = format_producers(entries)
+
+    def begin() -> File:
         if disk.stat(temporary) is not None:
             disk.remove(temporary)
         file = disk.create(temporary)
-    except StorageError:
-        return False
+        try:
+            file.write_at(0, [content])
+        except StorageError:
+            with contextlib.suppress(StorageError):
+                file.close()
+            raise
+        return file
+
     try:
-        file.write_at(0, [format_producers(entries)])
+        file = with_reserve(disk, parent_of(directory), begin)
     except StorageError:
-        with contextlib.suppress(StorageError):
-            file.close()
         return False
     try:
         if sync:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
-from pyreplog.errors import StorageError
+from pyreplog.errors import LockedError, StorageError
 from pyreplog.log.layout import RESERVE_NAME, join
 from pyreplog.ports import Disk
 
@@ -19,16 +20,15 @@ RESERVE_SIZE: Final = 64 << 10
 """Bytes where there is room for them: what the small files of a root with about a thousand partitions take."""
 RESERVE_STEP: Final = 4 << 10
 """By so much less at a time it is tried with: a block of most file systems."""
-_NOT_WHOLE: Final = b"\n"
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _NOT_NOW: Final = (*_NO_ROOM, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 
 _Result = TypeVar("_Result")
 
 
 def keep_reserve(disk: Disk, folder: str) -> None:
-    """Make the reserve of ``folder`` where there is none, or one that is not whole; as large as there is room for. REQUIRES that nobody
-    else writes there.
+    """Make the reserve of ``folder`` where there is none, or one that is not whole (nor is a copy of one); as large as there is room for.
 
     Without room, a descriptor or memory it does without. Raises :class:`StorageError` for any other refusal.
     """
@@ -36,29 +36,37 @@ def keep_reserve(disk: Disk, folder: str) -> None:
     try:
         found = disk.stat(path)
         if found is not None:
-            if found.is_directory or not found.size:
+            if found.is_directory or found.allocated >= RESERVE_SIZE:
                 return
             disk.remove(path)
         size = RESERVE_SIZE
         while size > 0 and not _make(disk, path, size):
             size -= RESERVE_STEP
     except StorageError as error:
-        if error.errno not in _NOT_NOW:
+        # Not alone: whoever lost the lock just now had made room, too, and made it anew.
+        if error.errno not in _NOT_NOW and error.errno not in _NOT_ALONE:
             raise
 
 
 def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result]) -> _Result:
     """``action()``; once more with the room of the reserve of ``folder`` where there was none. REQUIRES that a try that finds no room may
-    be followed by another, and that nobody else writes in ``folder``."""
+    be followed by another: never after a sync of what was there before, for a second one would succeed and make nothing durable. And
+    that nobody else writes in ``folder``, unless :class:`LockedError` says so."""
     try:
         return action()
     except StorageError as error:
         if error.errno not in _NO_ROOM or not _lend(disk, folder):
             raise
+    alone = True
     try:
         return action()
+    except LockedError:
+        alone = False
+        raise
     finally:
-        keep_reserve(disk, folder)
+        if alone:
+            with suppress(StorageError):  # it is looked at again when the folder is opened or closed
+                keep_reserve(disk, folder)
 
 
 def _lend(disk: Disk, folder: str) -> bool:
@@ -77,14 +85,9 @@ def _lend(disk: Disk, folder: str) -> bool:
 def _make(disk: Disk, path: str, size: int) -> bool:
     """Reserve ``size`` bytes under ``path``; False where there is no room."""
     try:
-        file = disk.create(path, size)
+        disk.create(path, size).close()
     except StorageError as error:
         if error.errno in _NO_ROOM:
             return False
         raise
-    try:
-        if size < RESERVE_SIZE:
-            file.write_at(0, [_NOT_WHOLE])  # whoever comes next sees it
-    finally:
-        file.close()
     return True

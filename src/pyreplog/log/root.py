@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final, NamedTuple
 
 from pyreplog.config import LogConfig
@@ -168,7 +167,7 @@ class LogRoot:
         if known is not None and not known.is_directory:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
         disk.make_directory(path)
-        # Who got the lock and no room to say who it is does not have it: another may come first, and then the second try says so.
+        # Who got the lock and no room to say who it is does not have it: another may come first, who makes the reserve anew.
         lock = with_reserve(disk, path, lambda: disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         root: LogRoot | None = None
         try:
@@ -304,8 +303,9 @@ class LogRoot:
                     trust_mark=trust_marks,
                 )
                 topic_id = self._missing_id(directory, topic_partition.topic, trust_marks=trust_marks)
-                load = partial(self.log_class.load, disk, directory, topic_partition, None, self.clock, topic_id, origin, onlooker)
-                self.logs[topic_partition] = with_reserve(disk, self.path, load)
+                self.logs[topic_partition] = self.log_class.load(
+                    disk, directory, topic_partition, None, self.clock, topic_id, origin, onlooker
+                )
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log

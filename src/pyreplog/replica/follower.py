@@ -188,9 +188,8 @@ class Follower(Seat):
                 raise
             self._begin_where_kept()
             self.back_off(now_ns, longest=True)
-            if self.log.end_offset == end:
-                # Where there is no room for records there is for the news that some are deleted, which makes room.
-                self._hear(data, now_ns)
+            if error.errno in OUT_OF_ROOM and self.log.end_offset == end:
+                self._hear_at_least(data, now_ns)
             return False
         return True
 
@@ -204,6 +203,14 @@ class Follower(Seat):
             start = min(data.log_start_offset, log.high_watermark)
             if start > log.start_offset:
                 log.delete_records(start)
+
+    def _hear_at_least(self, data: PartitionData, now_ns: int) -> None:
+        """Where there is no room for records there mostly is for the news that some are deleted, which makes room."""
+        try:
+            self._hear(data, now_ns)
+        except StorageError as error:
+            if error.errno not in _PASSING or self.log.failure is not None:
+                raise
 
     def _begin_where_kept(self) -> None:
         """The batch that the log began anew for did not come: what may come in its place, from another leader, is not what was deleted."""

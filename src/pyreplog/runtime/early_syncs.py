@@ -30,9 +30,9 @@ class EarlySyncs:
         self._open.difference_update(done.token for done in ended)
         return ended
 
-    def rest(self) -> Iterator[SyncDone]:
+    def rest(self) -> Iterator[Sequence[SyncDone]]:
         """All that did not end yet, as they do."""
         while self._open:
             self._news.wait()
             self._news.clear()
-            yield from self.ended()
+            yield self.ended()

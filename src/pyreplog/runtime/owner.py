@@ -127,7 +127,7 @@ class RootAppender:
             resumer.finish()
         for log, _ in self._led.values():
             self._begin(log)
-        self._note(self._syncs.rest())
+        self._settle()
         for log, _ in self._led.values():
             log.advance_high_watermark(log.counted_end)
             log.write_mark()
@@ -135,7 +135,7 @@ class RootAppender:
     def close(self) -> None:
         """See :class:`Appender`. Returns when no sync is under way any more."""
         try:
-            self._note(self._syncs.rest())
+            self._settle()
         except StorageError as error:
             LOGGER.error("a sync of what was appended to %s failed: %s", self._root.path, error)
 
@@ -144,15 +144,30 @@ class RootAppender:
         if plan is not None:
             self._under_way[self._syncs.begin(plan.files)] = (log, plan)
 
-    def _note(self, ended: Iterable[SyncDone]) -> None:
-        """Tell the logs of syncs. Raises the first failure, after telling all."""
+    def _settle(self) -> None:
+        """Wait for all syncs under way. Raises the first failure, after telling of all."""
         failure: OSError | None = None
+        for ended in self._syncs.rest():
+            try:
+                self._note(ended)
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _note(self, ended: Sequence[SyncDone]) -> None:
+        """Tell the logs of syncs, of those that failed first: a second one would succeed and make nothing durable. Raises the first
+        failure, after telling all."""
+        failure: OSError | None = None
+        told: list[tuple[Log, SyncPlan]] = []
         for done in ended:
             log, plan = self._under_way.pop(done.token)
-            if done.error is not None:
-                log.poison(done.error)  # a second sync would succeed and make nothing durable
+            if done.error is None:
+                told.append((log, plan))
+            else:
+                log.poison(done.error)
                 failure = failure or done.error
-                continue
+        for log, plan in told:
             try:
                 log.synced(plan.upto, plan.generation)
             except StorageError as error:

@@ -67,9 +67,10 @@ class _FileSyncs:
     def finish(self, file: File) -> None:
         """See :class:`pyreplog.spool.Syncs`. The last sync waits for those before it: an error is told once, to any of them."""
         self.begin(file)
-        for done in self._syncs.rest():
-            if done.error is not None:
-                raise done.error
+        for ended in self._syncs.rest():
+            for done in ended:
+                if done.error is not None:
+                    raise done.error
 
 
 class _Stage:

@@ -101,7 +101,7 @@ class SystemDisk:
                 status = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode))
+        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512)
 
     def make_directory(self, path: str) -> None:
         """Make it (0700), parents too; existing is fine. The entries of parents made on the way are synced, its own is not."""
