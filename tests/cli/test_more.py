@@ -29,6 +29,7 @@ def test_dump_of_a_folder(replog: Replog, events: Path) -> None:
     assert (done.code, done.err) == (0, "")
     rows = done.objects()
     files = {os.path.basename(row["file"]) for row in rows}
+    assert not {".lock", "replog.reserve"} & files, "they hold nothing"
     assert {
         "00000000000000000000.log",
         "replog.mark",

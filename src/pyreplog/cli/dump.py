@@ -103,7 +103,7 @@ def _files(disk: SystemDisk, path: str) -> Iterator[str]:
         inner = f"{path}/{name}"
         if os.path.isdir(inner) and not os.path.islink(inner):
             yield from _files(disk, inner)
-        elif os.path.isfile(inner) and name not in {".lock", "replog.controller.lock"}:
+        elif os.path.isfile(inner) and name not in {".lock", "replog.controller.lock", "replog.reserve"}:  # which hold nothing
             yield inner
 
 
