@@ -21,7 +21,7 @@ RESERVE_SIZE: Final = 64 << 10
 RESERVE_STEP: Final = 4 << 10
 """By so much less at a time it is tried with: a block of most file systems."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
-_NOT_NOW: Final = (*_NO_ROOM, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_NOT_NOW: Final = (errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 
 _Result = TypeVar("_Result")
@@ -74,7 +74,7 @@ def _lend(disk: Disk, folder: str) -> bool:
     path = join(folder, RESERVE_NAME)
     try:
         found = disk.stat(path)
-        if found is None or found.is_directory:
+        if found is None:
             return False
         disk.remove(path)
     except StorageError:
