@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -85,29 +87,47 @@ def test_it_waits_for_the_living_only(make_bench: MakeBench) -> None:
     assert starts(bench) == [5, 4, 4], "the former leader's start stays its own"
 
 
-def test_a_follower_without_room_deletes(make_bench: MakeBench) -> None:
-    """What it cannot append does not keep it from hearing what is deleted, which is what makes room."""
-    bench = led(make_bench(), 3)
-    log = bench.logs[3]
-    append = log.append_as_follower
+def refuse(code: int, log: Any, *names: str) -> Callable[[], None]:
+    """Let these methods of ``log`` fail with the errno ``code`` until what is returned is called."""
+    saved = {name: getattr(log, name) for name in names}
 
-    def full(*_: object, **__: object) -> None:
-        raise StorageError(errno.ENOSPC, "No space left on device", "x")
+    def refused(*_: object, **__: object) -> None:
+        raise StorageError(code, "refused", "x")
 
-    log.append_as_follower = full
+    def restore() -> None:
+        for name, method in saved.items():
+            setattr(log, name, method)
+
+    for name in names:
+        setattr(log, name, refused)
+    return restore
+
+
+def delete_behind(bench: Bench) -> int:
+    """Append what broker 3 is not there to fetch, ask for a deletion below, and let it try; the number of what was asked."""
     bench.append(1, 3)
     bench.settle(without=[3])
     assert bench.ask(1, DeleteRecords, 6, 30_000) is None
     number = bench.numbers
+    try_again(bench)
+    return number
+
+
+def try_again(bench: Bench) -> None:
+    """Until every pause is over."""
     for _ in range(3):
         bench.settle()
         bench.pass_time(1000)
-    assert (starts(bench), bench.ends()) == ([6, 6, 6], [12, 12, 9])
-    assert bench.code(number) == 0
-    log.append_as_follower = append
-    bench.settle()
-    bench.pass_time(1000)
-    bench.settle()
+
+
+def test_a_follower_without_room_deletes(make_bench: MakeBench) -> None:
+    """What it cannot append does not keep it from hearing what is deleted, which is what makes room."""
+    bench = led(make_bench(), 3)
+    again = refuse(errno.ENOSPC, bench.logs[3], "append_as_follower")
+    number = delete_behind(bench)
+    assert (starts(bench), bench.ends(), bench.code(number)) == ([6, 6, 6], [12, 12, 9], 0)
+    again()
+    try_again(bench)
     assert (bench.ends(), bench.high_watermarks()) == ([12, 12, 12], [12, 12, 12])
 
 
@@ -115,27 +135,11 @@ def test_a_follower_without_room_deletes(make_bench: MakeBench) -> None:
 def test_a_follower_that_cannot_write_its_mark_goes_on(make_bench: MakeBench, code: int) -> None:
     """What keeps it from appending keeps it from deleting, too: it pauses and tries again."""
     bench = led(make_bench(), 3)
-    log = bench.logs[3]
-    saved = {name: getattr(log, name) for name in ("append_as_follower", "delete_records", "write_mark")}
-
-    def refuse(*_: object, **__: object) -> None:
-        raise StorageError(code, "refused", "x")
-
-    for name in saved:
-        setattr(log, name, refuse)
-    bench.append(1, 3)
-    bench.settle(without=[3])
-    assert bench.ask(1, DeleteRecords, 6, 30_000) is None
-    number = bench.numbers
-    for _ in range(3):
-        bench.settle()
-        bench.pass_time(1000)
+    again = refuse(code, bench.logs[3], "append_as_follower", "delete_records", "write_mark")
+    number = delete_behind(bench)
     assert number not in bench.results
-    for name, method in saved.items():
-        setattr(log, name, method)
-    for _ in range(3):
-        bench.settle()
-        bench.pass_time(1000)
+    again()
+    try_again(bench)
     assert (starts(bench), bench.ends(), bench.code(number)) == ([6, 6, 6], [12, 12, 12], 0)
 
 

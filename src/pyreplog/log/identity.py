@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pyreplog.errors import CorruptError, excerpt
-from pyreplog.log.layout import META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join
+from pyreplog.log.layout import META_PROPERTIES_NAME, PARTITION_METADATA_NAME, join, parent_of
 from pyreplog.log.snapshot import read_whole, replace_file
 from pyreplog.ports import Chance, Disk
 
@@ -84,7 +84,7 @@ def format_topic_id(topic_id: str) -> bytes:
 
 def write_topic_id(disk: Disk, directory: str, topic_id: str) -> None:
     """Write ``partition.metadata`` durably."""
-    replace_file(disk, join(directory, PARTITION_METADATA_NAME), format_topic_id(topic_id))
+    replace_file(disk, join(directory, PARTITION_METADATA_NAME), format_topic_id(topic_id), reserve_in=parent_of(directory))
 
 
 def read_properties(disk: Disk, root: str) -> dict[str, str] | None:

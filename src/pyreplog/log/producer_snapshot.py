@@ -8,7 +8,6 @@ Format: docs/internals/format/producer_snapshot.md.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterable
 from typing import Final
@@ -17,8 +16,8 @@ from pyreplog._core import ProducerEntry, SentBatch, crc32c
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parent_of, parse_base_offset, segment_name
 from pyreplog.log.reserve import with_reserve
-from pyreplog.log.snapshot import read_whole
-from pyreplog.ports import Disk, File
+from pyreplog.log.snapshot import begin_file, read_whole
+from pyreplog.ports import Disk
 
 _VERSION: Final = 1  # on disk: never change
 _HEAD: Final = struct.Struct(">hIi")
@@ -92,21 +91,8 @@ def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[Pr
     path = join(directory, segment_name(offset, SNAPSHOT_SUFFIX))
     temporary = path + TEMPORARY_SUFFIX
     content = format_producers(entries)
-
-    def begin() -> File:
-        if disk.stat(temporary) is not None:
-            disk.remove(temporary)
-        file = disk.create(temporary)
-        try:
-            file.write_at(0, [content])
-        except StorageError:
-            with contextlib.suppress(StorageError):
-                file.close()
-            raise
-        return file
-
     try:
-        file = with_reserve(disk, parent_of(directory), begin)
+        file = with_reserve(disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]))
     except StorageError:
         return False
     try:

@@ -8,13 +8,14 @@ not believed. Formats: docs/internals/format/checkpoints.md, state_files.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from pyreplog._core import crc32c
-from pyreplog.errors import CorruptError, excerpt
+from pyreplog.errors import CorruptError, StorageError, excerpt
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, STATE_FILE_SIZE_MAX, TEMPORARY_SUFFIX, parent_of
 from pyreplog.log.reserve import with_reserve
-from pyreplog.ports import Disk, File
+from pyreplog.ports import Buffer, Disk, File
 from pyreplog.values import TopicPartition
 
 _VERSION: Final = "0"  # of Kafka's checkpoints. On disk: never change
@@ -36,6 +37,24 @@ def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> by
         file.close()
 
 
+def begin_file(disk: Disk, path: str, parts: Iterable[Buffer]) -> File:
+    """A new file that holds ``parts``, open and not synced; whatever was at ``path`` goes. Where it raises, the file is closed, and may be
+    there in part."""
+    if disk.stat(path) is not None:
+        disk.remove(path)
+    file = disk.create(path)
+    position = 0
+    try:
+        for part in parts:
+            file.write_at(position, [part])
+            position += len(part)
+    except BaseException:
+        with suppress(StorageError):  # why it could not be written tells more
+            file.close()
+        raise
+    return file
+
+
 def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "") -> None:
     """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
 
@@ -45,11 +64,8 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
     temporary = path + TEMPORARY_SUFFIX
 
     def put() -> None:
-        if disk.stat(temporary) is not None:
-            disk.remove(temporary)
-        file = disk.create(temporary)
+        file = begin_file(disk, temporary, [content])
         try:
-            file.write_at(0, [content])
             if durable:
                 file.sync()
         finally:

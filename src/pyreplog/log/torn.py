@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyreplog.log.layout import SCAN_CHUNK_SIZE, TEMPORARY_SUFFIX, TORN_PREFIX, join, parent_of
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.segment import Segment
+from pyreplog.log.snapshot import begin_file
 from pyreplog.ports import Disk, File
 
 
@@ -24,7 +25,12 @@ def keep_tail(disk: Disk, segment: Segment, position: int, size: int) -> str | N
             return path
         number += 1
     temporary = path + TEMPORARY_SUFFIX
-    copy = with_reserve(disk, parent_of(directory), lambda: _copy(disk, temporary, segment.file, position, size))
+
+    def begin() -> File:
+        chunks = (segment.file.read_at(at, min(SCAN_CHUNK_SIZE, size - at)) for at in range(position, size, SCAN_CHUNK_SIZE))
+        return begin_file(disk, temporary, chunks)
+
+    copy = with_reserve(disk, parent_of(directory), begin)
     try:
         copy.sync()
     finally:
@@ -32,19 +38,6 @@ def keep_tail(disk: Disk, segment: Segment, position: int, size: int) -> str | N
     disk.rename(temporary, path)
     disk.sync_directory(directory)
     return path
-
-
-def _copy(disk: Disk, path: str, file: File, position: int, size: int) -> File:
-    if disk.stat(path) is not None:
-        disk.remove(path)
-    copy = disk.create(path)
-    try:
-        for at in range(position, size, SCAN_CHUNK_SIZE):
-            copy.write_at(at - position, [file.read_at(at, min(SCAN_CHUNK_SIZE, size - at))])
-    except BaseException:
-        copy.close()
-        raise
-    return copy
 
 
 def _all_zero(file: File, position: int, size: int) -> bool:
