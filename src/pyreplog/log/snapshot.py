@@ -15,7 +15,7 @@ from pyreplog._core import crc32c
 from pyreplog.errors import CorruptError, StorageError, excerpt
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, STATE_FILE_SIZE_MAX, TEMPORARY_SUFFIX, parent_of
 from pyreplog.log.reserve import with_reserve
-from pyreplog.ports import Buffer, Disk, File
+from pyreplog.ports import Disk, File
 from pyreplog.values import TopicPartition
 
 _VERSION: Final = "0"  # of Kafka's checkpoints. On disk: never change
@@ -37,7 +37,7 @@ def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> by
         file.close()
 
 
-def begin_file(disk: Disk, path: str, parts: Iterable[Buffer]) -> File:
+def begin_file(disk: Disk, path: str, parts: Iterable[bytes | memoryview]) -> File:
     """A new file that holds ``parts``, open and not synced; whatever was at ``path`` goes. Where it raises, the file is closed, and may be
     there in part."""
     if disk.stat(path) is not None:

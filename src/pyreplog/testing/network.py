@@ -97,8 +97,6 @@ class SimNetwork:
         """Set to a list to have each sending, loss and arrival described in it."""
         self.observer: Callable[[Address, Address, object], None] | None = None
         """Told of each message that arrives: source, target, message."""
-        self.on_doubled: Callable[[Address, object], None] | None = None
-        """Told of each message that will arrive twice: source, message."""
         self.sent = 0
         self.lost = 0
         self.doubled = 0
@@ -244,8 +242,6 @@ class SimNetwork:
         duplicate = options.duplicate if link.duplicate is None else link.duplicate
         if duplicate and chance.random() < duplicate:
             self.doubled += 1
-            if self.on_doubled is not None:
-                self.on_doubled(source, copy)
             self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=chance.randint(0, options.reorder_max_ns))
         return True
 

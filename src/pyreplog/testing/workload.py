@@ -14,7 +14,6 @@ from pyreplog.ports import Address, Clock, Transport
 from pyreplog.record import Ack, Record
 from pyreplog.testing.options import TopicOptions
 from pyreplog.values import TopicPartition
-from pyreplog.wire import ProduceRequest
 
 __all__ = ["Attempt", "SimConsumer", "SimProducer", "values"]
 
@@ -66,7 +65,6 @@ class SimProducer:
         self.sending = True
         self.settled: list[Attempt] = []
         """Those whose outcome became known in the last turn."""
-        self._doubled: list[bytes] = []
         self._clock = clock
         self._random = random
         self._topics = topics
@@ -139,12 +137,6 @@ class SimProducer:
             self.settled.append(attempt)
         self._open = unsettled
 
-    def note_doubled(self, message: object) -> None:
-        """The network doubles this request: what is refused of it is unknown, for one copy may be refused and the other one appended."""
-        body = getattr(message, "body", None)
-        if isinstance(body, ProduceRequest):
-            self._doubled += [bytes(data.records) for topic in body.topic_data for data in topic.partition_data]
-
     def _burst(self, topic: TopicOptions) -> None:
         random = self._random
         for _ in range(random.randint(1, self._burst_max)):
@@ -165,7 +157,7 @@ class SimProducer:
                 del self._wanted[attempt.topic_partition]
             offset = attempt.ack.offset
             attempt.offset = -1 if offset is None else offset
-        elif isinstance(error, OutcomeUnknownError) or any(attempt.value in data for data in self._doubled):
+        elif isinstance(error, OutcomeUnknownError):
             attempt.outcome = "unknown"
         else:
             attempt.outcome = "refused"

@@ -255,7 +255,6 @@ class World:
         self._message_checkers = self._overriding("message")
         self._unrest_checkers = self._overriding("unrest")
         self.network.observer = self._observe if self._message_checkers else None
-        self.network.on_doubled = self._note_doubled
 
     def _overriding(self, name: str) -> list[Checker]:
         """The checkers that have something to do there."""
@@ -264,11 +263,6 @@ class World:
     def _observe(self, source: Address, target: Address, message: object) -> None:
         for checker in self._message_checkers:
             checker.message(self, source, target, message)
-
-    def _note_doubled(self, source: Address, message: object) -> None:
-        member = self._members.get(source)
-        if isinstance(member, SimProducer):
-            member.note_doubled(message)
 
     # ---------------------------------------------------------------------------------------------------------------------- making it
 
