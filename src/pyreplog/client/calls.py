@@ -16,6 +16,8 @@ __all__ = ["MS", "Calls"]
 
 MS: Final = 1_000_000
 """Nanoseconds."""
+_NUMBER_MAX: Final = 0x7FFFFFFF
+"""Correlation ids are of 32 bits, and negative ones are a node's own."""
 
 # The answer's class is that of the request; None: none came.
 Done = Callable[[Any], None]
@@ -32,7 +34,8 @@ class Calls:
         self._now_ns = clock.monotonic_ns
         self._timeout_ns = timeout_ms * MS
         self.address = transport.listen(address)
-        self._number = 0
+        # Begun at the clock's microsecond: who comes to the address of one that is gone does not repeat its numbers, which nodes remember.
+        self._number = clock.monotonic_ns() // 1000 & _NUMBER_MAX
         self.open: dict[int, _Call] = {}
         """To whom, what is done with the answer, until when. All have the same time, so the oldest is due first."""
 
@@ -45,7 +48,7 @@ class Calls:
 
     def send(self, peer: Address, body: RequestBody, done: Done) -> bool:
         """Send ``body`` to ``peer``; ``done`` gets the answer, or None, in a later :meth:`poll`. False: not sent, ``done`` is forgotten."""
-        self._number = number = self._number + 1
+        self._number = number = (self._number + 1) & _NUMBER_MAX
         if not self._transport.send(peer, Request(self.address, number, body)):
             return False
         self.open[number] = (peer, done, self._now_ns() + self._timeout_ns)
@@ -53,8 +56,8 @@ class Calls:
 
     def tell(self, peer: Address, body: RequestBody) -> bool:
         """Send what is never answered."""
-        self._number += 1
-        return self._transport.send(peer, Request(self.address, self._number, body))
+        self._number = number = (self._number + 1) & _NUMBER_MAX
+        return self._transport.send(peer, Request(self.address, number, body))
 
     def poll(self) -> bool:
         """Hand on the answers that arrived and give up what is due. Whether anything happened."""

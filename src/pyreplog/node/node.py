@@ -13,7 +13,9 @@ For whoever runs one::
 * ``transport`` and ``disk`` are this node's own objects: their completions and messages are for it alone. The node begins to listen at
   ``address`` (default ``node-<id>``), and closes its transport and its root in ``close`` and ``kill``.
 * ``root`` was opened with the cluster's id (``Authority.cluster_id``) and this node's number.
-* Clients number their requests from 0 up; ``trusted`` names those addresses whose batches our own encoder made in this process.
+* A client gives its requests positive numbers, no two of its latest 256 appends the same, also where it comes after another at one
+  address: ``transport`` may double one, and the first copy counts. ``trusted`` names those addresses whose batches our own encoder made in
+  this process.
 * When a sync is done ``transport.wake`` is called, from any thread.
 * :attr:`failure` says why a node can never join (a root of another cluster); :attr:`offline` that its disk failed: it answers
   KAFKA_STORAGE_ERROR and leaves its leaderships; close it, and open the root again.
@@ -218,6 +220,7 @@ class Node:
             elif type(event) is Disconnected:
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
+                self._produce.disconnected(event.peer)
         if self._produce.gathered:
             self._produce.flush()
         if effects.syncs:

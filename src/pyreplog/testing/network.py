@@ -53,8 +53,6 @@ class Link:
     """Added to every delay."""
     loss: float | None = None
     """In place of the network's."""
-    duplicate: float | None = None
-    """In place of the network's; ``heal`` leaves it."""
     last_ns: int = 0
     """Arrival of the latest message that keeps its order."""
     queued: int = 0
@@ -239,8 +237,7 @@ class SimNetwork:
         if self.trace is not None:
             self._tell("sent", source, target, Received(source, message))
         self._send(source, target, Received(source, copy), link)
-        duplicate = options.duplicate if link.duplicate is None else link.duplicate
-        if duplicate and chance.random() < duplicate:
+        if options.duplicate and chance.random() < options.duplicate:
             self.doubled += 1
             self._send(source, target, Received(source, self._materialise(copy)), link, extra_ns=chance.randint(0, options.reorder_max_ns))
         return True

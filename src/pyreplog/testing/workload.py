@@ -85,8 +85,6 @@ class SimProducer:
             request_timeout_ms=1500,
             delivery_timeout_ms=4000,
         )
-        self.idempotent = idempotent
-        """Whether it survives that its requests are doubled and overtake one another."""
         self._machine = Producer(transport, clock, random, nodes, address=self.address, config=config)
 
     @property

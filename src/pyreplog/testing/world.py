@@ -336,9 +336,6 @@ class World:
         )
         self.producers.append(producer)
         self._members[producer.address] = producer
-        for node in () if producer.idempotent else nodes:
-            # Without idempotence a request that the network doubles is two requests: that is no fault of the log.
-            self.network.link(producer.address, node).duplicate = 0.0
         self._after(producer.address)
 
     def _create_topics(self) -> None:
