@@ -23,7 +23,7 @@ COUNT = 500_000
 PER_BATCH = 1000
 VALUE_SIZE = 100
 REACH = 3.0
-READ_SIZE = 1 << 20
+READ_SIZE = 1 << 19
 
 
 @pytest.fixture(scope="module")

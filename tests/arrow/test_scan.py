@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -10,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog.arrow import COLUMNS, LOG_COLUMNS, TOPIC_COLUMNS, Scan, timestamp_ms
+from pyreplog.arrow import COLUMNS, LOG_COLUMNS, READ_SIZE, TOPIC_COLUMNS, Scan, timestamp_ms
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError
+from pyreplog.ports import Buffer
 from tests.arrow.memory import EPOCH, Event, MemorySource, Stored, expected
 
 ALL = tuple(name for name in COLUMNS if name != "partition")
@@ -118,6 +121,38 @@ def test_batches_are_bounded() -> None:
     assert max(sizes) <= (2 << 20) + 4 * 32_769
     offsets = pa.concat_arrays([pa.record_batch(batch).column("offset") for batch in batches])
     assert offsets.to_pylist() == list(range(145_000))
+
+
+class Sized(MemorySource):
+    """Remembers what was asked for, and what came."""
+
+    def __init__(self, sizes: Iterable[int]) -> None:
+        super().__init__([Stored([Event(bytes(size))]) for size in sizes])
+        self.asked: list[tuple[int, int]] = []
+
+    def read(self, offset: int, size_max: int) -> Buffer:
+        """As a file does: what is read and ends inside a batch was read for nothing."""
+        taken = super().read(offset, size_max)
+        self.asked.append((size_max, len(memoryview(taken))))
+        return taken
+
+
+@pytest.mark.parametrize("size", [READ_SIZE * 2 // 7, READ_SIZE * 7 // 5], ids=["several at once", "more than is asked for at first"])
+def test_batches_of_one_size_are_read_once(size: int) -> None:
+    """After the first few of them, what is asked for ends behind a batch: next to nothing is read that has to be read again."""
+    source = Sized([size] * 40)
+    assert len(rows(Scan([(0, source)], columns=["offset"]))) == 40
+    assert all(got <= asked <= got + got // 32 for asked, got in source.asked[1:-1])
+
+
+def test_batches_of_many_sizes_are_read_in_few_steps() -> None:
+    """One that is smaller or larger than the others does not make every later step a small one."""
+    random = Random(1)
+    sizes = [random.choice((1_000, 30_000, 110_000, 400_000, 900_000)) for _ in range(300)]
+    source = Sized(sizes)
+    assert len(rows(Scan([(0, source)], columns=["offset"]))) == 300
+    assert len(source.asked) < 1.2 * sum(sizes) / READ_SIZE
+    assert max(asked for asked, _ in source.asked) < READ_SIZE + 2 * max(sizes)
 
 
 def test_a_time_range_begins_where_the_index_says() -> None:

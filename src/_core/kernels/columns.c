@@ -8,6 +8,8 @@ enum {
     RECORD_HEADER_SIZE_MIN = 2,
     COPY_BLOCK = 32,
     COPY_BLOCKS_MAX = 8,
+    CACHE_LINE = 64,
+    COPY_AHEAD = 1024,        /* bytes before a place is written to at which it is fetched: it is in no near cache, as what is gathered is long */
     QUICK_SIZE_MAX = 4,       /* bytes of a varint that is read without looking for the end */
     SLOW_RUN = 16,            /* records taken carefully before the quick way is tried again */
     WANTED_MOST = COLUMN_OFFSET | COLUMN_TIMESTAMP | COLUMN_KEY | COLUMN_VALUE | COLUMN_HEADERS,
@@ -27,6 +29,9 @@ static inline void copy_roomy(uint8_t *to, const uint8_t *from, int64_t size) {
     if (size > COPY_BLOCKS_MAX * COPY_BLOCK) {
         memcpy(to, from, (size_t)size);
         return;
+    }
+    for (int64_t done = 0; done < size; done += CACHE_LINE) {
+        __builtin_prefetch((const void *)((uintptr_t)to + COPY_AHEAD + (uintptr_t)done), 1); /* it may lie behind all of them */
     }
     for (int64_t done = 0; done < size; done += COPY_BLOCK) {
         memcpy(to + done, from + done, COPY_BLOCK);
