@@ -292,9 +292,15 @@ class Scan:
 
 
 def _next_size(asked: int, got: int) -> int:
-    """Bytes to ask for after ``got`` of them came, in whole batches: a bit more, so that as many batches like these are read to their end
-    and hardly anything behind them. Where so much brought far less they are not alike."""
-    return got + got // 64 if asked == READ_SIZE or got >= asked - asked // 32 else READ_SIZE
+    """Bytes to ask for after ``got`` of ``asked`` came, in whole batches: a bit more than these were, so that as many like them are read
+    to their end and little behind it. That is kept to as long as it comes true. Where little came a segment ended, which says nothing."""
+    if asked - asked // 32 <= got <= asked - asked // 128:
+        return asked
+    if got > asked:  # one batch, which was read twice
+        return got + got // 64
+    if asked == READ_SIZE and got >= READ_SIZE // 2:
+        return min(got + got // 64, READ_SIZE)
+    return READ_SIZE
 
 
 def _finished(builder: ColumnsBuilder) -> list[ArrowBatch]:

@@ -152,6 +152,15 @@ class _ByErrno(type):
         return whole.replace(parameters=[one for name, one in whole.parameters.items() if name != "self"])
 
 
+_ADVICE: Final = {
+    errno.ENOSPC: "free some room, by deleting records too, and go on",
+    errno.EDQUOT: "free some room, by deleting records too, or have the quota raised, and go on",
+    errno.EMFILE: "raise the limit of open files, `ulimit -n`",
+    errno.ENFILE: "the whole system has too many files open",
+    errno.ENAMETOOLONG: "choose a shorter path",
+}
+
+
 class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
     """The disk refused. Keeps ``errno`` and ``filename``. Where Python has a kind of OSError for the errno, so has this.
 
@@ -164,7 +173,8 @@ class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
         number is none of the system's: a signal handler raised it (a TimeoutError, say), and it is raised as it is."""
         if error.errno is None:
             raise error
-        return cls(error.errno, f"{error.strerror or error} while {doing}", path)
+        advice = _ADVICE.get(error.errno, "")
+        return cls(error.errno, f"{error.strerror or error} while {doing}{advice and f' ({advice})'}", path)
 
 
 class StorageNotFoundError(StorageError, FileNotFoundError):
@@ -448,7 +458,7 @@ class NotEnoughReplicasError(ClusterError):
 
     code = 19
     retriable = True
-    about = "fewer in-sync replicas than min.insync.replicas; nothing was appended"
+    about = "fewer in-sync replicas than min.insync.replicas; nothing was appended (what keeps a node back is in the log `pyreplog.node`)"
 
 
 class NotEnoughReplicasAfterAppendError(ClusterError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -126,14 +128,18 @@ def test_batches_are_bounded() -> None:
 class Sized(MemorySource):
     """Remembers what was asked for, and what came."""
 
-    def __init__(self, sizes: Iterable[int]) -> None:
+    def __init__(self, sizes: Iterable[int], ends: Iterable[int] = ()) -> None:
         super().__init__([Stored([Event(bytes(size))]) for size in sizes])
         self.asked: list[tuple[int, int]] = []
+        self.starts = list(accumulate(map(len, self.chunks), initial=0))
+        self.ends = [*ends, len(self.chunks)]
 
     def read(self, offset: int, size_max: int) -> Buffer:
-        """As a file does: what is read and ends inside a batch was read for nothing."""
-        taken = super().read(offset, size_max)
-        self.asked.append((size_max, len(memoryview(taken))))
+        """As a log does, never across the ``ends`` of its segments, one record to a batch."""
+        reach = next(end for end in self.ends if end > offset)
+        last = max(bisect_right(self.starts, self.starts[offset] + size_max) - 1, offset + 1)
+        taken = b"".join(self.chunks[offset : min(last, reach)])
+        self.asked.append((size_max, len(taken)))
         return taken
 
 
@@ -145,14 +151,22 @@ def test_batches_of_one_size_are_read_once(size: int) -> None:
     assert all(got <= asked <= got + got // 32 for asked, got in source.asked[1:-1])
 
 
-def test_batches_of_many_sizes_are_read_in_few_steps() -> None:
-    """One that is smaller or larger than the others does not make every later step a small one."""
-    random = Random(1)
-    sizes = [random.choice((1_000, 30_000, 110_000, 400_000, 900_000)) for _ in range(300)]
-    source = Sized(sizes)
-    assert len(rows(Scan([(0, source)], columns=["offset"]))) == 300
-    assert len(source.asked) < 1.2 * sum(sizes) / READ_SIZE
-    assert max(asked for asked, _ in source.asked) < READ_SIZE + 2 * max(sizes)
+SMALL = [1_000] * 4_000
+MIXED = [Random(1).choice((1_000, 30_000, 110_000, 400_000)) for _ in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ends"),
+    [(SMALL, ()), (MIXED, ()), (SMALL, (2, 100, 2_000)), ([*SMALL, READ_SIZE * 3, *SMALL], (4_001,))],
+    ids=["small", "mixed", "short segments", "one that is large"],
+)
+def test_steps_are_neither_short_nor_long(sizes: list[int], ends: tuple[int, ...]) -> None:
+    """Whatever came: a short segment does not make every later step a short one, small batches do not make each longer than the one before,
+    and one that is much larger than the others is soon forgotten."""
+    source = Sized(sizes, ends)
+    assert len(rows(Scan([(0, source)], columns=["offset"]))) == len(sizes)
+    assert len(source.asked) < 3 + len(ends) + 1.3 * sum(sizes) / READ_SIZE
+    assert sum(asked > READ_SIZE for asked, _ in source.asked) <= 1
 
 
 def test_a_time_range_begins_where_the_index_says() -> None:

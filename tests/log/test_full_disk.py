@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -15,11 +16,12 @@ from pyreplog.log import LogRoot
 from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_reserve
 from pyreplog.log.snapshot import replace_file
 from pyreplog.ports import Lock
+from pyreplog.record import stamp
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
-from tests.log.support import CLOCK, batch, sync
+from tests.log.support import CLOCK, batch, contents, sync
 
 KEY = TopicPartition("events", 0)
 ID = "AbCdEfGhIjKlMnOpQrStUw"
@@ -327,3 +329,51 @@ def test_files_that_cannot_be_renamed_are_removed(disk: SimDisk) -> None:
     assert (root.clean, root.logs[KEY].start_offset, root.logs[KEY].end_offset) == (True, end - 3, end)
     root.logs[KEY].append_as_leader(batch(3), 0)
     root.close(clean=False)
+
+
+@pytest.mark.parametrize("follows", [False, True], ids=["leader", "follower"])
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "for a while"])
+def test_an_epoch_that_began_half_way_is_taken_back_before_the_next_append(disk: SimDisk, follows: bool, lasting: bool) -> None:
+    """Its file says that it begins, there was no room in the mark, and what comes is of an older epoch: the next opening finds it so."""
+    root = open_root(disk)
+    log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
+    log.append_as_leader(batch(2), 1)
+    disk.fail("write", "*/replog.mark", error=errno.ENOSPC, times=None)
+    newer = bytearray(batch(1))
+    stamp(newer, 2, 5)
+    append = log.append_as_follower
+    with pytest.raises(StorageError):
+        append([newer]) if follows else log.become_leader(5)
+    disk.clear_faults()
+    if lasting:
+        disk.fail("write", "*/leader-epoch-checkpoint.tmp", error=errno.ENOSPC, times=None)
+        with pytest.raises(StorageError):
+            log.append_as_leader(batch(3), 1)
+        assert log.end_offset == 2
+        disk.clear_faults()
+    if follows:
+        older = bytearray(batch(3))
+        stamp(older, 2, 1)
+        log.append_as_follower([older])
+    else:
+        log.append_as_leader(batch(3), 1)
+    assert log.end_offset == 5
+    root.close(clean=False)
+    log = open_root(disk).logs[KEY]
+    assert [record.offset for record in contents(log)] == [*range(5)]
+    assert log.epochs.entries == [(1, 0)]
+
+
+def test_a_first_epoch_that_began_half_way(disk: SimDisk) -> None:
+    """The same where what comes is of no epoch at all, as in the logs of old brokers: it is not taken for damage."""
+    root = open_root(disk)
+    log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
+    disk.fail("write", "*/replog.mark", error=errno.ENOSPC, partial=600)  # it is there, and nobody knows
+    with pytest.raises(StorageError):
+        log.become_leader(0)
+    disk.clear_faults()
+    log.append_as_leader(batch(2), -1)
+    root.close(clean=False)
+    log = open_root(disk).logs[KEY]
+    assert [record.offset for record in contents(log)] == [0, 1]
+    assert log.epochs.entries == []

@@ -1,4 +1,4 @@
-"""Appends that the network doubles: the first copy is carried out, the second is nothing. In calm simulated clusters."""
+"""Requests that the network doubles: the first copy is carried out, the second is nothing. In calm simulated clusters."""
 
 from __future__ import annotations
 
@@ -8,11 +8,33 @@ from random import Random
 import pytest
 
 from pyreplog.client import Producer
-from pyreplog.node.repeats import REMEMBERED_MAX, Repeats
+from pyreplog.client.calls import Calls
+from pyreplog.ports import Received
 from pyreplog.record import BatchBuilder
-from pyreplog.testing import TopicOptions, World
-from pyreplog.wire import ErrorCode, PartitionProduceData, ProduceRequest, Request, TopicProduceData
-from tests.node.test_node import Caller, produce, quiet
+from pyreplog.system import LocalNetwork
+from pyreplog.testing import SimClock, TopicOptions, World
+from pyreplog.wire import (
+    ELECT_UNCLEAN,
+    REMEMBERED_MIN,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ElectLeadersRequest,
+    ElectLeadersTopic,
+    ErrorCode,
+    MetadataRequest,
+    PartitionProduceData,
+    ProduceRequest,
+    Repeats,
+    Request,
+    RequestBody,
+    TopicProduceData,
+)
+from tests.node.test_node import Caller, loose, produce, quiet
 from tests.sim.cluster import key_of
 
 ALONE = TopicOptions("t", partitions=2, replication_factor=1, min_insync_replicas=1, durability="os")
@@ -24,7 +46,7 @@ def ends(world: World) -> list[int]:
     return [-1 if log is None else log.end_offset for log in logs]
 
 
-def send(caller: Caller, number: int, body: ProduceRequest) -> None:
+def send(caller: Caller, number: int, body: RequestBody) -> None:
     """A copy of request ``number``, and time for it to arrive."""
     caller.transport.send("node-1", Request("caller", number, body))
     caller.world.run_for(20)
@@ -42,7 +64,7 @@ def numbered(topic_id: str, sequence: int) -> ProduceRequest:
 @pytest.mark.parametrize("acks", [-1, 1, 0])
 @pytest.mark.parametrize("partitions", [(0,), (0, 1)])
 def test_an_append_that_arrives_twice_is_done_once(partitions: tuple[int, ...], acks: int) -> None:
-    """Of a producer without numbers, too, whatever it wants to hear; until its client is gone, and another one numbers anew."""
+    """Of a producer without numbers, too, whatever it wants to hear, and although it is gone when the second copy comes."""
     world, caller = quiet(ALONE, nodes=1)
     topic_id = key_of(world)[0]
     done = [2 if number in partitions else 0 for number in (0, 1)]
@@ -55,7 +77,55 @@ def test_an_append_that_arrives_twice_is_done_once(partitions: tuple[int, ...], 
     world.run_for(20)
     caller.transport = world.network.endpoint("caller")
     send(caller, 1, produce(topic_id, *partitions, acks=acks))
+    assert ends(world) == done
+    send(caller, 2, produce(topic_id, *partitions, acks=acks))
     assert ends(world) == [2 * end for end in done]
+
+
+def test_a_deletion_that_arrives_twice_is_done_once() -> None:
+    """-1 is the high watermark of that moment: what was appended since the first copy stays. The answer is one, about all partitions."""
+    world, caller = quiet(ALONE, nodes=1)
+    loose(world, "S21")  # it knows the deletions of the world's own clients
+    topic_id = key_of(world)[0]
+    send(caller, 1, produce(topic_id, 0, 1))
+    parts = [DeleteRecordsPartition(0, -1), DeleteRecordsPartition(1, 1)]
+    body = DeleteRecordsRequest([DeleteRecordsTopic("t", parts)], 1000)
+    send(caller, 2, body)
+    send(caller, 3, produce(topic_id, 0, 1))
+    send(caller, 2, body)
+    logs = [world.log_of(1, (topic_id, number)) for number in (0, 1)]
+    assert [(log.start_offset, log.end_offset) for log in logs if log is not None] == [(2, 4), (1, 4)]
+    found = [(one.partition_index, one.low_watermark, one.error_code) for one in caller.answers[2].topics[0].partitions]
+    assert found == [(0, 2, 0), (1, 1, 0)]
+
+
+def test_what_the_controller_decided_stays() -> None:
+    """A topic that was made, or taken away, twice, with the other in between; an election that was asked for twice has one answer."""
+    world, caller = quiet(ALONE, nodes=1)
+
+    def ask(number: int, body: RequestBody) -> None:
+        caller.transport.send("controller", Request("caller", number, body))
+        world.run_for(20)
+        caller.take()
+
+    create = CreateTopicsRequest([CreatableTopic("u", 1, 1)], 1000)
+    delete = DeleteTopicsRequest([DeleteTopicState("u")], 1000)
+    ask(1, create)
+    ask(2, delete)
+    ask(1, create)
+    assert "u" not in world.image.topic_ids
+    ask(3, create)
+    ask(2, delete)
+    assert "u" in world.image.topic_ids
+    assert caller.answers[1].topics[0].error_code == caller.answers[3].topics[0].error_code == 0
+    ask(4, ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
+    ask(4, ElectLeadersRequest(ELECT_UNCLEAN, [ElectLeadersTopic("t", [0])]))
+    answers = 0
+    for _ in range(50):
+        world.run_for(100)
+        caller.take()
+        answers += caller.answers.pop(4, None) is not None
+    assert answers == 1
 
 
 def test_what_was_refused_is_not_appended_after_all() -> None:
@@ -91,15 +161,29 @@ def test_who_comes_after_a_client_is_heard() -> None:
 
 
 def test_so_many_are_remembered() -> None:
-    """The latest of each client, however many others there are."""
+    """The latest of all clients together; a copy that comes much later counts as new."""
     repeats = Repeats()
-    for number in range(REMEMBERED_MAX):
-        assert not repeats.is_repeat("a", number)
-    assert not repeats.is_repeat("b", 0)
-    assert all(repeats.is_repeat("a", number) for number in range(REMEMBERED_MAX))
-    assert not repeats.is_repeat("a", REMEMBERED_MAX)
-    assert repeats.is_repeat("a", 1)
-    assert not repeats.is_repeat("a", 0), "as the port says it may: the oldest is forgotten"
-    assert repeats.is_repeat("b", 0)
-    repeats.forget("b")
-    assert not repeats.is_repeat("b", 0)
+    for number in range(REMEMBERED_MIN):
+        assert not repeats.is_repeat("ab"[number & 1], number)
+    assert all(repeats.is_repeat("ab"[number & 1], number) for number in range(REMEMBERED_MIN))
+    assert not repeats.is_repeat("b", 0), "another's number"
+    assert repeats.is_repeat("a", 0)
+    for number in range(2 * REMEMBERED_MIN):
+        repeats.is_repeat("c", number)
+    assert not repeats.is_repeat("a", 0)
+    assert not repeats.is_repeat("c", 0)
+
+
+def test_numbers_are_of_31_bits() -> None:
+    """And go on at 0 behind the last of them: negative ones are a node's own, and dropped."""
+    network = LocalNetwork()
+    node = network.endpoint()
+    node.listen("node")
+    clock = SimClock()
+    clock.advance_to((2**31 - 2) * 1000)
+    calls = Calls(network.endpoint(), clock, "client", 1000)
+    for _ in range(2):
+        calls.send("node", MetadataRequest([]), lambda answer: None)
+        calls.tell("node", MetadataRequest([]))
+    numbers = [event.message.correlation_id for event in node.poll(0) if isinstance(event, Received)]  # type: ignore[attr-defined]
+    assert numbers == [2**31 - 1, 0, 1, 2]

@@ -602,6 +602,33 @@ def test_full_disk_of_one_node() -> None:
         assert [place.offset for place in places] == list(range(100))
 
 
+def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
+    """Too few follow: what is sent ends with an error, the log names each node and what its disk said, once, and with room all goes on."""
+    disks: dict[str, SimDisk] = {}
+
+    def make(name: str) -> Disk:
+        return disks.setdefault(name, SimDisk())
+
+    with pyreplog.Cluster("/data", disk=make) as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+        leader = cluster.leader("events")
+        assert leader is not None
+        followers = [node.node_id for node in cluster.nodes if node is not leader]
+        for number in followers:
+            disks[f"node-{number}"].fail("write", "*.log", times=None, error=errno.ENOSPC)
+        with cluster.producer(delivery_timeout_ms=500, request_timeout_ms=400) as producer:
+            ack = producer.send("events", b"one")
+            with pytest.raises((pyreplog.ClusterError, pyreplog.OutcomeUnknownError)):
+                ack.result(20)
+            said = [record.getMessage() for record in caplog.records if "does not follow its leader" in record.getMessage()]
+            assert [text.partition(":")[0] for text in sorted(said)] == [f"node {number}" for number in followers]
+            assert all("No space left on device" in text and "0.log" in text for text in said)
+            for number in followers:
+                disks[f"node-{number}"].clear_faults()
+        with cluster.producer() as producer:
+            assert producer.send("events", b"two").result(20).offset in (0, 1)
+
+
 def test_unclean_power_loss_of_all() -> None:
     """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
     for seed in range(5):

@@ -69,7 +69,7 @@ class Acks(Sequence[Ack]):
         return [Ack(outcome, start + count - 1) for outcome, start, count in self._runs]
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return when all are acknowledged; raises the first error, TimeoutError when one batch takes longer than ``timeout`` seconds."""
+        """Return when all are acknowledged; raises the first error, TimeoutError when that takes longer than ``timeout`` seconds."""
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -77,8 +77,23 @@ class Acks(Sequence[Ack]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for all; the first error, or None. TimeoutError as :meth:`wait`."""
         timeout = check_seconds("timeout", timeout)
+        deadline_ns: int | None = None
         for outcome, _, _ in self._runs:
-            outcome.wait(timeout)
+            if outcome.settled:
+                continue
+            if timeout is None:
+                outcome.wait(None)
+                continue
+            if deadline_ns is None:
+                deadline_ns = outcome.deadline_ns(timeout)
+            try:
+                outcome.wait_until(deadline_ns)
+            except TimeoutError as error:
+                if outcome.settled or outcome.deadline_ns(0) < deadline_ns:
+                    raise  # it is not about that: a signal handler's
+                missing = sum(count for one, _, count in self._runs if not one.settled)
+                text = f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; what was sent goes on in the background"
+                raise TimeoutError(text) from error
         failed = [outcome for outcome, _, _ in self._runs if outcome.error is not None]
         for outcome in failed:
             outcome.asked = True

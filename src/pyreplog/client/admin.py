@@ -89,7 +89,7 @@ class Answer(Pending):
         self._finish()
 
     def may_repeat(self, now_ns: int) -> bool:
-        """Whether asking again changes nothing but the time."""
+        """Whether it may be asked again: it then comes to the same, but for what others did in the meantime."""
         return self._retriable and now_ns < self._deadline_ns
 
 

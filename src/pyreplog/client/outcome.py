@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from pyreplog.config import check_seconds
 from pyreplog.moments import record_ms
@@ -15,9 +15,16 @@ from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
 __all__ = ["Outcome", "Owner", "Pending"]
 
+_YEARS_S: Final = 1e9
+"""Longer than anybody waits, and in nanoseconds still a small number."""
+
 
 class Owner(Protocol):
     """Who brings pending things about, and can therefore wait for one."""
+
+    def monotonic_ns(self) -> int:
+        """The clock that its waits are measured by."""
+        ...
 
     def wait_for(self, pending: Pending, timeout: float | None) -> None:
         """Block until ``pending`` is settled; TimeoutError when ``timeout`` seconds pass first."""
@@ -51,6 +58,17 @@ class Pending:
         if not self.settled:
             assert self._owner is not None, "nobody brings this about"
             self._owner.wait_for(self, timeout)
+
+    def deadline_ns(self, timeout: float) -> int:
+        """The moment ``timeout`` seconds from now, by the clock of who brings this about. REQUIRES that it is not settled."""
+        assert self._owner is not None, "nobody brings this about"
+        return self._owner.monotonic_ns() + int(min(timeout, _YEARS_S) * 1e9)
+
+    def wait_until(self, deadline_ns: int) -> None:
+        """As :meth:`wait`, up to a moment as :meth:`deadline_ns` gives it, of the same owner."""
+        if not self.settled:
+            assert self._owner is not None, "nobody brings this about"
+            self._owner.wait_for(self, max(deadline_ns - self._owner.monotonic_ns(), 0) / 1e9)
 
     def future(self) -> Any:
         """An awaitable of the running event loop that ends when settled."""

@@ -622,7 +622,8 @@ class Producer:
 
     def _unknown(self, queue: PartitionQueue, batch: Batch, reason: str) -> OutcomeUnknownError:
         if batch.failures > 1:
-            reason = f"sent {batch.failures} times; the last time: {reason}"  # which may say of itself that nothing was appended
+            # The last refusal may say of itself that nothing was appended.
+            reason = f"sent {batch.failures} times, and not known to be refused each time; the last time: {reason}"
         tried = f"append of {batch.count} record{'' if batch.count == 1 else 's'} to {queue.topic}-{queue.partition}"
         return OutcomeUnknownError(tried, reason)
 

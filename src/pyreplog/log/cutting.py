@@ -45,6 +45,7 @@ def _cut_epochs(log: Log) -> bool:
         log._write_epochs()
     except BaseException:
         log.epochs.restore(before)
+        log.epochs.current = None
         raise
     return True
 

@@ -21,7 +21,7 @@ from pyreplog.values import NO_EPOCH, NO_OFFSET, EpochEntry
 class EpochCache:
     """An epoch history: entries (epoch, start offset), strictly rising in both. Mutations belong to the log's owner."""
 
-    __slots__ = ("_epochs", "_starts", "latest")
+    __slots__ = ("_epochs", "_starts", "current", "latest")
 
     def __init__(self, entries: Iterable[EpochEntry | tuple[int, int]] = ()) -> None:
         # Tuples, because most histories are empty or short, and there may be very many.
@@ -29,6 +29,9 @@ class EpochCache:
         self._starts: tuple[int, ...] = ()
         #: The newest epoch; -1 where there is none.
         self.latest = NO_EPOCH
+        #: The same, or None where the disk refused a change half-way: before anything is appended the file has to say what this says, or
+        #: the next opening would count the batch to an epoch that it is not of.
+        self.current: int | None = NO_EPOCH
         before = (-1, -1)
         kept = [*entries]
         for epoch, start in kept:
@@ -158,7 +161,7 @@ class EpochCache:
     def _set(self, epochs: tuple[int, ...], starts: tuple[int, ...]) -> None:
         # All is made before any of it is kept: without memory for it the history stays as it was.
         self._epochs, self._starts = epochs, starts
-        self.latest = epochs[-1] if epochs else NO_EPOCH
+        self.current = self.latest = epochs[-1] if epochs else NO_EPOCH
 
 
 def read_epochs(disk: Disk, directory: str) -> EpochCache | None:

@@ -5,12 +5,15 @@ A part of :class:`Log`, and used by it alone.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyreplog._core import RecordBatch
 from pyreplog.errors import StorageError
 from pyreplog.log.intake import Fetched
 from pyreplog.log.layout import INT32_MAX
+from pyreplog.values import EpochEntry
 
 if TYPE_CHECKING:
     from pyreplog.log.log import Log
@@ -64,10 +67,21 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
             raise
     except BaseException as error:
         if history is not None and log.end_offset == start:
-            log._restore_epochs(history)
+            _restore_epochs(log, history)
         if isinstance(error, StorageError) and log.end_offset > start:
             log._write_failed(error)
         raise
+
+
+def _restore_epochs(log: Log, history: Sequence[EpochEntry]) -> None:
+    """What was to begin an epoch was not appended: the history is ``history`` again. Else the next fetch would tell the leader of an epoch
+    that this log does not have. Where the disk refuses that too it is tried again before the next append, and the next opening drops what
+    lies behind the end."""
+    log.epochs.restore(history)
+    log.epochs.current = None
+    if log._failure is None:
+        with contextlib.suppress(StorageError):
+            log._write_epochs()
 
 
 def _keep(log: Log, views: list[memoryview], batches: list[Fetched], start: int, total: int) -> None:

@@ -43,7 +43,7 @@ from pyreplog.log.segment import HALF_WAY, OUT_OF_MEANS, OUT_OF_ROOM, Segment
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
-from pyreplog.values import EpochEntry, LogStats, TopicPartition
+from pyreplog.values import LogStats, TopicPartition
 
 _OFFSETS_SCARCE_FROM: Final = INT64_MAX - INT32_MAX
 """Below it any batch finds offsets."""
@@ -350,7 +350,7 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        if trusted and leader_epoch == self.epochs.latest and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
+        if trusted and leader_epoch == self.epochs.current and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
             places = self._append_own(((batch, True),), leader_epoch)
             if places:
                 return places[0]
@@ -363,6 +363,8 @@ class Log:
         if idempotent and (sent := self.producers.table.check(header)) is not None:
             timestamp = sent.timestamp if self._append_time else -1
             return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
+        if self.epochs.current is None:
+            self._write_epochs()
         if leader_epoch != self.epochs.latest:
             self.become_leader(leader_epoch)
         header_count = header.record_count
@@ -404,7 +406,7 @@ class Log:
 
         As :meth:`append_as_leader` for the first, whose errors it raises; :class:`OutcomeUnknownError` is about all of them.
         """
-        plain = leader_epoch == self.epochs.latest and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
+        plain = leader_epoch == self.epochs.current and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
         if len(batches) > 1 and plain and self._failure is None and not self._closed:
             if self._active.roll_timestamp == -INT64_MAX:
                 self._is_old(-1)  # until somebody asks, any batch might be too new for the segment
@@ -444,6 +446,8 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
+        if self.epochs.current is None:
+            self._write_epochs()
         end, active = self.end_offset, self._active
         before = active.size
         try:
@@ -575,24 +579,19 @@ class Log:
             except BaseException:
                 # Tried again with the next batch: an epoch that is only in memory would be missing after a kill.
                 self.epochs.restore(before)
+                self.epochs.current = None
                 raise
-
-    def _restore_epochs(self, history: Sequence[EpochEntry]) -> None:
-        """What was to begin an epoch was not appended: the history is ``history`` again. Else the next fetch would tell the leader of an
-        epoch that this log does not have. Where the disk refuses that too, the next opening drops what lies behind the end."""
-        self.epochs.restore(history)
-        if self._failure is None:
-            with contextlib.suppress(StorageError):
-                self._write_epochs()
 
     def _write_epochs(self) -> None:
         """Keep the history, not waiting for the disk: the mark has its checksum, and a scan finds it again."""
+        self.epochs.current = None
         try:
             write_epochs(self.disk, self.directory, self.epochs)
             self._mark.write_state(self._state()._replace(epochs_crc=self.epochs.checksum()))
         except StorageError as error:
             self._append_refused(error)
             raise
+        self.epochs.current = self.epochs.latest
 
     # -- reading --
 
@@ -670,6 +669,7 @@ class Log:
                     raise
                 # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they
                 # were; who reads it cuts it again.
+                self.epochs.current = self.epochs.latest
         return True
 
     def delete_records(self, offset: int) -> int:

@@ -32,6 +32,7 @@ from pyreplog.replica import (
     OffsetForLeaderEpoch,
     Reply,
     Result,
+    Stalled,
     StopFetching,
     Sync,
     Synced,
@@ -96,6 +97,7 @@ class Effects:
         self.on_offline: Callable[[Hosted, Exception], None]
         self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
         self.on_lost: Callable[[Hosted, Lost], None]
+        self.on_stalled: Callable[[Hosted, Stalled], None]
         self.on_unexpected: Callable[[Hosted, Unexpected], None]
         self.on_unanswered: Callable[[Hosted, Reply, Exception], None]
         self.half_way = False
@@ -156,6 +158,8 @@ class Effects:
                     self.on_broken_rule(hosted, effect)
                 elif isinstance(effect, Lost):
                     self.on_lost(hosted, effect)
+                elif isinstance(effect, Stalled):
+                    self.on_stalled(hosted, effect)
                 elif isinstance(effect, Unexpected):
                     self.on_unexpected(hosted, effect)
         except Exception:

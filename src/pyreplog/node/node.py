@@ -13,9 +13,9 @@ For whoever runs one::
 * ``transport`` and ``disk`` are this node's own objects: their completions and messages are for it alone. The node begins to listen at
   ``address`` (default ``node-<id>``), and closes its transport and its root in ``close`` and ``kill``.
 * ``root`` was opened with the cluster's id (``Authority.cluster_id``) and this node's number.
-* A client gives its requests positive numbers, no two of its latest 256 appends the same, also where it comes after another at one
-  address: ``transport`` may double one, and the first copy counts. ``trusted`` names those addresses whose batches our own encoder made in
-  this process.
+* A client gives its requests numbers from 0 up, no two of the latest (:class:`Repeats`) the same, also where it comes after another at
+  one address: ``transport`` may double an append or a deletion, and the first copy counts. ``trusted`` names those addresses whose
+  batches our own encoder made in this process.
 * When a sync is done ``transport.wake`` is called, from any thread.
 * :attr:`failure` says why a node can never join (a root of another cluster); :attr:`offline` that its disk failed: it answers
   KAFKA_STORAGE_ERROR and leaves its leaderships; close it, and open the root again.
@@ -48,7 +48,7 @@ from pyreplog.node.proposals import Proposals
 from pyreplog.node.sessions import FollowerSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
-from pyreplog.replica import BrokenRule, Lost, RootFailed, Stop, SyncFailed, Unexpected
+from pyreplog.replica import BrokenRule, Lost, RootFailed, Stalled, Stop, SyncFailed, Unexpected
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     AlterPartitionResponse,
@@ -62,6 +62,7 @@ from pyreplog.wire import (
     ListOffsetsRequest,
     OffsetForLeaderEpochRequest,
     ProduceRequest,
+    Repeats,
     Request,
     Response,
 )
@@ -141,14 +142,17 @@ class Node:
         effects.on_offline = self._went_offline
         effects.on_broken_rule = self._broke_rule
         effects.on_lost = self._lost
+        effects.on_stalled = self._stalled
         effects.on_unexpected = self._unexpected
         effects.on_unanswered = self._guard.answer_failed
         self._forwarding = Forwarding(effects, controller_address)
+        self._deletion = DeletionService(effects, self._hosted, standing)
+        self._repeats = Repeats()
         self._requests: dict[type, Callable[[Request], None]] = {
             ListOffsetsRequest: self._list_offsets,
             OffsetForLeaderEpochRequest: self._offset_for_leader_epoch,
             InitProducerIdRequest: self._forwarding.forward,
-            DeleteRecordsRequest: DeletionService(effects, self._hosted, standing).delete,
+            DeleteRecordsRequest: self._delete_records,
             **AdminService(effects, standing, root.cluster_id).handlers,
         }
         self._lifecycle.start()
@@ -220,7 +224,6 @@ class Node:
             elif type(event) is Disconnected:
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
-                self._produce.disconnected(event.peer)
         if self._produce.gathered:
             self._produce.flush()
         if effects.syncs:
@@ -254,7 +257,8 @@ class Node:
                 else:
                     self._fetch.fetch(message, body)  # type: ignore[arg-type]
             elif kind is ProduceRequest:
-                self._produce.produce(message, body)  # type: ignore[arg-type]
+                if not self._repeats.is_repeat(message.source, message.correlation_id):
+                    self._produce.produce(message, body)  # type: ignore[arg-type]
             else:
                 handler = self._requests.get(kind)
                 if handler is not None:
@@ -278,6 +282,10 @@ class Node:
             self._lifecycle.registered(message, body)  # type: ignore[arg-type]
         elif kind is InitProducerIdResponse:
             self._forwarding.answered(message)
+
+    def _delete_records(self, message: Request) -> None:
+        if not self._repeats.is_repeat(message.source, message.correlation_id):
+            self._deletion.delete(message)
 
     def _list_offsets(self, message: Request) -> None:
         assert isinstance(message.body, ListOffsetsRequest)
@@ -321,6 +329,14 @@ class Node:
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
         _log.error("node %d: rule %s did not hold: %s", self.node_id, effect.rule, effect.about)
         self.broken_rules.append(effect)
+
+    def _stalled(self, hosted: Hosted, effect: Stalled) -> None:
+        _log.warning(
+            "node %d: %s does not follow its leader for now, and goes on by itself when it can: %s",
+            self.node_id,
+            hosted.topic_partition,
+            effect.error,
+        )
 
     def _unexpected(self, hosted: Hosted, effect: Unexpected) -> None:
         self._guard.note(f"a batch for {hosted.topic_partition}", effect.error)

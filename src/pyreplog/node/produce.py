@@ -6,7 +6,6 @@ from collections.abc import Container, Mapping
 
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
-from pyreplog.node.repeats import Repeats
 from pyreplog.ports import Address
 from pyreplog.quorum import PartitionKey
 from pyreplog.replica import Produce, ProduceMany, Result
@@ -55,7 +54,6 @@ class ProduceService:
         self._standing = standing
         self._hosted = hosted
         self._trusted = trusted
-        self._repeats = Repeats()
         self.gathered: list[tuple[Hosted, Produce]] = []
         """What arrived in this turn; :meth:`flush` appends it."""
 
@@ -74,10 +72,7 @@ class ProduceService:
                 self.effects.run(hosted, event if len(events) == 1 else ProduceMany(events))
 
     def produce(self, message: Request, body: ProduceRequest) -> None:
-        """Take it for the end of the turn, and answer when ``acks`` is satisfied (acks 0: never). Of one that arrives twice the second
-        copy is nothing: the answer to the first is that to both."""
-        if self._repeats.is_repeat(message.source, message.correlation_id):
-            return
+        """Take it for the end of the turn, and answer when ``acks`` is satisfied (acks 0: never)."""
         topics = body.topic_data
         effects = self.effects
         if len(topics) == 1 and len(topics[0].partition_data) == 1:
@@ -90,10 +85,6 @@ class ProduceService:
                 self.gathered.append((hosted, event))
                 return
         self._produce_many(message, body)
-
-    def disconnected(self, peer: Address) -> None:
-        """A client is gone, if ``peer`` is one."""
-        self._repeats.forget(peer)
 
     def _produce_many(self, message: Request, body: ProduceRequest) -> None:
         effects = self.effects

@@ -56,6 +56,7 @@ from pyreplog.wire import (
     MetadataRecord,
     MetadataRequest,
     PartitionData,
+    Repeats,
     Request,
     RequestBody,
     Response,
@@ -72,6 +73,8 @@ RECORDS_KEPT_MAX: Final = 4096
 STALL_NS: Final = 250_000_000
 """Running this much later than planned means that the process stood still."""
 _MS: Final = 1_000_000
+_ONCE: Final = frozenset({CreateTopicsRequest, DeleteTopicsRequest, ElectLeadersRequest})
+"""What a client would be told wrongly of, or what would undo what came later, were a second copy carried out."""
 
 _log = logging.getLogger("pyreplog")
 
@@ -111,6 +114,7 @@ class Authority:
         self._parked: dict[Address, _Parked] = {}
         self._proposed: dict[int, tuple[int, int]] = {}
         """Broker -> its epoch and the newest request with proposals that was decided."""
+        self._repeats = Repeats()
         self._planned_ns: int | None = None
         self._last_ns = 0
         self._failure: StorageError | None = None
@@ -224,6 +228,8 @@ class Authority:
     def _answer(self, request: Request, now_ns: int) -> ResponseBody | None:
         body = request.body
         controller = self._controller
+        if type(body) in _ONCE and self._repeats.is_repeat(request.source, request.correlation_id):
+            return None
         if isinstance(body, FetchRequest):
             self._park(request, body, now_ns)
             return None

@@ -101,7 +101,11 @@ def _state(body: dict[str, Any]) -> ControllerState:
 def load(disk: Disk, folder: str) -> ControllerState | None:
     """The state kept in ``folder``; None where there is none yet. Raises :class:`CorruptError` where it is damaged."""
     data = read_state(disk, folder)
-    return None if data is None else decode(data, f"{folder}/{STATE_FILE}")
+    try:
+        return None if data is None else decode(data, f"{folder}/{STATE_FILE}")
+    except CorruptError as error:
+        reason = f"{error.reason}: put the file back from a copy; the records are in the nodes' folders, each of which can be read as it is"
+        raise CorruptError(reason, file=error.file, position=error.position) from error
 
 
 def read_state(disk: Disk, folder: str) -> bytes | None:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.compiled import mypyc_attr
+from pyreplog.errors import StorageError
 from pyreplog.ports import Address, File
 from pyreplog.wire import (
     READ_UNCOMMITTED,
@@ -62,6 +63,7 @@ __all__ = [
     "ProduceMany",
     "Reply",
     "Result",
+    "Stalled",
     "Stop",
     "StopFetching",
     "Sync",
@@ -465,4 +467,12 @@ class Unexpected:
     error: builtins.Exception
 
 
-Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Unexpected
+@dataclass(slots=True)
+class Stalled:
+    """A follower cannot take what its leader sends for now: its disk has no room, or there are too few file descriptors. It asks again and
+    again, and goes on by itself. Once for each time that this begins."""
+
+    error: StorageError
+
+
+Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Stalled | Unexpected

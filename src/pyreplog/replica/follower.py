@@ -13,7 +13,7 @@ from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.record import RecordBatch
-from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, StopFetching, Synced, Tick
+from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, Stalled, StopFetching, Synced, Tick
 from pyreplog.replica.readers import Readers
 from pyreplog.replica.seat import FAR, Seat
 from pyreplog.wire import NO_ID, ErrorCode, FetchPartition, PartitionData
@@ -45,6 +45,7 @@ class Follower(Seat):
         "max_bytes",
         "readers",
         "retry_at",
+        "stalled",
         "stopped",
     )
 
@@ -60,6 +61,8 @@ class Follower(Seat):
         self.leader_high_watermark = 0
         self.retry_at = FAR
         self.backoff_ns = 0
+        self.stalled = False
+        """Whether the last records did not go onto the disk."""
         self.marked_ns = 0
         self.max_bytes = machine.config.replica_fetch_max_bytes
         self.readers = Readers(self)
@@ -151,6 +154,8 @@ class Follower(Seat):
             if data.records is not None and not self._append(data, now_ns):
                 return
             self.backoff_ns = 0
+            if data.records is not None:
+                self.stalled = False
             self._hear(data, now_ns)
             self.ask()
         except StorageError:
@@ -187,6 +192,9 @@ class Follower(Seat):
             if error.errno not in _PASSING or log.failure is not None:
                 raise
             self._begin_where_kept()
+            if not self.stalled:
+                self.stalled = True
+                self.machine.out.append(Stalled(error))
             self.back_off(now_ns, longest=True)
             if error.errno in OUT_OF_ROOM and self.log.end_offset == end:
                 self._hear_at_least(data, now_ns)

@@ -134,6 +134,10 @@ class Driver:
 
     # --------------------------------------------------------------------------------------------------------------------- waiting
 
+    def monotonic_ns(self) -> int:
+        """The clock of everything it drives."""
+        return self._now_ns()
+
     def wait_for(self, pending: Pending, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
         if not self.settles(pending, timeout):

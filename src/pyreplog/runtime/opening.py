@@ -21,6 +21,8 @@ from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = ["check_alone", "check_clock", "check_disk", "check_name", "check_progress", "folder_of", "open_for_reading", "open_for_writing"]
 
+_NO_FOLDER: Final = "a log is a folder, and this is a file"
+
 BUFFER_MEMORY_MIN: Final = 4096
 
 
@@ -62,8 +64,11 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
     if topic is not None:
         check_name(topic)
     partition = whole("partition", partition)
-    if disk.stat(folder) is None:
+    stat = disk.stat(folder)
+    if stat is None:
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
+    if not stat.is_directory:
+        raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     readers = open_readers(disk, folder, topic)
     if not readers and topic is not None:
         others = tuple(sorted(list_topics(disk, folder)))
@@ -125,7 +130,7 @@ def open_for_writing(
     max_block_ms = MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms)
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
-        raise StorageError(errno.ENOTDIR, "a log is a folder, and this is a file", folder)
+        raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     _check_names(disk, folder, topic, there=stat is not None)
     if is_partition(disk, folder):
         raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")

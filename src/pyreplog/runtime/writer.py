@@ -654,6 +654,10 @@ class LogWriter:
 
     # ------------------------------------------------------------------------------------------------------------------- waiting
 
+    def monotonic_ns(self) -> int:
+        """The log's clock."""
+        return self._now_ns()
+
     def wait_for(self, pending: Pending, timeout: float | None) -> None:
         """Bring ``pending`` about and return when it is settled; TimeoutError as :meth:`Syncer.wait`."""
         with self.lock:

@@ -99,6 +99,7 @@ from pyreplog.wire.peer_schemas import (
     UnregisterBrokerResponse,
 )
 from pyreplog.wire.refusal import refusal
+from pyreplog.wire.repeats import REMEMBERED_MIN, Repeats
 from pyreplog.wire.schemas import (
     CONSUMER_ID,
     EARLIEST_LOCAL_TIMESTAMP,
@@ -290,4 +291,6 @@ __all__ = [
     "UnregisterBrokerResponse",
     "materialised",
     "refusal",
+    "REMEMBERED_MIN",
+    "Repeats",
 ]

@@ -101,7 +101,8 @@ T = TypeVar("T")
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Request:
-    """``source`` is where the answer goes; ``correlation_id`` is the sender's, unique among its unanswered requests."""
+    """``source`` is where the answer goes; ``correlation_id`` is the sender's, no other of its latest requests has it
+    (:mod:`pyreplog.wire.repeats`)."""
 
     source: Address
     correlation_id: int
