@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import pyarrow
@@ -544,6 +545,18 @@ def test_rot_found_by_reading_says_where_it_is(tmp_path: Path, mode: Literal["a"
             list(log.read())
         assert (caught.value.start, caught.value.end) == (0, 2)
         assert len(list(log.read(2))) == 58
+
+
+def test_a_reader_is_told_of_what_it_does_not_see(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A folder without a mark, as a broker's, in which there is garbage: it reads up to there, and the log has a warning."""
+    folder = tmp_path / "t-0"
+    folder.mkdir()
+    (folder / f"{0:020}.log").write_bytes(Random(1).randbytes(4000))
+    with pyreplog.open_log(tmp_path, "r") as log:
+        assert list(log) == []
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("4000 bytes in ")
+    assert "behind offset 0 are no whole record batch" in said
 
 
 def test_a_torn_tail_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

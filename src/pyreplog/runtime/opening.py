@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from pyreplog.config import INT32_MAX, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
-from pyreplog.errors import ConfigError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
+from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
 from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, open_readers, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
@@ -84,7 +84,20 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
             reader.close()
     for refusal in distrusted(disk, readers[chosen]):
         LOGGER.warning("%s; it is read all the same", refusal)
+    _warn_of_rest(readers[chosen])
     return readers[chosen]
+
+
+def _warn_of_rest(reader: LogReader) -> None:
+    """Of what a folder without a mark has behind its last whole batch nobody can say whether it was ever a record."""
+    try:
+        size = reader.unreadable_size
+    except (CorruptError, StorageError):
+        return  # whoever reads up to there hears of it
+    if size:
+        where, end = ", ".join(reader.replicas), reader.end_offset
+        text = "%d bytes in %s behind offset %d are no whole record batch (torn or damaged) and are not shown; `replog verify` says more"
+        LOGGER.warning(text, size, where, end)
 
 
 def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int) -> TopicPartition:
