@@ -21,12 +21,30 @@ from tests.fuzz.targets import TARGETS
 
 SEED = int(os.environ.get("REPLOG_CRASH_SEED", "0"))
 TOTAL = 25_000
+SHORT_SIZE = 400
+"""Bytes of seeds of which every bit is flipped, if one of them alone has not more."""
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
 def test_mutations(target: Target) -> None:
     """Seeds, then mutations of them and of what proved new."""
     fuzz(target, max(TOTAL * target.share // 100, 250), SEED)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+def test_cut_and_flipped(target: Target) -> None:
+    """Its shortest seeds, cut at every byte and with every bit flipped."""
+    whole = sorted(target.seeds(), key=len)
+    for number, data in enumerate(whole):
+        if number and sum(map(len, whole[: number + 1])) > SHORT_SIZE:
+            break
+        for size in range(len(data)):
+            execute(target, data[:size])
+        flipped = bytearray(data)
+        for place in range(8 * len(data)):
+            flipped[place >> 3] ^= 1 << (place & 7)
+            execute(target, bytes(flipped))
+            flipped[place >> 3] ^= 1 << (place & 7)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
