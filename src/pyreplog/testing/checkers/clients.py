@@ -127,21 +127,29 @@ class AckImplies(Checker):
         self._committed = committed
         self._seen: dict[PartitionKey, int] = {}
         self._epochs: dict[PartitionKey, int] = {}
+        self._leading: set[tuple[int, PartitionKey]] = set()
+
+    def started(self, world: World, machine: Machine) -> None:
+        """It leads nothing yet."""
+        self._leading = {one for one in self._leading if one[0] != machine.node_id}
 
     def node_turn(self, world: World, machine: Machine) -> None:
-        """Leaders whose high watermark moved."""
+        """Leaders whose high watermark moved, those too that were replaced in the same turn."""
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
-            high_watermark = hosted.log.high_watermark
-            if not hosted.replica.is_leader:
+            high_watermark, leads = hosted.log.high_watermark, hosted.replica.is_leader
+            led = (machine.node_id, key) in self._leading
+            if not (leads or led):
                 continue
+            (self._leading.add if leads else self._leading.discard)((machine.node_id, key))
             epoch = self._epochs.get(key)
             self._epochs[key] = hosted.replica.partition_epoch
             if high_watermark <= self._seen.get(key, 0):
                 continue
             self._seen[key] = high_watermark
             # Where the set changed in the same turn nobody knows which came first: then any replica counts.
-            members = hosted.replica.maximal_isr if epoch == hosted.replica.partition_epoch else hosted.replica.replicas
+            same = leads and epoch == hosted.replica.partition_epoch
+            members = hosted.replica.maximal_isr if same else hosted.replica.replicas
             brokers, replicas = hosted.replica.brokers, hosted.replica.replicas
             holders = [
                 member
@@ -151,6 +159,10 @@ class AckImplies(Checker):
             if len(holders) < min(hosted.log.config.min_insync_replicas, len(replicas)):
                 about = f"{hosted.topic_partition}: high watermark {high_watermark}, held by {holders} of {tuple(members)}"
                 world.broken("S14", about)
+
+    def disk_call(self, world: World, machine: Machine) -> None:
+        """What moved before a leader's disk fails in the same turn: it stops, and may lead again with that high watermark."""
+        self.node_turn(world, machine)
 
     def settled(self, world: World, attempt: Attempt) -> None:
         """Acknowledged means committed."""
