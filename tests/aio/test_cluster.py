@@ -274,3 +274,18 @@ def test_sends_keep_the_order_in_which_they_were_begun(tmp_path: Path) -> None:
                 assert consumer._consumer._machine._waiting == []
 
     run(main)
+
+
+def test_a_node_that_is_not_there(tmp_path: Path) -> None:
+    """An IndexError that says which there are; before the cluster is open there are none to ask for."""
+
+    async def main() -> None:
+        cluster = aio.Cluster(tmp_path / "data", nodes=3)
+        with pytest.raises(pyreplog.ClosedError, match="not open yet"):
+            _ = cluster.nodes
+        async with cluster:
+            with pytest.raises(IndexError, match=r"there is no nodes\[3\]: nodes\[0\] to nodes\[2\] are the nodes 1 to 3"):
+                _ = cluster.nodes[3]
+        assert not cluster.nodes[2].alive
+
+    run(main)

@@ -205,3 +205,25 @@ def test_reading_from_followers(cluster: pyreplog.Cluster, create: Callable[...,
             for record in consumer.poll(0.5):
                 found[record.partition].append(record.value)
         assert found == sent
+
+
+@pytest.mark.parametrize("number", [3, -4, 10**30])
+def test_a_node_that_is_not_there_is_named(cluster: pyreplog.Cluster, number: int) -> None:
+    """Nodes count from 1 and places from 0, so the error of a wrong one says which there are; before and after the end."""
+    said = f"there is no nodes[{number}]: nodes[0] to nodes[2] are the nodes 1 to 3"
+    with pytest.raises(IndexError) as caught:
+        cluster.nodes[number]
+    assert str(caught.value) == said
+    cluster.close()
+    with pytest.raises(IndexError, match="the nodes 1 to 3"):
+        cluster.nodes[number]
+
+
+def test_nodes_are_a_tuple_in_all_else(cluster: pyreplog.Cluster) -> None:
+    """Slices, places from the end, and what no place can be."""
+    nodes = cluster.nodes
+    assert isinstance(nodes, tuple)
+    assert [node.node_id for node in (*nodes, nodes[-1], *nodes[1:], *nodes[7:])] == [1, 2, 3, 3, 2, 3]
+    assert nodes == cluster.nodes
+    with pytest.raises(TypeError, match="not str"):
+        nodes["1"]  # type: ignore[call-overload]

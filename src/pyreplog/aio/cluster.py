@@ -48,7 +48,7 @@ class Cluster:
         self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, Calls] | None = None
-        self._nodes: tuple[ClusterNode, ...] = ()
+        self._nodes: Sequence[ClusterNode] = ()
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -57,7 +57,7 @@ class Cluster:
 
     def _begin(self, cluster: runtime.Cluster, calls: Calls) -> Cluster:
         self._opened = cluster, calls
-        self._nodes = tuple(ClusterNode(node, calls) for node in cluster.nodes)
+        self._nodes = runtime.Nodes(ClusterNode(node, calls) for node in cluster.nodes)
         return self
 
     def __await__(self) -> Generator[Any, None, Cluster]:
@@ -97,7 +97,8 @@ class Cluster:
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """The nodes: ``nodes[0]`` is node 1."""
+        """The nodes: ``nodes[0]`` is node 1. IndexError for one that is not there."""
+        _ = self._cluster  # none are there before it is open
         return self._nodes
 
     def producer(self, acks: Literal["all", -1, 1, 0] = "all", **settings: Any) -> Opening[Producer]:

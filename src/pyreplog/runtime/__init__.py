@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, place_of
     from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
+    from pyreplog.runtime.nodes import Nodes
     from pyreplog.runtime.owner import apply_unowned
     from pyreplog.runtime.producer import Producer
 
@@ -31,6 +32,7 @@ __all__ = [
     "Log",
     "LogWriter",
     "News",
+    "Nodes",
     "PartitionDescription",
     "Producer",
     "TopicDescription",
@@ -47,6 +49,7 @@ _LATER: Final = {
     "ClusterNode": ".member",
     "Consumer": ".consumer",
     "EarlySyncs": ".early_syncs",
+    "Nodes": ".nodes",
     "PartitionDescription": ".admin",
     "Producer": ".producer",
     "TopicDescription": ".admin",

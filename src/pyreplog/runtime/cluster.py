@@ -53,6 +53,7 @@ from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.member import ClusterNode, close_disk
+from pyreplog.runtime.nodes import Nodes
 from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
@@ -529,8 +530,8 @@ class Cluster:
 
     @property
     def nodes(self) -> Sequence[ClusterNode]:
-        """The nodes, in the order of their numbers: ``nodes[0]`` is node 1."""
-        return tuple(self._nodes)
+        """The nodes, in the order of their numbers: ``nodes[0]`` is node 1. IndexError for one that is not there."""
+        return Nodes(self._nodes)
 
     @property
     def cluster_id(self) -> str:
