@@ -25,3 +25,18 @@ def test_bytes_that_are_no_batch_are_told_of(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr()
     assert printed.out == "a\n"
     assert ("5000 bytes" in printed.err and "behind offset 1" in printed.err) if damage else not printed.err
+
+
+def test_damage_among_records_is_told_by_its_offset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It lies below the log's end, with whole records behind it: no line says that bytes behind the end are not shown."""
+    with pyreplog.open_log(tmp_path / "ev") as log:
+        for value in (b"a", b"b", b"c"):
+            log.append(value)
+    segment = tmp_path / "ev" / "ev-0" / "00000000000000000000.log"
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    assert main(["describe", str(tmp_path / "ev")]) == 0
+    said = capsys.readouterr().err
+    assert "ev-0 is damaged at offset 1, below its end at 3" in said
+    assert "not shown" not in said

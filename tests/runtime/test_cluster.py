@@ -163,6 +163,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.describe("other"), pyreplog.UnknownTopicError, "other"),
             (lambda: cluster.admin.create_topic(topic), pyreplog.TopicExistsError, topic),
             (lambda: cluster.admin.create_topic("a/b"), pyreplog.InvalidTopicError, "a/b"),
+            (lambda: cluster.admin.create_topic(b"orders"), TypeError, "topic must be text, not bytes"),  # type: ignore[arg-type]
             (lambda: cluster.admin.create_topic("new", partitions=0), pyreplog.ConfigError, "partitions"),
             (lambda: cluster.admin.create_topic("new", replication_factor=4), pyreplog.ConfigError, "is 4; there are 3 nodes"),
             (lambda: cluster.admin.create_topic("new", timeout=-1), pyreplog.ConfigError, "timeout"),

@@ -547,6 +547,30 @@ def test_rot_found_by_reading_says_where_it_is(tmp_path: Path, mode: Literal["a"
         assert len(list(log.read(2))) == 58
 
 
+@pytest.mark.parametrize("mode", ["a", "r"])
+@pytest.mark.parametrize("topic", [3, b"t", ["t"]])
+def test_a_topic_that_is_no_text(tmp_path: Path, mode: Any, topic: Any) -> None:
+    """It is told by its kind, in either mode; a kind's name is not taken for the topic's."""
+    pyreplog.open_log(tmp_path / "log", topic="t").close()
+    with pytest.raises(TypeError, match=f"^topic must be text, not {type(topic).__name__}$"):
+        pyreplog.open_log(tmp_path / "log", mode, topic=topic)
+
+
+def test_a_reader_is_told_where_damage_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Below the end, with whole records behind it: by its offset, and nothing is said of bytes behind the end."""
+    with pyreplog.open_log(tmp_path / "t") as log:
+        for value in (b"a", b"b", b"c"):
+            log.append(value)
+    segment = tmp_path / "t" / "t-0" / f"{0:020}.log"
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    with pyreplog.open_log(tmp_path / "t", "r") as log:
+        assert [record.value for record in log.read(2)] == [b"c"]
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "t-0 is damaged at offset 1, below its end at 3; reading stops there" in said
+
+
 def test_a_reader_is_told_of_what_it_does_not_see(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A folder without a mark, as a broker's, in which there is garbage: it reads up to there, and the log has a warning."""
     folder = tmp_path / "t-0"

@@ -114,10 +114,8 @@ def _holds_logs(disk: Disk, path: str) -> bool:
 
 
 def _tell_of_damage(reader: LogReader) -> None:
-    where = printable(", ".join(reader.replicas))
     print(
-        f"replog: {reader.unreadable_size} bytes in {where} behind offset {reader.end_offset} are no whole record batch "
-        "(torn or damaged) and are not shown; `replog verify` says more, and another replica or a backup may have them",
+        f"replog: {printable(reader.describe_unreadable())}; `replog verify` says more, and another replica or a backup may have them",
         file=sys.stderr,
     )
 

@@ -128,6 +128,7 @@ class PartitionCopy:
         self.start_offset = 0
         self.high_watermark = 0
         self._unreadable_size: int | None = None
+        self._unreadable_start = 0
         self.epochs = EpochCache()
         self._segments: Segments | None = None
         # By the base offset in its name.
@@ -148,6 +149,11 @@ class PartitionCopy:
         if self._unreadable_size is None:
             self._again(lambda: self._valid_end(self.high_watermark))
         return self._unreadable_size or 0
+
+    @property
+    def unreadable_start(self) -> int:
+        """The offset where the bytes of :attr:`unreadable_size` begin, if any."""
+        return self._unreadable_start if self.unreadable_size else self.high_watermark
 
     @property
     def durability(self) -> Durability | None:
@@ -368,6 +374,7 @@ class PartitionCopy:
             scan = _scan_end(segment)
             end = scan.next_offset if scan.batch_count else segment.base_offset
             self._unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
+            self._unreadable_start = end
             if scan.position < segment.size:
                 reason = describe_damage(segment.file, scan.position, segment.size, "")
                 if reason:

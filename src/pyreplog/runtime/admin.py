@@ -93,6 +93,7 @@ class Admin:
         Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which says how far it is: the topic is made then, and the
         nodes go on.
         """
+        check_name(name)
         check_topic(name)
         partitions = whole("partitions", partitions, 1, INT32_MAX)
         if replication_factor is not None:

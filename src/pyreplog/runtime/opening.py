@@ -91,13 +91,11 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
 def _warn_of_rest(reader: LogReader) -> None:
     """Of what a folder without a mark has behind its last whole batch nobody can say whether it was ever a record."""
     try:
-        size = reader.unreadable_size
+        said = reader.describe_unreadable()
     except (CorruptError, StorageError):
         return  # whoever reads up to there hears of it
-    if size:
-        where, end = ", ".join(reader.replicas), reader.end_offset
-        text = "%d bytes in %s behind offset %d are no whole record batch (torn or damaged) and are not shown; `replog verify` says more"
-        LOGGER.warning(text, size, where, end)
+    if said:
+        LOGGER.warning("%s; `replog verify` says more", said)
 
 
 def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int) -> TopicPartition:
@@ -195,6 +193,7 @@ def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
 def _check_names(disk: Disk, folder: str, topic: str | None, *, there: bool) -> None:
     """Refuse, before anything is made, what cannot be the name of a partition."""
     if topic is not None:
+        check_name(topic)
         check_topic(topic)
     elif not (there and list_topics(disk, folder)):
         name = _folder_name(folder)
