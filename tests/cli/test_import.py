@@ -434,3 +434,33 @@ def test_it_goes_on_in_a_log_that_gives_the_times(replog: Replog, tmp_path: Path
     done = replog("import", path, file, "--resume")
     assert (done.code, done.err) == (0, "replog import: 4 rows were in the log already\n")
     assert values_of(replog, path) == [f"row {number}" for number in range(10)]
+
+
+def test_rows_with_a_partition_that_is_not_there(replog: Replog, tmp_path: Path) -> None:
+    """What was exported from a cluster's topic does not fit one log as it is; the refusal says how it does, and that works."""
+    row = '{"topic":"t","partition":3,"offset":0,"timestamp":5,"key":"k","value_base64":"/w==","headers":[{"key":"h","value":"x"}]}\n'
+    (tmp_path / "t.ndjson").write_text(row)
+    refused = replog("import", tmp_path / "log", tmp_path / "t.ndjson")
+    assert (refused.code, "asks for partition 3; a new log holds partition 0 only" in refused.err) == (1, True)
+    options = refused.err.partition("leave partitions out: ")[2].split()
+    assert len(options) == 8
+    assert replog("import", tmp_path / "log", tmp_path / "t.ndjson", *options).code == 0
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert [(one.timestamp, one.key, one.value, one.headers) for one in log] == [(5, b"k", b"\xff", (("h", b"x"),))]
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_rows_of_two_topics_are_told(replog: Replog, tmp_path: Path, form: str) -> None:
+    """They all go into one: that is said once, with the first such row. Events with a field of that name say nothing."""
+    for topic in ("a", "b"):
+        with pyreplog.open_log(tmp_path / "both", topic=topic) as log:
+            log.append_many([b"1", b"2"])
+    assert replog("export", tmp_path / "both", tmp_path / f"both.{form}").code == 0
+    done = replog("import", tmp_path / "one", tmp_path / f"both.{form}")
+    assert done.code == 0
+    where = "line 3" if form == "ndjson" else "row 3"
+    assert done.err.count(f"{where} is of topic 'b', those before of 'a': all go into one topic; `replog export --topic`") == 1
+    done = replog("append", tmp_path / "one", stdin=b'{"topic":1,"value":"x"}\n{"topic":null,"value":"x"}\n{"topic":2,"value":"x"}\n')
+    assert (done.code, "line 3 is of topic '2', those before of '1'" in done.err) == (0, True)
+    done = replog("append", tmp_path / "events", stdin=b'{"topic":"a"}\n{"topic":"b"}\n')
+    assert (done.code, "topic" in done.err) == (0, False)

@@ -99,6 +99,14 @@ def test_dump_of_no_file(replog: Replog, events: Path) -> None:
     assert "append" not in done.err
 
 
+def test_dump_of_an_empty_folder(replog: Replog, tmp_path: Path) -> None:
+    """It says so, instead of nothing: the folder is probably not the one that was meant."""
+    (tmp_path / "empty" / "inner").mkdir(parents=True)
+    done = replog("dump", tmp_path / "empty")
+    assert (done.code, done.out) == (1, "")
+    assert "there is no file in this folder" in done.err
+
+
 def test_dump_never_ends_in_a_traceback(replog: Replog, tmp_path: Path) -> None:
     """Files of garbage under every name that it knows."""
     for name in ("0.log", "0.index", "0.timeindex", "0.txnindex", "0.snapshot", "replog.mark", "replog.config", "leader-epoch-checkpoint"):

@@ -68,10 +68,12 @@ def run(arguments: argparse.Namespace) -> int:
         check_path(path, "file or folder")
     disk = SystemDisk()
     damaged = False
+    files = 0
     total = os.path.getsize(path) if os.path.isfile(path) else total_size(disk, path)
     progress = Progress("dumped", total=total, forced=arguments.progress, sized=True, beside=True)
     try:
         for file in _files(disk, path):
+            files += 1
             if not arguments.json:
                 print(printable(file))
             for row in rows_of_file(disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add):
@@ -85,6 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         progress.close()
         disk.close()
+    if not files:
+        raise StorageError(errno.ENOENT, "there is no file in this folder", path)
     return EXIT_DAMAGED if damaged else EXIT_OK
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from pyreplog.cli.options import timestamp_of
+from pyreplog.cli.output import say
 from pyreplog.config import INT64_MAX, nearest
 from pyreplog.errors import excerpt
 
@@ -228,7 +229,8 @@ def map_rows(
     Raises :class:`RowError` that names it, after ``word``.
     """
     whole: bool | None = None if fields.value is None else fields.value == WHOLE_ROW
-    taken_for_record = False
+    taken_for_record = told = False
+    topic: object = None
     for row, line in objects:
         try:
             if whole is None:
@@ -239,6 +241,15 @@ def map_rows(
             made = _row(row, line, fields, whole=whole)
             if taken_for_record:
                 _check_record(row, fields)
+                named = row.get("topic")
+                topic = topic or named
+                if named and named != topic and not told:
+                    told = True
+                    before, here = excerpt(str(topic)), excerpt(str(named))
+                    say(
+                        f"replog: {word} {lines.number} is of topic {here}, those before of {before}: all go into one topic; "
+                        "`replog export --topic` takes out one alone"
+                    )
             yield made
         except ValueError as error:
             raise RowError(f"{word} {lines.number}: {error}") from None
