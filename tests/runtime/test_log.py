@@ -511,17 +511,18 @@ def test_a_forgotten_log_is_closed_when_it_is_opened_again(tmp_path: Path, stage
         assert [record.value for record in log] == [b"queued", b"next"]
 
 
+@pytest.mark.parametrize("how", ["default", "error"])
 @pytest.mark.parametrize("kind", ["log", "cluster", "own"])
-def test_what_is_open_at_exit_is_warned_of(tmp_path: Path, kind: str) -> None:
+def test_what_is_open_at_exit_is_warned_of(tmp_path: Path, kind: str, how: str) -> None:
     """What nobody closed before the interpreter ends warns by its name, as files do, and is closed; but a process that is there for its
-    cluster."""
+    cluster. Who wants warnings as errors is shown it, too."""
     path = str(tmp_path / "events")
     make = {
         "log": f"pyreplog.open_log({path!r})",
         "cluster": f"pyreplog.Cluster({path!r}, 1)",
         "own": f"pyreplog.Cluster({path!r}, 1, own_process=True)",
     }[kind]
-    command = [sys.executable, "-W", "default", "-c", f"import pyreplog; it = {make}"]
+    command = [sys.executable, "-W", how, "-c", f"import pyreplog; it = {make}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr.count("ResourceWarning: unclosed") == (kind != "own"), done.stderr
     if kind != "own":

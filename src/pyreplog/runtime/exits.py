@@ -76,18 +76,21 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _at_exit() -> None:
+    refused: ResourceWarning | None = None
     for item in reversed(list(_open.values())):
         try:
             about = item.unclosed()
             if about is not None:
                 warnings.warn(f"unclosed {about}; it is closed as the process ends", ResourceWarning, source=item, stacklevel=2)
-        except ResourceWarning:  # somebody wants warnings as errors: there is nobody left to catch this one
-            LOGGER.exception("at exit")
+        except ResourceWarning as error:  # somebody wants warnings as errors: everything is closed all the same
+            refused = refused or error
         try:
             item.close()
         except Exception:
             LOGGER.exception("closing at exit")
     _open.clear()
+    if refused is not None:
+        raise refused  # which the interpreter shows, and goes on ending
 
 
 def _in_child() -> None:
