@@ -157,6 +157,7 @@ def test_what_kcat_prints_is_taken() -> None:
     [
         ("ndjson", b"hello", "line 1 is not JSON .*--format lines"),
         ("ndjson", b'{"value":1}\n[1]', "line 2 is not a JSON object"),
+        ("ndjson", b'"text"\n', "line 1 is not a JSON object: .*; to append the lines as they are say --format lines"),
         ("ndjson", b'{"value": NaN}', "line 1 is not JSON .NaN"),
         ("ndjson", b"[" * 100_000, "line 1 is (nested too deeply|not JSON)"),
         ("ndjson", b'{"value_base64": "?"}', "line 1: field 'value_base64' is not Base64"),

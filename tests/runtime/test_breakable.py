@@ -173,6 +173,9 @@ def test_no_fault_is_left_out_in_silence(cluster: BreakableCluster) -> None:
     for calls in (("fsync",), "sync"):
         with pytest.raises(ConfigError, match="no call of a disk"):
             cluster.fail_disk(1, calls=calls)
+    for seconds in ("1", -0.05, None, float("inf"), float("nan"), 1e30):
+        with pytest.raises(ConfigError, match="seconds is .*; it must be a number of seconds from 0"):
+            cluster.slow_disk(1, seconds)  # type: ignore[arg-type]
     with cluster.producer() as producer:
         cluster.kill(3)
         cluster.partition([1, 3], ["node-2", "controller"])

@@ -182,7 +182,8 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
             hint = "; for plain text say --format lines" if lines.number == 1 else ""
             raise RowError(f"line {lines.number} is not JSON ({error}): {excerpt(line)}{hint}") from None
         if not isinstance(row, dict):
-            raise RowError(f"line {lines.number} is not a JSON object: {excerpt(line)}")
+            hint = "; to append the lines as they are say --format lines" if lines.number == 1 else ""
+            raise RowError(f"line {lines.number} is not a JSON object: {excerpt(line)}{hint}")
         yield row, line.strip()
 
 

@@ -342,7 +342,9 @@ class BreakableCluster(Cluster):
     # -- disks ------------------------------------------------------------------------------------------------------------------------
 
     def slow_disk(self, node: int, seconds: float) -> None:
-        """Every sync of its data takes so much longer."""
+        """Every sync of its data takes so much longer. ConfigError for what is no number of seconds."""
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds <= threading.TIMEOUT_MAX:
+            raise ConfigError(f"seconds is {seconds!r}; it must be a number of seconds from 0")
         self._disk_of(node).slow(seconds)
 
     def fail_disk(self, node: int, *, calls: Sequence[str] = ("write", "sync"), errno: int = errors.EIO) -> None:
