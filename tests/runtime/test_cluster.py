@@ -172,6 +172,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.admin.delete_records(topic, 5), pyreplog.ConfigError, "offsets is 5"),  # type: ignore[arg-type]
             (lambda: cluster.admin.delete_records(topic, {0: "x"}), pyreplog.ConfigError, "'x'"),  # type: ignore[dict-item]
             (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[arg-type]
+            (lambda: cluster.consumer(cluster.consumer(topic)), pyreplog.ConfigError, "is none of a topic"),  # type: ignore[arg-type]
             (lambda: cluster.consumer([(topic, "x")]), pyreplog.ConfigError, "'x'"),  # type: ignore[list-item]
             (lambda: cluster.consumer(topic).seek(topic, 0, "x"), pyreplog.ConfigError, "offset is 'x'"),  # type: ignore[call-overload]
             (lambda: cluster.consumer(topic).poll("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]

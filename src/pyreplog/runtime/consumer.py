@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -100,8 +100,10 @@ class Consumer:
         """
         self._check()
         patience = check_seconds("timeout", timeout)
+        several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
         try:
-            several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
+            if not isinstance(several, Collection):  # such as another consumer, which waits for more at its end
+                raise TypeError
             entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
         except TypeError:
             raise ConfigError(f"{subject!r} is none of a topic, a (topic, partition) pair, or several of these") from None
