@@ -40,3 +40,17 @@ def test_damage_among_records_is_told_by_its_offset(tmp_path: Path, capsys: pyte
     said = capsys.readouterr().err
     assert "ev-0 is damaged at offset 1, below its end at 3" in said
     assert "not shown" not in said
+
+
+@pytest.mark.parametrize("form", ["ndjson", "parquet"])
+def test_an_export_of_damage_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    """Whatever the format: exit code 3, the text that `cat` has, and no file."""
+    pytest.importorskip("pyarrow")
+    with pyreplog.open_log(tmp_path / "ev") as log:
+        log.append_many([b"a", b"b"])
+    with (tmp_path / "ev" / "ev-0" / "00000000000000000000.log").open("r+b") as file:
+        file.seek(70)
+        file.write(b"\xff")
+    assert main(["export", str(tmp_path / "ev"), str(tmp_path / f"out.{form}")]) == 3
+    assert "\nreplog export: checksum mismatch" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["ev"]

@@ -100,7 +100,8 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
                 start_timestamp=arguments.start_timestamp,
                 end_timestamp=arguments.end_timestamp,
             )
-            for batch in pa.RecordBatchReader.from_stream(scan):
+            for part in scan.batches():  # not as a stream: of an error it carries the text alone
+                batch = pa.record_batch(part)
                 topics = pa.array([reader.topic] * batch.num_rows, pa.string())
                 writer.write_batch(pa.record_batch([topics, *batch.columns], schema=schema))
                 progress.add(batch.num_rows)
