@@ -197,7 +197,7 @@ def test_a_failed_sync_poisons(way: str) -> None:
 
 @pytest.mark.parametrize("way", ["append_many", "append_arrow"])
 def test_what_the_disk_takes_in_part_is_not_told_as_refused(way: str) -> None:
-    """Many records go in several batches, and there is room for the first: the error says which are there."""
+    """Many records go in several batches, and there is room for the first: the error says which are there, and whoever reads finds them."""
     disk = SimDisk()
     log = opened(disk, config={"max.message.bytes": 1000})
     values = [b"x" * 400] * 6
@@ -207,12 +207,23 @@ def test_what_the_disk_takes_in_part_is_not_told_as_refused(way: str) -> None:
             log.append_many(values)
         else:
             log.append_arrow(pyarrow.table({"value": values}))
-    log.flush()
-    assert log.end_offset == 2
+    assert [record.value for record in log.read()] == values[:2]
+    assert (log.end_offset, log.stats().flushed_offset) == (2, 2)
     disk.fail("write", "*.log", error=errno.ENOSPC)
     with pytest.raises(pyreplog.StorageError):
         log.append_many(values)
     assert log.end_offset == 2
+    log.close()
+
+
+def test_the_sync_of_what_the_disk_took_in_part_fails() -> None:
+    """Nobody knows any more what is there, and the error no longer names it."""
+    disk = SimDisk()
+    log = opened(disk, config={"max.message.bytes": 1000})
+    disk.fail("write", "*.log", nth=2, error=errno.ENOSPC)
+    disk.fail("sync", "*.log")
+    with pytest.raises(pyreplog.UnsyncedError, match="append of 6 records to events-0: written, but not known to be"):
+        log.append_many([b"x" * 400] * 6)
     log.close()
 
 

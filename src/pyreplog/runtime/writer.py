@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -195,12 +195,13 @@ class LogWriter:
             taken = builder.extend(values, keys, headers, timestamps, stamp, 0)
             start = self.log.end_offset
             offsets = range(start, start + count)  # made first: a lack of memory would be told as if nothing were there
+            in_part = None
             if taken == count:
                 self._write(builder.finish())
             else:
-                for batch, _ in self._encode_several(values, keys, headers, timestamps, stamp, taken):
-                    self._write_part(batch, start, count)
-        return self._counted(offsets)
+                batches = self._encode_several(values, keys, headers, timestamps, stamp, taken)
+                in_part = self._write_several((batch for batch, _ in batches), offsets)
+        return self._counted(offsets, in_part)
 
     def append_many_nowait(
         self,
@@ -256,9 +257,8 @@ class LogWriter:
             self._enter()
             start = self.log.end_offset
             offsets = range(start, start + count)
-            for batch, _, _, _ in self._encode_rows(rows):
-                self._write_part(batch, start, count)
-        return self._counted(offsets)
+            in_part = self._write_several((batch for batch, _, _, _ in self._encode_rows(rows)), offsets)
+        return self._counted(offsets, in_part)
 
     def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
         """The same rows, written when this returns, and handles on when they count."""
@@ -288,15 +288,18 @@ class LogWriter:
             row, size = rows.encode(first, stamp, self._table_memory)
             yield memoryview(self._table_memory)[:size], first, row - first, stamp
 
-    def _counted(self, offsets: range) -> range:
-        """The range, once it counts."""
+    def _counted(self, offsets: range, in_part: OutcomeUnknownError | None) -> range:
+        """The range, once it counts. ``in_part``: raised once what is there of it counts, so that whoever then reads finds it."""
         try:
             if self._sync_each:
-                self._syncer.wait(offsets.stop)
+                self._syncer.wait(offsets.stop if in_part is None else self.log.end_offset)
             elif self._flushes:
                 self._flush_if_due()
         except (StorageError, ClosedError, ReentrantCallError, MemoryError) as error:
-            raise self._unsynced_error(len(offsets), error) from error
+            if in_part is None or isinstance(error, StorageError):
+                raise self._unsynced_error(len(offsets), error) from error
+        if in_part is not None:
+            raise in_part
         return offsets
 
     def _unsynced_error(self, count: int, error: StorageError | ClosedError | ReentrantCallError | MemoryError) -> UnsyncedError:
@@ -527,16 +530,20 @@ class LogWriter:
         self._busy = False
         return appended
 
-    def _write_part(self, batch: memoryview, start: int, count: int) -> None:
-        """One of the batches of an append of ``count`` records from offset ``start`` on: to refuse a later one does not undo the first."""
+    def _write_several(self, batches: Iterable[memoryview], offsets: range) -> OutcomeUnknownError | None:
+        """The batches of one append. To refuse a later one does not undo the first: what to tell then."""
         try:
-            self._write(batch)
+            for batch in batches:
+                self._write(batch)
         except PyreplogError as error:
             end = self.log.end_offset
-            if end == start or isinstance(error, OutcomeUnknownError):
+            if end == offsets.start or isinstance(error, OutcomeUnknownError):
                 raise
-            reason = f"those at offsets {start} to {end - 1} are written, the others are refused ({error})"
-            raise OutcomeUnknownError(f"append of {count} records to {self.log.topic_partition}", reason) from error
+            reason = f"those at offsets {offsets.start} to {end - 1} are written, the others are refused ({error})"
+            unknown = OutcomeUnknownError(f"append of {len(offsets)} records to {self.log.topic_partition}", reason)
+            unknown.__cause__ = error
+            return unknown
+        return None
 
     def append_batch(self, batch: memoryview) -> Appended:
         """Append one encoded batch of a producer, checked by the caller, or find that it is there. It counts after :meth:`settle`."""
