@@ -61,6 +61,36 @@ def test_row_11_no_inode_is_left(tmp_path: Path) -> None:
         assert next(log.read()).offset == told - 1
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_row_11_no_inode_is_left_for_a_close(tmp_path: Path, killed: bool) -> None:
+    """The close takes none that the next opening needs: it opens, records are deleted, others appended, and it closes in order."""
+    code = """
+import os, sys, pyreplog
+log = pyreplog.open_log(sys.argv[1], config={"segment.bytes": 2000, "file.delete.delay.ms": 0})
+log.append_many([bytes(500)] * 30)
+try:
+    for number in range(1000):
+        open(f"{sys.argv[1]}/../{number}", "x").close()
+except OSError:
+    pass
+if sys.argv[2] == "True":
+    os._exit(0)
+try:
+    log.close()
+except pyreplog.StorageError as error:
+    print(error.errno)
+"""
+    with mounted(tmp_path / "small", "size=4m,nr_inodes=90,mode=0700") as place:
+        done = subprocess.run([sys.executable, "-c", code, str(place / "log"), str(killed)], check=True, capture_output=True)
+        assert killed or int(done.stdout) == errno.ENOSPC
+        with pyreplog.open_log(place / "log") as log:
+            assert log.end_offset == 30
+            assert log.delete_records(28) == 28
+            log.append(bytes(500))
+        with pyreplog.open_log(place / "log", mode="r") as log:
+            assert [record.offset for record in log] == [28, 29, 30]
+
+
 def fill(place: Path) -> None:
     """Leave no byte of room."""
     with (place / "filler").open("ab", buffering=0) as file:

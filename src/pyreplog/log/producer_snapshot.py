@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from pyreplog._core import ProducerEntry, SentBatch, crc32c
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parent_of, parse_base_offset, segment_name
 from pyreplog.log.reserve import with_reserve
-from pyreplog.log.snapshot import begin_file, read_whole
+from pyreplog.log.snapshot import begin_file, read_whole, remove_file
 from pyreplog.ports import Disk
 
 _VERSION: Final = 1  # on disk: never change
@@ -92,7 +93,7 @@ def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[Pr
     temporary = path + TEMPORARY_SUFFIX
     content = format_producers(entries)
     try:
-        file = with_reserve(disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]))
+        file = with_reserve(disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]), partial(remove_file, disk))
     except StorageError:
         return False
     try:

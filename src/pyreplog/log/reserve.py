@@ -27,46 +27,60 @@ _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 _Result = TypeVar("_Result")
 
 
-def keep_reserve(disk: Disk, folder: str) -> None:
+def keep_reserve(disk: Disk, folder: str) -> bool:
     """Make the reserve of ``folder`` where there is none, or one that is not whole (nor is a copy of one); as large as there is room for.
 
-    Without room, a descriptor or memory it does without. Raises :class:`StorageError` for any other refusal.
+    Without room, a descriptor or memory it does without. False where there is no inode for an empty one. Raises
+    :class:`StorageError` for any other refusal.
     """
     path = join(folder, RESERVE_NAME)
     try:
         found = disk.stat(path)
         if found is not None:
             if found.is_directory or found.allocated >= RESERVE_SIZE:
-                return
+                return True
             disk.remove(path)
         size = RESERVE_SIZE
-        while size > 0 and not _make(disk, path, size):
+        while not _make(disk, path, size):
+            if not size:
+                return False
             size -= RESERVE_STEP
     except StorageError as error:
         # Not alone: whoever lost the lock just now had made room, too, and made it anew.
         if error.errno not in _NOT_NOW and error.errno not in _NOT_ALONE:
             raise
+    return True
 
 
-def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result]) -> _Result:
+def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result], undo: Callable[[_Result], bool] | None = None) -> _Result:
     """``action()``; once more with the room of the reserve of ``folder`` where there was none. REQUIRES that a try that finds no room may
     be followed by another: never after a sync of what was there before, for a second one would succeed and make nothing durable. And
-    that nobody else writes in ``folder``, unless :class:`LockedError` says so."""
+    that nobody else writes in ``folder``, unless :class:`LockedError` says so.
+
+    ``undo`` is for a file that was not there: where it took the last inode, which was the reserve's, it is taken back and refused, or the
+    folder could not be opened again. It says whether there was something to take back.
+    """
     try:
         return action()
     except StorageError as error:
         if error.errno not in _NO_ROOM or not _lend(disk, folder):
             raise
-    alone = True
+        refusal = error
+    alone = is_kept = True
     try:
-        return action()
+        result = action()
     except LockedError:
         alone = False
         raise
     finally:
         if alone:
             with suppress(StorageError):  # it is looked at again when the folder is opened or closed
-                keep_reserve(disk, folder)
+                is_kept = keep_reserve(disk, folder)
+    if not is_kept and undo is not None and undo(result):
+        with suppress(StorageError):
+            keep_reserve(disk, folder)
+        raise refusal
+    return result
 
 
 def _lend(disk: Disk, folder: str) -> bool:

@@ -55,6 +55,13 @@ def begin_file(disk: Disk, path: str, parts: Iterable[bytes | memoryview]) -> Fi
     return file
 
 
+def remove_file(disk: Disk, file: File) -> bool:
+    """Close what :func:`begin_file` made, and remove it."""
+    file.close()
+    disk.remove(file.path)
+    return True
+
+
 def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True, reserve_in: str = "") -> None:
     """Make ``path`` hold ``content``: after a crash it has the old content or the new one.
 
@@ -63,7 +70,11 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
     """
     temporary = path + TEMPORARY_SUFFIX
 
+    is_new: bool | None = None  # not known before there was no room once
+
     def put() -> None:
+        nonlocal is_new
+        is_new = False if is_new is None else disk.stat(path) is None
         file = begin_file(disk, temporary, [content])
         try:
             if durable:
@@ -72,8 +83,13 @@ def replace_file(disk: Disk, path: str, content: bytes, *, durable: bool = True,
             file.close()
         disk.rename(temporary, path)
 
+    def unmake(_: None) -> bool:
+        if is_new:
+            disk.remove(path)
+        return bool(is_new)
+
     if reserve_in:
-        with_reserve(disk, reserve_in, put)
+        with_reserve(disk, reserve_in, put, unmake)
     else:
         put()
     if durable:
