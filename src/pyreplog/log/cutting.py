@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyreplog.errors import CorruptError, InternalError, StorageError
+from pyreplog.log import history, rolling
 from pyreplog.log.chain import Chain
 from pyreplog.log.segment import HALF_WAY, Segment
 
@@ -18,7 +19,7 @@ def truncate_to(log: Log, offset: int) -> None:
     if offset < 0:
         raise InternalError(f"{log.topic_partition}: truncation to offset {offset}")
     if offset >= log.end_offset:
-        _cut_epochs(log)
+        history.cut_end(log)
         return
     if offset < log._segments.first.base_offset:
         truncate_fully(log, offset)
@@ -31,30 +32,15 @@ def truncate_to(log: Log, offset: int) -> None:
     except (CorruptError, *HALF_WAY) as error:
         log.end(error)
         raise
-    if not _cut_epochs(log):
+    if not history.cut_end(log):
         log.write_mark()
-
-
-def _cut_epochs(log: Log) -> bool:
-    """Drop what the history says of offsets that are not there; whether there was any. Where it cannot be written down it stays, and no
-    older epoch can go on before the next try: a history that only memory has cut would contradict, after a kill, what came behind."""
-    before = log.epochs.entries
-    if not log.epochs.truncate_from_end(log.end_offset):
-        return False
-    try:
-        log._write_epochs()
-    except BaseException:
-        log.epochs.restore(before)
-        log.epochs.current = None
-        raise
-    return True
 
 
 def _truncate(log: Log, offset: int) -> None:
     _forget(log)
     target = log._segments.end_below(offset)
     _lower(log, target)
-    log._write_to(log._segments.truncate(offset, log.clock.wall_ms()))
+    rolling.write_to(log, log._segments.truncate(offset, log.clock.wall_ms()))
     # Before anything follows: after power loss what was cut must not lie, whole, between batches that were written in its place.
     log._active.file.sync()
     log.end_offset = log._active.next_offset
@@ -75,7 +61,7 @@ def truncate_fully(log: Log, start_offset: int) -> None:
     except HALF_WAY as error:
         log.end(error)
         raise
-    log._write_epochs()
+    history.write(log)
     log._sync_mark()
 
 
@@ -101,7 +87,7 @@ def _begin_at(log: Log, start_offset: int) -> None:
         log.give_up(error)
         raise
     log._segments.append(segment)
-    log._write_to(segment)
+    rolling.write_to(log, segment)
     log.start_offset = log.end_offset = log.flushed_offset = log.high_watermark = start_offset
     log.epochs.clear()
 

@@ -5,15 +5,13 @@ A part of :class:`Log`, and used by it alone.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyreplog._core import RecordBatch
 from pyreplog.errors import StorageError
+from pyreplog.log import history, rolling
 from pyreplog.log.intake import Fetched
 from pyreplog.log.layout import INT32_MAX
-from pyreplog.values import EpochEntry
 
 if TYPE_CHECKING:
     from pyreplog.log.log import Log
@@ -34,21 +32,21 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
             raise
         log._sync_mark()
         log._chain = None
-    history = log.epochs.entries if batches[-1][2] != log.epochs.latest else None
+    epochs = log.epochs.entries if batches[-1][2] != log.epochs.latest else None
     try:
-        if history is not None:
+        if epochs is not None:
             for base, _, epoch, _, _ in batches:
                 if epoch != log.epochs.latest:
-                    log._assign_epoch(epoch, base)
+                    history.assign(log, epoch, base)
         active = log._active
         if (
             active.size > active.size_max - total
             or last_offset >= active.roll_offset
             or active.entries_left < len(batches)
-            or (first[4] > active.roll_timestamp and log._is_old(first[4]))
+            or (first[4] > active.roll_timestamp and rolling.is_old(log, first[4]))
         ):
             # The new segment begins where the log ends, unless the batches are too far away for its indexes.
-            active = log._roll(log.end_offset if last_offset - log.end_offset <= INT32_MAX else first[0])
+            active = rolling.roll(log, log.end_offset if last_offset - log.end_offset <= INT32_MAX else first[0])
         before, ends = active.size, [last + 1 for _, last, _, _, _ in batches]
         try:
             active.write(views, total)
@@ -66,22 +64,11 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
                 log.end(error)  # with epochs that did not begin
             raise
     except BaseException as error:
-        if history is not None and log.end_offset == start:
-            _restore_epochs(log, history)
+        if epochs is not None and log.end_offset == start:
+            history.take_back(log, epochs)
         if isinstance(error, StorageError) and log.end_offset > start:
             log._write_failed(error)
         raise
-
-
-def _restore_epochs(log: Log, history: Sequence[EpochEntry]) -> None:
-    """What was to begin an epoch was not appended: the history is ``history`` again. Else the next fetch would tell the leader of an epoch
-    that this log does not have. Where the disk refuses that too it is tried again before the next append, and the next opening drops what
-    lies behind the end."""
-    log.epochs.restore(history)
-    log.epochs.current = None
-    if log._failure is None:
-        with contextlib.suppress(StorageError):
-            log._write_epochs()
 
 
 def _keep(log: Log, views: list[memoryview], batches: list[Fetched], start: int, total: int) -> None:

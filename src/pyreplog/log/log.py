@@ -10,12 +10,11 @@ caller has it done (``Disk.submit_sync``), and :meth:`Log.synced` hears of it.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Self
 
-from pyreplog._core import LogSlice, RecordBatch, TailCache, crc32c, stamp
+from pyreplog._core import LogSlice, RecordBatch, TailCache, stamp
 from pyreplog.config import LogConfig
 from pyreplog.errors import (
     ClosedError,
@@ -27,7 +26,7 @@ from pyreplog.errors import (
     StorageError,
     UnexpectedAppendOffsetError,
 )
-from pyreplog.log import cutting, group
+from pyreplog.log import cutting, group, history, rolling
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.graves import Graves
@@ -39,7 +38,7 @@ from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import HALF_WAY, OUT_OF_MEANS, OUT_OF_ROOM, Segment
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
@@ -121,6 +120,7 @@ class Log:
         self.generation = 0
         self._segments = parts.segments
         self._active = parts.segments.last
+        self._segment_ms = 0
         self._mark = parts.mark
         #: Checks what is read from the disk; None where offsets may have gaps.
         self._chain = None if parts.mark.adopted else Chain(parts.epochs)
@@ -335,7 +335,7 @@ class Log:
             raise InvalidRequestError(f"{self.topic_partition} has used up its leader epochs: import its records into a new log")
         if leader_epoch < self.epochs.latest:
             raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
-        self._assign_epoch(leader_epoch, self.end_offset)
+        history.assign(self, leader_epoch, self.end_offset)
 
     def append_as_leader(self, batch: Buffer, leader_epoch: int, *, trusted: bool = False) -> Appended:
         """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and not to be changed after).
@@ -364,7 +364,7 @@ class Log:
             timestamp = sent.timestamp if self._append_time else -1
             return Appended(sent.base_offset, sent.last_offset, timestamp, sent.offset_delta + 1, 0, duplicate=True)
         if self.epochs.current is None:
-            self._write_epochs()
+            history.write(self)
         if leader_epoch != self.epochs.latest:
             self.become_leader(leader_epoch)
         header_count = header.record_count
@@ -372,8 +372,8 @@ class Log:
             raise InvalidRequestError(f"{self.topic_partition} has used up its offsets: import its records into a new log")
         next_offset, max_timestamp = base + header_count, header.max_timestamp
         active = self._active
-        if not active.has_room(size, next_offset, max_timestamp) and self._is_full(active, size, next_offset, max_timestamp):
-            active = self._roll()
+        if not active.has_room(size, next_offset, max_timestamp) and rolling.is_full(self, active, size, next_offset, max_timestamp):
+            active = rolling.roll(self)
         before, last_offset, parts = active.size, next_offset - 1, (view,)
         stamp(view, base, leader_epoch)
         try:
@@ -409,7 +409,7 @@ class Log:
         plain = leader_epoch == self.epochs.current and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM
         if len(batches) > 1 and plain and self._failure is None and not self._closed:
             if self._active.roll_timestamp == -INT64_MAX:
-                self._is_old(-1)  # until somebody asks, any batch might be too new for the segment
+                rolling.is_old(self, -1)  # until somebody asks, any batch might be too new for the segment
             if places := self._append_own(batches, leader_epoch):
                 return places
         return [self.append_as_leader(batches[0][0], leader_epoch, trusted=batches[0][1])]
@@ -447,7 +447,7 @@ class Log:
         if self._failure is not None or self._closed:
             self._check_writable()
         if self.epochs.current is None:
-            self._write_epochs()
+            history.write(self)
         end, active = self.end_offset, self._active
         before = active.size
         try:
@@ -489,109 +489,6 @@ class Log:
                 self.end(error)
         elif isinstance(error, StorageError):
             self._append_refused(error)
-
-    def _is_full(self, active: Segment, size: int, next_offset: int, max_timestamp: int) -> bool:
-        """Whether a batch for which ``active`` says that it has no room is really to go to the next segment."""
-        return (
-            active.size > active.size_max - size
-            or next_offset > active.roll_offset
-            or active.entries_left <= 0
-            or (max_timestamp > active.roll_timestamp and self._is_old(max_timestamp))
-        )
-
-    def _is_old(self, max_timestamp: int) -> bool:
-        """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
-        active = self._active
-        if active.size == 0:
-            return False
-        if active.first_timestamp >= 0:
-            active.roll_timestamp = min(active.first_timestamp + self._segment_ms, INT64_MAX)
-            return max_timestamp > active.roll_timestamp
-        # No timestamps to go by: asked anew for each batch.
-        active.roll_timestamp = -INT64_MAX
-        return self.clock.wall_ms() - active.created_ms > self._segment_ms
-
-    def _write_to(self, segment: Segment) -> None:
-        """Make ``segment`` the one being written: work out once where it will be full."""
-        self._active = segment
-        segment.limit_entries(self._config.segment_index_bytes)
-        config = self._config
-        self._segment_ms = config.segment_ms
-        if config.segment_jitter_ms:
-            # Any number will do that differs between segments: no chance is needed.
-            drawn = crc32c(f"{self.topic_partition}/{segment.base_offset}".encode())
-            self._segment_ms -= drawn * min(config.segment_jitter_ms, config.segment_ms) >> 32
-        segment.size_max = config.segment_bytes
-        segment.roll_offset = min(segment.base_offset + INT32_MAX + 1, INT64_MAX)
-        # Until somebody asks for real; any timestamp does.
-        segment.roll_timestamp = -INT64_MAX
-        if self._counts_flushed:
-            segment.expect_syncs()
-
-    def _roll(self, base_offset: int | None = None) -> Segment:
-        """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""
-        active = self._active
-        base = self.end_offset if base_offset is None else base_offset
-        if active.size == 0 and active.base_offset == base:
-            return active
-        try:
-            active.close_for_writing()
-            active.synced = False
-            segment = Segment.create(
-                self.disk,
-                self.directory,
-                base,
-                index_interval=self._config.index_interval_bytes,
-                wall_ms=self.clock.wall_ms(),
-                room=self._config.segment_bytes if self._config.preallocate else 0,
-            )
-        except StorageError as error:
-            self._append_refused(error)
-            raise
-        try:
-            self._sync_or_poison(partial(self.producers.roll, base, self.clock.wall_ms()))
-            self._sync_directory()
-            self._write_mark_synced()
-        except StorageError as error:
-            # For lack of room too: the new segment is there by now, and going on in the old one would make them overlap.
-            self.give_up(error)
-            raise
-        try:
-            self._segments.append(segment)
-            self._write_to(segment)
-        except HALF_WAY as error:
-            self.end(error)
-            raise
-        if active.size == 0 and active is not self._segments.first:
-            # What comes is too far away for its indexes. The oldest stays: the log's start is in it. One that the disk keeps does no harm:
-            # it is empty, and the next opening reads over it.
-            with contextlib.suppress(StorageError):
-                self._segments.drop(active)
-        if self.on_roll is not None:
-            self.on_roll()
-        return segment
-
-    def _assign_epoch(self, epoch: int, offset: int) -> None:
-        before = self.epochs.entries
-        if self.epochs.assign(epoch, offset):
-            try:
-                self._write_epochs()
-            except BaseException:
-                # Tried again with the next batch: an epoch that is only in memory would be missing after a kill.
-                self.epochs.restore(before)
-                self.epochs.current = None
-                raise
-
-    def _write_epochs(self) -> None:
-        """Keep the history, not waiting for the disk: the mark has its checksum, and a scan finds it again."""
-        self.epochs.current = None
-        try:
-            write_epochs(self.disk, self.directory, self.epochs)
-            self._mark.write_state(self._state()._replace(epochs_crc=self.epochs.checksum()))
-        except StorageError as error:
-            self._append_refused(error)
-            raise
-        self.epochs.current = self.epochs.latest
 
     # -- reading --
 
@@ -661,15 +558,7 @@ class Log:
             return False
         self.start_offset = offset
         self.producers.table.raise_start(offset)
-        if self.epochs.truncate_from_start(offset):
-            try:
-                self._write_epochs()
-            except StorageError as error:
-                if error.errno not in OUT_OF_ROOM and error.errno not in OUT_OF_MEANS:
-                    raise
-                # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they
-                # were; who reads it cuts it again.
-                self.epochs.current = self.epochs.latest
+        history.cut_start(self)
         return True
 
     def delete_records(self, offset: int) -> int:
@@ -829,7 +718,7 @@ class Log:
         self._intake = Intake(config, self.topic_partition, self.clock)
         self._append_time = self._intake.append_time
         self._size_limit = self._intake.size_max
-        self._write_to(self._active)
+        rolling.write_to(self, self._active)
 
     def _state(self) -> MarkState:
         return self._mark.state._replace(synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset)

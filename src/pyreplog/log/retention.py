@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.log import rolling
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.ports import Clock
@@ -112,7 +113,7 @@ def apply_retention(log: Log, *, confirmed: bool) -> int:
             raise failure
         return 0
     if count == len(log._segments):
-        log._roll()
+        rolling.roll(log)
     start = log._segments.base_of(count)
     log._raise_start(start)
     # What lies below is gone: whatever of it was not synced need not be.

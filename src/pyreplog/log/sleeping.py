@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError
+from pyreplog.log import history
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
@@ -103,7 +104,7 @@ class Sleeping(_Base):
         del self._keeper, self._body
         self.share_indexes(keeper.index_cache)
         if began.latest > self.epochs.latest:
-            self._assign_epoch(began.latest, self.end_offset)
+            history.assign(self, began.latest, self.end_offset)
 
     # -- what it knows --
 
