@@ -199,12 +199,7 @@ class Consumer:
 
     def knows(self, topic: str) -> bool:
         """Whether the topic's partitions are known; raises why not once the cluster said that there is no such topic."""
-        if self._router.topic(topic) is not None:
-            return True
-        refusal = self._router.refusal(topic)
-        if refusal is not None:
-            raise refusal
-        return False
+        return self._router.knows(topic)
 
     def has_heard_of(self, topic: str) -> bool:
         """As :meth:`knows`, without an error."""
@@ -217,9 +212,7 @@ class Consumer:
 
     def partition_count(self, topic: str) -> int:
         """REQUIRES :meth:`knows`."""
-        route = self._router.topic(topic)
-        assert route is not None, "partition_count REQUIRES knows(topic)"
-        return len(route.leaders)
+        return len(self._router.topics[topic].leaders)
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """Read exactly these from now on. Positions of those read before stay; new ones begin as ``auto_offset_reset`` says."""

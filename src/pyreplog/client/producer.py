@@ -25,9 +25,9 @@ from typing import Final, SupportsIndex
 from pyreplog.client.accumulator import FLYING_MAX, Batch, Ledger, PartitionQueue, Sequencer
 from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
-from pyreplog.client.failures import Failures
+from pyreplog.client.failures import NOT_APPENDED, UNKNOWN, Failures
 from pyreplog.client.outcome import Outcome, Owner
-from pyreplog.client.router import Router, TopicRoute, backoff_ns
+from pyreplog.client.router import Router, backoff_ns
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT32_MAX, check_flag, check_number, whole
 from pyreplog.errors import (
@@ -60,24 +60,9 @@ ACKS: Final = {"all": -1, -1: -1, 1: 1, 0: 0}
 KEYS_REMEMBERED_MAX: Final = 16384
 """Keys whose partition is remembered per topic: hashing one in Python costs more than the rest of a send."""
 
-_NOT_APPENDED: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-)
-"""Refusals that prove that nothing was appended and may pass: sent again."""
-_UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Answers that prove nothing."""
 _MISSING: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Answers that prove that a batch before this one is not in the log."""
-_MISLED: Final = _NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
+_MISLED: Final = NOT_APPENDED - {ErrorCode.NOT_ENOUGH_REPLICAS}
 """Refusals after which somebody else may lead."""
 _NO_ANSWER: Final = "the node gave no answer"
 
@@ -195,12 +180,7 @@ class Producer:
 
     def knows(self, topic: str) -> bool:
         """Whether records can be sent to the topic; raises why not once the cluster said that there is no such topic."""
-        if self._router.topic(topic) is not None:
-            return True
-        refusal = self._router.refusal(topic)
-        if refusal is not None:
-            raise refusal
-        return False
+        return self._router.knows(topic)
 
     def want(self, topic: str) -> None:
         """Ask the cluster for the topic, unless it is known."""
@@ -209,7 +189,7 @@ class Producer:
 
     def partition_count(self, topic: str) -> int:
         """REQUIRES :meth:`knows`."""
-        return len(self._route(topic).leaders)
+        return len(self._routes[topic].leaders)
 
     # --------------------------------------------------------------------------------------------------------------------- sending
 
@@ -307,11 +287,6 @@ class Producer:
             self._active[topic, number] = queue
         return Acks(runs, order)
 
-    def _route(self, topic: str) -> TopicRoute:
-        route = self._routes.get(topic)
-        assert route is not None, "send REQUIRES knows(topic)"
-        return route
-
     def _state(self, topic: str) -> _TopicState:
         if self._closed:
             raise ClosedError("the producer is closed")
@@ -364,7 +339,7 @@ class Producer:
             queue = state.queues[number]
             if queue.sealed_count == state.sticky_sealed:
                 return number
-        leaders = self._route(topic).leaders
+        leaders = self._routes[topic].leaders
         usable = [index for index, leader in enumerate(leaders) if leader >= 0] or list(range(len(leaders)))
         others = [index for index in usable if index != number] or usable
         number = state.sticky = others[int(self._random.random() * len(others))]
@@ -574,12 +549,12 @@ class Producer:
     def _not_done(self, queue: PartitionQueue, batch: Batch, node: int, result: PartitionProduceResponse | None) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code
         details = "" if result is None else result.error_message or ""
-        if code in _NOT_APPENDED:
+        if code in NOT_APPENDED:
             self._refuse(queue, batch, code, node, details)
             return
         if queue.sequencer is not None and self._resolve(queue, batch, code, node, details, answered=result is not None):
             return
-        if code in _UNKNOWN:
+        if code in UNKNOWN:
             queue.passed = max(queue.passed, batch.sequence)
             self._fail(batch, self._unknown(queue, batch, _NO_ANSWER if result is None else str(cluster_error(code, details))))
             if result is None:
@@ -591,7 +566,7 @@ class Producer:
     def _resolve(self, queue: PartitionQueue, batch: Batch, code: int, node: int, details: str, *, answered: bool) -> bool:
         """What the answer means for a numbered batch; False where it means no more than for any other."""
         assert queue.sequencer is not None
-        if code in _UNKNOWN:
+        if code in UNKNOWN:
             # Sent again: a leader that has it already says so. The one that may have it keeps the memory that it was given.
             assert batch.data is not None
             batch.data = memoryview(bytearray(batch.data))

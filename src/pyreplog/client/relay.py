@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyreplog.client.calls import Calls
+from pyreplog.client.failures import NOT_APPENDED, UNKNOWN
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, backoff_ns
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError, cluster_error
@@ -34,21 +35,7 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 DELIVERY_TIMEOUT_NS: Final = 60_000_000_000
 """A batch that nobody takes for this long fails, and with it everything."""
 
-_AGAIN: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.UNKNOWN_SERVER_ERROR,
-    }
-)
+_AGAIN: Final = NOT_APPENDED | UNKNOWN
 _OLDER: Final = frozenset({ErrorCode.DUPLICATE_SEQUENCE_NUMBER, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER})
 """The batch is older than those remembered; or, where none that follows is taken, one before it is lost."""
 _STAY: Final = frozenset({ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -188,9 +175,7 @@ class Relay:
                 self._again(queue, node, ErrorCode.LEADER_NOT_AVAILABLE)
 
     def _topic_id(self, topic: str) -> str:
-        route = self._router.topic(topic)
-        assert route is not None, "a leader is known"
-        return route.topic_id
+        return self._router.topics[topic].topic_id
 
     # --------------------------------------------------------------------------------------------------------------------- answers
 

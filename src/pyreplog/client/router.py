@@ -95,6 +95,15 @@ class Router:
         """What is known of the topic; None: nothing yet (:meth:`want` it), or it does not exist (:meth:`refusal`)."""
         return self.topics.get(name)
 
+    def knows(self, name: str) -> bool:
+        """Whether the topic's partitions are known; raises why not once the cluster said that there is no such topic."""
+        if name in self.topics:
+            return True
+        refusal = self._unknown.get(name)
+        if refusal is not None:
+            raise refusal
+        return False
+
     def name_of(self, topic_id: str) -> str | None:
         """The topic's name."""
         return self._names.get(topic_id)
