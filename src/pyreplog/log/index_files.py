@@ -8,16 +8,15 @@ Kafka preallocates these files and may leave zeros, or stale entries, behind the
 from __future__ import annotations
 
 from pyreplog._core import OffsetIndex, SegmentScanner, TimeIndex
-from pyreplog.errors import CorruptError
 from pyreplog.log.layout import (
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
-    STATE_FILE_SIZE_MAX,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
     join,
     segment_name,
 )
+from pyreplog.log.snapshot import read_there
 from pyreplog.ports import Disk, File
 
 
@@ -52,8 +51,8 @@ class IndexFiles:
     def load(cls, disk: Disk, directory: str, base_offset: int, offsets_name: str = "", times_name: str = "") -> IndexFiles:
         """What the files hold, without zeros behind the last entry. :class:`CorruptError` (or StorageError) where they cannot be right."""
         files = cls(disk, directory, base_offset)
-        offsets = _read(disk, join(directory, offsets_name or segment_name(base_offset, INDEX_SUFFIX)))
-        times = _read(disk, join(directory, times_name or segment_name(base_offset, TIME_INDEX_SUFFIX)))
+        offsets = read_there(disk, join(directory, offsets_name or segment_name(base_offset, INDEX_SUFFIX)), "an index")
+        times = read_there(disk, join(directory, times_name or segment_name(base_offset, TIME_INDEX_SUFFIX)), "an index")
         kept_offsets = _without_zeros(offsets, INDEX_ENTRY_SIZE, keep_only=False)
         kept_times = _without_zeros(times, TIME_INDEX_ENTRY_SIZE, keep_only=True)
         files.offsets = OffsetIndex(base_offset, kept_offsets)
@@ -141,17 +140,6 @@ class IndexFiles:
 
 def _open_or_create(disk: Disk, path: str) -> File:
     return disk.open(path, write=True) if disk.stat(path) is not None else disk.create(path)
-
-
-def _read(disk: Disk, path: str) -> bytes:
-    file = disk.open(path)
-    try:
-        size = file.size()
-        if size > STATE_FILE_SIZE_MAX:
-            raise CorruptError(f"{size} bytes: too large for an index", file=path)
-        return bytes(file.read_at(0, size))
-    finally:
-        file.close()
 
 
 def _without_zeros(data: bytes, entry_size: int, *, keep_only: bool) -> bytes:

@@ -25,13 +25,16 @@ _DIGITS_MAX: Final = 20
 
 def read_whole(disk: Disk, path: str, size_max: int = STATE_FILE_SIZE_MAX) -> bytes | None:
     """The content of a small file; None where there is none. :class:`CorruptError` where it is larger than such a file may be."""
-    if disk.stat(path) is None:
-        return None
+    return None if disk.stat(path) is None else read_there(disk, path, "a state file", size_max)
+
+
+def read_there(disk: Disk, path: str, what: str, size_max: int = STATE_FILE_SIZE_MAX) -> bytes:
+    """As :func:`read_whole`, of a file that is there; errors call it ``what``."""
     file = disk.open(path)
     try:
         size = file.size()
         if size > size_max:
-            raise CorruptError(f"{size} bytes: too large for a state file", file=path)
+            raise CorruptError(f"{size} bytes: too large for {what}", file=path)
         return bytes(file.read_at(0, size))
     finally:
         file.close()
