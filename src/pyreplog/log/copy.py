@@ -236,30 +236,38 @@ class PartitionCopy:
             self._producers = None  # it may have been cut
         self._chain = Chain(self.epochs) if mark is not None and not mark.adopted else None
         if mark is not None:
-            self.start_offset = mark.start_offset
-            promised = mark.high_watermark
-            # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
-            if before is None and promised > mark.synced_end and root.lost_power():
-                promised = mark.synced_end
-            # A live writer's mark is exact; what an earlier life left is looked at once, where it was not synced.
-            if before is not None or promised <= mark.synced_end:
-                self.high_watermark = promised
-            else:
-                self.high_watermark = max(self._valid_end(promised), mark.synced_end)
+            self._take_offsets(mark, before, root)
         else:
-            self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
-            promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
-            self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
-            if promised_end is not None:
-                # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
-                flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
-                self.high_watermark = max(self.high_watermark, flushed)
-            if self.start_offset > self.high_watermark and promised_end is None:
-                self.start_offset = first  # a checkpoint behind all data is not believed
+            self._guess_offsets(root, first)
         self.start_offset = min(self.start_offset, max(self.high_watermark, 0 if self._lost_end else first))
         self.high_watermark = max(self.high_watermark, self.start_offset)
         # Not before: a look that a removed segment ended must not pass for one.
         self._mark = mark
+
+    def _take_offsets(self, mark: MarkState, before: MarkState | None, root: RootView) -> None:
+        """Start and watermark, as the mark has them; ``before``: the one that was read the last time."""
+        self.start_offset = mark.start_offset
+        promised = mark.high_watermark
+        # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
+        if before is None and promised > mark.synced_end and root.lost_power():
+            promised = mark.synced_end
+        # A live writer's mark is exact; what an earlier life left is looked at once, where it was not synced.
+        if before is not None or promised <= mark.synced_end:
+            self.high_watermark = promised
+        else:
+            self.high_watermark = max(self._valid_end(promised), mark.synced_end)
+
+    def _guess_offsets(self, root: RootView, first: int) -> None:
+        """The same without a mark, from the root's checkpoints and the segments, which begin at ``first``."""
+        self.start_offset = max(root.offset(LOG_START_NAME, self.topic_partition) or 0, first)
+        promised_end = root.offset(HIGH_WATERMARK_NAME, self.topic_partition)
+        self.high_watermark = self._valid_end(INT64_MAX if promised_end is None else promised_end)
+        if promised_end is not None:
+            # What was flushed is there, or is missed: it was readable once, and no kill or power loss takes it.
+            flushed = min(promised_end, root.offset(RECOVERY_POINT_NAME, self.topic_partition) or 0)
+            self.high_watermark = max(self.high_watermark, flushed)
+        if self.start_offset > self.high_watermark and promised_end is None:
+            self.start_offset = first  # a checkpoint behind all data is not believed
 
     def _forget(self) -> None:
         """What was found so far is of another log."""

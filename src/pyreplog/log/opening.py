@@ -160,50 +160,15 @@ def open_parts(
     if loaded.report.harmed:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]
-    end = loaded.end_offset
-    crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
-    # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
-    # acknowledged.
-    lost = state is None or (not loaded.report.clean and crashed_cache and state.durability == "os")
-    if state is None:
-        high_watermark = min(origin.high_watermark, end)
-    elif lost:
-        high_watermark = min(state.high_watermark, state.synced_end)
-    else:
-        high_watermark = state.high_watermark
-    new_state = MarkState(
-        synced_end=loaded.synced_end,
-        high_watermark=max(min(high_watermark, end), loaded.start_offset),
-        start_offset=loaded.start_offset,
-        durability=config.durability,
-        incomplete=lost or (state is not None and state.incomplete),
-        adopted=state.adopted if state is not None else end > loaded.start_offset,
-        poisoned=False,
-        epochs_crc=loaded.epochs.checksum(),
-        topic_id=kept_id,
-        partition=partition,
-        sequence=state.sequence if state is not None else 0,
-        reported=state is not None and not lost and state.reported,
-    )
+    new_state = _state_after(loaded, state, config, kept_id, partition, origin)
     mark_synced = loaded.report.clean
     if state is not None and not mark_synced:
         # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
         # being written would be taken for rot.
         sync_found_mark(disk, directory)
         mark_synced = True
-    if state is not None and state.poisoned:
-        written = _write_again(loaded.segments, loaded.synced_end)
-        _sync_all(loaded.segments)
-        _verify_on_disk(written)
-    elif origin.same_boot is not False and not loaded.report.clean and config.durability == "sync" and end > loaded.synced_end:
-        # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
-        # waited in a `sync` log for its sync, or for the mark, nobody was told, and there is little.
-        # Not in another's log, but for its last segment: one before it that is a byte longer for a moment would end it there.
-        _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
-    if state is None or (not loaded.report.clean and config.durability == "sync"):
-        # Of another's log what lies behind a gap would be torn at the next start, unless the mark says that it is there.
-        _sync_all(loaded.segments)
-        new_state = new_state._replace(synced_end=end)
+    if _make_durable(loaded, state, config, origin):
+        new_state = new_state._replace(synced_end=loaded.end_offset)
     if found is None:
         mark = MarkFile.create(disk, directory, new_state)
         disk.sync_directory(directory)
@@ -224,6 +189,54 @@ def open_parts(
         now_ms=clock.wall_ms(),
     )
     return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+
+
+def _state_after(loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: Origin) -> MarkState:
+    """What the mark is to say of what was ``loaded``, where it said ``state`` (None: there was none that counts)."""
+    end = loaded.end_offset
+    crashed_cache = state is not None and (state.poisoned or not origin.same_boot)
+    # Reliability rule 3: without a mark nobody knows what is missing; an `os` replica that lost its page cache may miss what it
+    # acknowledged.
+    lost = state is None or (not loaded.report.clean and crashed_cache and state.durability == "os")
+    if state is None:
+        high_watermark = min(origin.high_watermark, end)
+    elif lost:
+        high_watermark = min(state.high_watermark, state.synced_end)
+    else:
+        high_watermark = state.high_watermark
+    return MarkState(
+        synced_end=loaded.synced_end,
+        high_watermark=max(min(high_watermark, end), loaded.start_offset),
+        start_offset=loaded.start_offset,
+        durability=config.durability,
+        incomplete=lost or (state is not None and state.incomplete),
+        adopted=state.adopted if state is not None else end > loaded.start_offset,
+        poisoned=False,
+        epochs_crc=loaded.epochs.checksum(),
+        topic_id=topic_id,
+        partition=partition,
+        sequence=state.sequence if state is not None else 0,
+        reported=state is not None and not lost and state.reported,
+    )
+
+
+def _make_durable(loaded: Loaded, state: MarkState | None, config: LogConfig, origin: Origin) -> bool:
+    """Put on the disk what may not be there although the files show it; whether the mark may call all of it synced."""
+    unsure = not loaded.report.clean and config.durability == "sync"
+    if state is not None and state.poisoned:
+        written = _write_again(loaded.segments, loaded.synced_end)
+        _sync_all(loaded.segments)
+        _verify_on_disk(written)
+    elif origin.same_boot is not False and unsure and loaded.end_offset > loaded.synced_end:
+        # The process may have died between a sync that failed and the note of it: then a sync alone would believe what was lost. Of what
+        # waited in a `sync` log for its sync, or for the mark, nobody was told, and there is little.
+        # Not in another's log, but for its last segment: one before it that is a byte longer for a moment would end it there.
+        _write_again(loaded.segments[-1:] if state is None else loaded.segments, loaded.synced_end, tail_only=True)
+    if state is None or unsure:
+        # Of another's log what lies behind a gap would be torn at the next start, unless the mark says that it is there.
+        _sync_all(loaded.segments)
+        return True
+    return False
 
 
 def _id_of_old(disk: Disk, directory: str) -> str:

@@ -7,7 +7,7 @@ checkpoints, marker, lock. Each step is durable before the next, so that a crash
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -268,51 +268,56 @@ class LogRoot:
         watermarks = self._read(HIGH_WATERMARK_NAME)
         named = {*recovery_points, *starts, *watermarks}
         for name in names:
-            parsed = parse_directory_name(name)
+            key = self._partition_in(name, named, ours=ours)
+            if key is None:
+                continue
             directory = join(self.path, name)
-            if parsed is None or not self._is_directory(directory):
-                continue
-            if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
-                raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
-            topic_partition = parsed.topic_partition
-            if (parsed.kind and parsed.kind != "delete") or (not parsed.kind and topic_partition.topic == METADATA_TOPIC):
-                continue
-            try:
-                disk.check_directory(directory)
-            except StorageError as error:
-                # Nothing in it is touched, whatever it is called.
-                if parsed.kind:
-                    self.notes.append(f"{name} is left as it is: {error}")
-                else:
-                    self.damaged[topic_partition] = error
-                continue
-            if parsed.kind:
-                self._remove_folder(directory)
-                continue
-            # What a checkpoint names was there: that it is empty now is no reason to forget where it ended.
-            if ours and topic_partition not in named and self._half_made(directory):
-                self._remove_folder(directory)
-                continue
             try:
                 origin = Origin(
                     clean=self.clean,
                     same_boot=self.same_boot,
-                    recovery_point=recovery_points.get(topic_partition, 0),
-                    log_start_offset=starts.get(topic_partition, 0),
-                    high_watermark=watermarks.get(topic_partition, 0),
+                    recovery_point=recovery_points.get(key, 0),
+                    log_start_offset=starts.get(key, 0),
+                    high_watermark=watermarks.get(key, 0),
                     trust_mark=trust_marks,
                 )
-                topic_id = self._missing_id(directory, topic_partition.topic, trust_marks=trust_marks)
-                self.logs[topic_partition] = self.log_class.load(
-                    disk, directory, topic_partition, None, self.clock, topic_id, origin, onlooker
-                )
+                topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
+                self.logs[key] = self.log_class.load(disk, directory, key, None, self.clock, topic_id, origin, onlooker)
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
-                self.damaged[topic_partition] = error
+                self.damaged[key] = error
         for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
         self._gone = named.difference(self.logs, self.damaged)
+
+    def _partition_in(self, name: str, named: Container[TopicPartition], *, ours: bool) -> TopicPartition | None:
+        """The partition whose log is to be opened in the folder ``name``; None where there is none: what is to go goes, and what may not be
+        looked into is noted. ``named``: what a checkpoint names."""
+        disk = self.disk
+        parsed = parse_directory_name(name)
+        directory = join(self.path, name)
+        if parsed is None or not self._is_directory(directory):
+            return None
+        if disk.stat(join(directory, META_PROPERTIES_NAME)) is not None:
+            raise ConfigError(f"{self.path} holds the roots of several nodes, such as {name}: open one of them, or the cluster")
+        topic_partition = parsed.topic_partition
+        if (parsed.kind and parsed.kind != "delete") or (not parsed.kind and topic_partition.topic == METADATA_TOPIC):
+            return None
+        try:
+            disk.check_directory(directory)
+        except StorageError as error:
+            # Nothing in it is touched, whatever it is called.
+            if parsed.kind:
+                self.notes.append(f"{name} is left as it is: {error}")
+            else:
+                self.damaged[topic_partition] = error
+            return None
+        # What a checkpoint names was there: that it is empty now is no reason to forget where it ended.
+        if parsed.kind or (ours and topic_partition not in named and self._half_made(directory)):
+            self._remove_folder(directory)
+            return None
+        return topic_partition
 
     def _asleep(self, key: TopicPartition, body: bytes, config: LogConfig | None) -> Log:
         topic_id = decode_body(body).topic_id
