@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+from collections.abc import Sequence
 from random import SystemRandom
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE,
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
+from pyreplog.ports import Disk
 from pyreplog.repair import PartitionPlan, Range, check_target, save, survey
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.verify import Level, total_size, verify
@@ -65,24 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                     print(printable(line))
         lost = sum(len(plan.lost) + bool(plan.refused) for plan in plans)
         if target is not None and arguments.yes:
-            progress = Progress(
-                "saved", total=sum(piece.size for plan in plans for piece in plan.pieces), forced=arguments.progress, sized=True
-            )
-            try:
-                save(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
-            finally:
-                progress.close()
-            progress = Progress("verified", total=total_size(disk, target), forced=arguments.progress, sized=True)
-            try:
-                book = verify(disk, target, progress=progress.add)
-            finally:
-                progress.close()
-            if not arguments.json:
-                print(printable(f"saved to {arguments.to}; verified: {summary(book)}"))
-            if book.worst is Level.DAMAGE:
-                for finding in book.findings:
-                    for line in lines_of(finding):
-                        say(line)
+            if not _save(arguments, disk, source, target, plans):
                 return EXIT_FAILED
         elif not arguments.json:
             where = shlex.quote(arguments.to) if target is not None else "NEW"
@@ -90,6 +75,29 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         disk.close()
     return EXIT_DAMAGED if lost else EXIT_OK
+
+
+def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, plans: Sequence[PartitionPlan]) -> bool:
+    """Carry the plan out and verify what was made; whether that is whole."""
+    size = sum(piece.size for plan in plans for piece in plan.pieces)
+    progress = Progress("saved", total=size, forced=arguments.progress, sized=True)
+    try:
+        save(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
+    finally:
+        progress.close()
+    progress = Progress("verified", total=total_size(disk, target), forced=arguments.progress, sized=True)
+    try:
+        book = verify(disk, target, progress=progress.add)
+    finally:
+        progress.close()
+    if not arguments.json:
+        print(printable(f"saved to {arguments.to}; verified: {summary(book)}"))
+    if book.worst is not Level.DAMAGE:
+        return True
+    for finding in book.findings:
+        for line in lines_of(finding):
+            say(line)
+    return False
 
 
 def describe(plan: PartitionPlan) -> list[str]:
