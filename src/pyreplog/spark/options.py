@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import unquote, urlsplit
@@ -30,7 +30,7 @@ from pyreplog.spark.offsets import (
 )
 from pyreplog.values import TopicPartition
 
-__all__ = ["READ_OPTIONS", "ReadOptions", "folder_of", "milliseconds_of", "parse_read_options", "size_of"]
+__all__ = ["READ_OPTIONS", "ReadOptions", "by_name", "folder_of", "milliseconds_of", "parse_read_options", "size_of"]
 
 READ_OPTIONS: Final = (
     "path",
@@ -130,12 +130,7 @@ class ReadOptions:
 def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
     """The options of ``spark.read.format("replog")`` or of ``readStream``, whose names come in any case. :class:`ConfigError` names the
     option and what it may be. ``streaming`` None: which of the two it will be is not known yet."""
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        name = _CANONICAL.get(key.lower())
-        if name is None:
-            raise ConfigError(_unknown(key))
-        given[name] = value
+    given = by_name(options, _CANONICAL, _unknown)
     if streaming:
         for name in BATCH_ONLY:
             if name in given:
@@ -162,6 +157,17 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=milliseconds_of(given, "maxTriggerDelay", TRIGGER_DELAY_MS),
     )
+
+
+def by_name(options: Mapping[str, str], canonical: Mapping[str, str], unknown: Callable[[str], str]) -> dict[str, str]:
+    """``options`` by the names that ``canonical`` has for them in lower case; :class:`ConfigError` with ``unknown`` of another."""
+    given: dict[str, str] = {}
+    for key, value in options.items():
+        name = canonical.get(key.lower())
+        if name is None:
+            raise ConfigError(unknown(key))
+        given[name] = value
+    return given
 
 
 def _unknown(key: str) -> str:

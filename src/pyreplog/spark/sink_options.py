@@ -13,7 +13,7 @@ from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
 from pyreplog.log import check_topic
 from pyreplog.spark.offsets import number_of
-from pyreplog.spark.options import folder_of, milliseconds_of, size_of
+from pyreplog.spark.options import by_name, folder_of, milliseconds_of, size_of
 from pyreplog.spark.schema import COLUMNS, Field
 from pyreplog.spool import BatchId, check_id
 
@@ -73,12 +73,7 @@ class WriteOptions:
 def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     """The options of ``df.write.format("replog")`` or ``writeStream``, whose names come in any case. :class:`ConfigError` names the option
     and what it may be."""
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        name = _CANONICAL.get(key.lower())
-        if name is None:
-            raise ConfigError(_unknown(key))
-        given[name] = value
+    given = by_name(options, _CANONICAL, _unknown)
     return WriteOptions(
         path=folder_of(given.get("path")),
         topic=_topic(given.get("topic")),
