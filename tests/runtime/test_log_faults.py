@@ -18,6 +18,7 @@ import pyarrow
 import pytest
 
 import pyreplog
+from pyreplog.log.segments import Segments
 from pyreplog.ports import File
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.system import SystemDisk
@@ -689,6 +690,42 @@ def test_interrupts_at_any_moment(durability: str, way: str) -> None:
     assert told.items() <= found.items()
     log.close()
     assert len(everything(disk)) == len(found)
+
+
+@pytest.mark.parametrize("then", ["append", "append_nowait", "flush", "read", "close"])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_roll_cut_short_leaves_a_log_that_goes_on(
+    durability: str, error: type[BaseException], then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory, or Ctrl-C, just after the files of a new segment were made: the next call opens the partition again, whichever it is, and
+    nothing acknowledged is lost or hidden."""
+    disk = SimDisk()
+    log = opened(disk, durability=durability, config={"segment.bytes": 1024})
+    told = [b"%d" % number * 300 for number in range(2)]
+    for value in told:
+        log.append(value)
+
+    def struck(*_: object) -> None:
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(Segments, "append", struck)
+    with pytest.raises((pyreplog.OutcomeUnknownError, KeyboardInterrupt)):
+        log.append(bytes(300))
+    if then == "append":
+        assert log.append(b"after") == 2
+        told.append(b"after")
+    elif then == "append_nowait":
+        ack = log.append_nowait(b"after")
+        assert ack.result(20).offset == 2
+        told.append(b"after")
+    elif then == "flush":
+        log.flush()
+    if then != "close":
+        assert [record.value for record in log.read()] == told
+    log.close()
+    assert everything(disk) == told
 
 
 def test_a_failed_sync_is_told_where_logging_cannot_be_loaded(tmp_path: Path) -> None:

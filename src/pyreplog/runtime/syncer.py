@@ -72,6 +72,12 @@ class Syncer:
         """What poisoned the log: a sync here, or a write of which the log itself heard."""
         return self._failed or self._log.failure
 
+    @property
+    def poisoned(self) -> bool:
+        """Whether nobody knows what the disk holds: the rest of what ends a log, such as no memory half-way through a change, an opening
+        puts right at once."""
+        return self._failed is not None or self._log.poisoned
+
     def replace_log(self, log: Log) -> None:
         """Go on with ``log``: the same partition, opened again. A sync of the former one that is under way counts for nothing."""
         self._log = log

@@ -486,18 +486,22 @@ class LogWriter:
     @property
     def failure(self) -> Exception | None:
         """Why nothing can be appended any more: closed, forked or poisoned."""
-        return self._failure or self._syncer.failure
+        return self._failure or (None if self._is_mendable else self._syncer.failure)
+
+    @property
+    def _is_mendable(self) -> bool:
+        """Whether a change was interrupted half-way and no more is wrong, although the log may have ended with it."""
+        return self._busy and not self._syncer.poisoned
 
     def check(self) -> None:
         """Raise :attr:`failure`, as :class:`ClosedError` where the log is poisoned."""
         if self._failure is not None:
             raise self._failure
-        self._syncer.check()
+        if not self._is_mendable:
+            self._syncer.check()
 
     def _check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        self._syncer.check()
+        self.check()
         if self._busy:
             self._repair()
 
@@ -712,7 +716,7 @@ class LogWriter:
         durable."""
         if self._gathering is not None:
             with self.lock:
-                if self._failure is None and self._syncer.failure is not None:
+                if self._failure is None and self.failure is not None:
                     self._fail_all()
                 else:
                     self._enter()
@@ -772,7 +776,7 @@ class LogWriter:
                         self._chores.do(self.log, now)
         except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
-        if self._failure is None and self._syncer.failure is not None:
+        if self._failure is None and self.failure is not None:
             return 0.0  # some of those who wait may not have heard of it
         due = self._chores.due_ns
         now = self._now_ns()
@@ -822,7 +826,7 @@ class LogWriter:
             self.closed = True
             self._failure = self._failure or ClosedError(f"{self.name} is closed")
             with self.lock:
-                if self._syncer.failure is None:
+                if self._is_mendable or self._syncer.failure is None:
                     try:
                         self._write_rest()
                     except PyreplogError as error:
