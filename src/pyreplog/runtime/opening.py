@@ -139,18 +139,7 @@ def open_for_writing(
     buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
     buffer_memory = whole("buffer_memory, in bytes,", buffer_memory, BUFFER_MEMORY_MIN)
     max_block_ms = MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms)
-    stat = disk.stat(folder)
-    if stat is not None and not stat.is_directory:
-        raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
-    _check_names(disk, folder, topic, there=stat is not None)
-    if is_partition(disk, folder):
-        raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
-    parent = os.path.dirname(os.path.abspath(folder))
-    for place in (folder, parent):
-        if disk.stat(f"{place}/{STATE_FILE}") is not None:
-            raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
-    if stat is not None:
-        check_alone(disk, folder)
+    _check_place(disk, folder, topic)
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
@@ -174,6 +163,22 @@ def open_for_writing(
         if root is not None and not made:
             root.close(clean=False)
         raise
+
+
+def _check_place(disk: Disk, folder: str, topic: str | None) -> None:
+    """Refuse a folder that is no log's, before anything is made in it."""
+    stat = disk.stat(folder)
+    if stat is not None and not stat.is_directory:
+        raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
+    _check_names(disk, folder, topic, there=stat is not None)
+    if is_partition(disk, folder):
+        raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
+    parent = os.path.dirname(os.path.abspath(folder))
+    for place in (folder, parent):
+        if disk.stat(f"{place}/{STATE_FILE}") is not None:
+            raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
+    if stat is not None:
+        check_alone(disk, folder)
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
