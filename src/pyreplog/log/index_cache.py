@@ -20,9 +20,9 @@ class IndexCache:
 
     __slots__ = ("_latest", "_sizes", "count_max", "size", "size_max")
 
-    def __init__(self, size_max: int = INDEX_CACHE_SIZE, count_max: int = SEGMENTS_MAX) -> None:
-        self.size_max = size_max
-        self.count_max = count_max
+    def __init__(self) -> None:
+        self.size_max = INDEX_CACHE_SIZE
+        self.count_max = SEGMENTS_MAX
         #: Bytes of the indexes of all that are kept, as far as they were loaded when last looked at.
         self.size = 0
         self._sizes: dict[Segment, int] = {}

@@ -197,14 +197,14 @@ class ProducerTable:
 
     # -- time and place --
 
-    def expire(self, now_ms: int, expiration_ms: int = PRODUCER_EXPIRATION_MS, kept: Collection[int] = ()) -> list[int]:
-        """Forget producers that nothing was heard of for ``expiration_ms`` and that have no transaction open; their ids. Those of ``kept``
-        stay. :meth:`check` goes by what was known of the latest of them until the log is cut or opened again."""
+    def expire(self, now_ms: int, kept: Collection[int] = ()) -> list[int]:
+        """Forget producers that nothing was heard of for :data:`PRODUCER_EXPIRATION_MS` and that have no transaction open; their ids. Those
+        of ``kept`` stay. :meth:`check` goes by what was known of the latest of them until the log is cut or opened again."""
         gone = []
         for entry in self.entries.values():
             if entry.seen_ms < 0 or entry.producer_id in kept:
                 entry.seen_ms = now_ms
-            elif now_ms - entry.seen_ms >= expiration_ms and entry.transaction_start < 0:
+            elif now_ms - entry.seen_ms >= PRODUCER_EXPIRATION_MS and entry.transaction_start < 0:
                 gone.append(entry.producer_id)
         for producer_id in gone:
             self._expired.pop(producer_id, None)  # so that it counts as one of the newest

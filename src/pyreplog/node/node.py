@@ -96,12 +96,11 @@ class Node:
         controller_address: Address = CONTROLLER_ADDRESS,
         random: Random | None = None,
         *,
-        address: Address | None = None,
         trusted: Container[Address] = (),
     ) -> None:
         self.node_id = node_id
         self.root = root
-        self.address = transport.listen(address if address is not None else f"node-{node_id}")
+        self.address = transport.listen(f"node-{node_id}")
         self.offline: Exception | None = None
         self.broken_rules: list[BrokenRule] = []
         """Safety rules that did not hold: empty unless somebody broke the protocol, or we have a bug."""

@@ -389,9 +389,9 @@ def _refusal(body: RequestBody, error: StorageError) -> ResponseBody | None:
 class AuthorityEndpoint:
     """An authority on a transport. The caller's lock; ``poll`` never waits longer than it is told."""
 
-    def __init__(self, authority: Authority, transport: Transport, clock: Clock, address: Address = CONTROLLER_ADDRESS) -> None:
+    def __init__(self, authority: Authority, transport: Transport, clock: Clock) -> None:
         self.authority = authority
-        self.address = transport.listen(address)
+        self.address = transport.listen(CONTROLLER_ADDRESS)
         self._transport = transport
         self._clock = clock
 

@@ -295,8 +295,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         _log.warning(lost.what)
 
 
-def _range(partition: TopicPartition, start: int, end: int, topic_id: str = "") -> OffsetRange:
-    return OffsetRange(partition.topic, partition.partition, start, end, topic_id)
+def _range(partition: TopicPartition, start: int, end: int) -> OffsetRange:
+    return OffsetRange(partition.topic, partition.partition, start, end)
 
 
 def _ids(there: There, before: Progress | None = None) -> dict[TopicPartition, str]:

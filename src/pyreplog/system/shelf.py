@@ -43,9 +43,9 @@ class Lendable(Protocol):
 class Shelf:
     """The files that hold a descriptor, those that got it first in front. Any thread."""
 
-    def __init__(self, size_max: int = DESCRIPTORS_MAX) -> None:
+    def __init__(self) -> None:
         #: Above this many, files with nothing unsynced give theirs up.
-        self.size_max = size_max
+        self.size_max = DESCRIPTORS_MAX
         self._lock = threading.Lock()
         self._files: deque[weakref.ref[Lendable]] = deque()
 
