@@ -15,6 +15,7 @@ import pytest
 import pyreplog
 from pyreplog.log import Log as PartitionLog
 from pyreplog.log import SyncPlan
+from pyreplog.log.segments import Segments
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.logger import LOGGER
@@ -273,6 +274,31 @@ def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytes
         log.close()
     assert ack.done()
     assert isinstance(ack.exception(), pyreplog.UnsyncedError)
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_deletion_cut_short_leaves_a_log_that_goes_on(
+    durability: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all segments may go a new one is begun: cut short just then, the next call opens the partition again, and what was deleted is
+    not there."""
+    disk = SimDisk()
+    log = opened(disk, durability=durability, config={"retention.bytes": 0})
+    alone(log)
+    log.append_many([b"a", b"b"])
+
+    def struck(*_: object) -> None:
+        monkeypatch.undo()
+        raise error
+
+    monkeypatch.setattr(Segments, "append", struck)
+    with pytest.raises(error):
+        log.delete_records(1)
+    assert [record.value for record in log.read()] == [b"b"]
+    assert log.append(b"after") == 2
+    assert [record.value for record in log.read()] == [b"b", b"after"]
+    log.close()
 
 
 def test_a_close_that_syncs_at_last_acknowledges(monkeypatch: pytest.MonkeyPatch) -> None:

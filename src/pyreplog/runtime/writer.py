@@ -15,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
@@ -773,7 +774,8 @@ class LogWriter:
                 with self.lock:
                     self._mend()
                     if self.failure is None:
-                        self._chores.do(self.log, now)
+                        with self._fence():
+                            self._chores.do(self.log, now)
         except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
         if self._failure is None and self.failure is not None:
@@ -790,15 +792,29 @@ class LogWriter:
         """See :meth:`pyreplog.log.Log.delete_records`; whole segments below go at once."""
         with self.lock:
             self._enter()
-            start = self.log.delete_records(before)
-            self.log.apply_retention()
+            with self._fence():
+                start = self.log.delete_records(before)
+                self.log.apply_retention()
             return start
+
+    @contextmanager
+    def _fence(self) -> Iterator[None]:
+        """Round a change that is no append: where anything but a refusal of the log's cuts it short, the next call opens the partition
+        again."""
+        self._busy = True
+        try:
+            yield
+        except PyreplogError:
+            self._busy = False
+            raise
+        self._busy = False
 
     def apply_retention(self) -> int:
         """See :meth:`pyreplog.log.Log.apply_retention`: who calls this vouches for the clock."""
         with self.lock:
             self._enter()
-            return self.log.apply_retention(confirmed=True)
+            with self._fence():
+                return self.log.apply_retention(confirmed=True)
 
     def _retain_soon(self) -> None:
         self._chores.retain_soon()
