@@ -5,25 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from pyreplog.client.outcome import Outcome
-from pyreplog.wire import ErrorCode
 
-__all__ = ["NOT_APPENDED", "UNKNOWN", "Failures"]
-
-NOT_APPENDED: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-    }
-)
-"""Refusals that prove that nothing was appended and may pass: sent again."""
-UNKNOWN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.UNKNOWN_SERVER_ERROR})
-"""Answers that prove nothing."""
+__all__ = ["Failures"]
 
 KEPT_MAX: Final = 64
 """Batches that are remembered one by one; of older ones only the number of records is."""

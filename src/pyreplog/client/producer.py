@@ -25,8 +25,9 @@ from typing import Final, SupportsIndex
 from pyreplog.client.accumulator import FLYING_MAX, Batch, Ledger, PartitionQueue, Sequencer
 from pyreplog.client.acks import Acks, Run
 from pyreplog.client.calls import Calls
-from pyreplog.client.failures import NOT_APPENDED, UNKNOWN, Failures
+from pyreplog.client.failures import Failures
 from pyreplog.client.outcome import Outcome, Owner
+from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN
 from pyreplog.client.router import Router, backoff_ns
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT32_MAX, check_flag, check_number, whole

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyreplog.client.calls import Calls
-from pyreplog.client.failures import NOT_APPENDED, UNKNOWN
 from pyreplog.client.outcome import Owner, Pending
+from pyreplog.client.refusals import NOT_APPENDED, UNKNOWN
 from pyreplog.client.router import Router, backoff_ns
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError, cluster_error
 from pyreplog.ports import Address, Clock, Random, Transport
