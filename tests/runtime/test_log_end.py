@@ -183,7 +183,7 @@ def test_what_was_written_before_an_interruption_is_settled_after_it(monkeypatch
     cut_short(log, monkeypatch)
     with writer.lock:
         writer._enter()
-    assert (writer._unsynced_size, len(writer._unsynced)) == (0, 0)
+    assert (writer._room.size, len(writer._room._batches)) == (0, 0)
     assert log.stats().flushed_offset == 2
     assert [place.offset for place in acks.result(PATIENCE_S)] == [0, 1]
     log.close()

@@ -79,7 +79,7 @@ def test_what_is_due_is_done_beside_a_writer_that_never_rests(durability: str) -
         for _ in range(20):
             for _ in range(200):
                 log.append(b"x" * 100, wait=False)
-                if writer._unsynced_size + (2 << 14) > 1 << 16:
+                if writer._room.size + (2 << 14) > 1 << 16:
                     log.flush()
             assert all(writer._gathering is not one for one in seen)
             seen.append(writer._gathering)

@@ -232,10 +232,10 @@ def test_room_is_made_by_each_sync(tmp_path: Path) -> None:
                 log.append_many([bytes(500)], wait=False)
         turn = threading.Lock()
         turn.acquire()
-        writer._room_wanted.append(turn)
+        writer._room._wanted.append(turn)
         if end == "sync":
             log.flush()
-            assert writer._unsynced_size == 0
+            assert writer._room.size == 0
         else:
             disk.fail("sync", "*.log", times=None)
             with pytest.raises(pyreplog.StorageError):
@@ -243,7 +243,7 @@ def test_room_is_made_by_each_sync(tmp_path: Path) -> None:
             with pytest.raises(pyreplog.ClosedError, match="poisoned"):
                 log.append_many([bytes(500)], wait=False)
         assert not turn.locked()
-        writer._room_wanted.clear()
+        writer._room._wanted.clear()
     log.close()
 
 

@@ -12,7 +12,6 @@ lock is always taken by ``with``: see :mod:`pyreplog.runtime.guard`.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from pyreplog.arrow import ArrowRows
 from pyreplog.client import Acks, Failures, Outcome, Pending
 from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, batch_max
 from pyreplog.errors import (
-    BufferExhaustedError,
     ClosedError,
     ForkedError,
     MessageTooLargeError,
@@ -37,13 +35,14 @@ from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.awaited import loop_future
-from pyreplog.runtime.background import LINGER_S, Background, release
+from pyreplog.runtime.background import LINGER_S, Background
 from pyreplog.runtime.chores import Chores
 from pyreplog.runtime.follow import WriterNews
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER, tell_unheard
+from pyreplog.runtime.room import Room
 from pyreplog.runtime.row_stamps import RowStamps
-from pyreplog.runtime.syncer import LOOK_AGAIN_S, Syncer
+from pyreplog.runtime.syncer import Syncer
 from pyreplog.system import SystemClock
 from pyreplog.values import LogStats
 
@@ -115,11 +114,7 @@ class LogWriter:
         self._seen: Outcome | None = None
         self._hurry = False
         # Only what waits for a sync: under `os` nothing does.
-        self._unsynced: deque[tuple[int, int]] = deque()  # (the offset behind, bytes) of each batch
-        self._unsynced_size = 0
-        self._buffer_memory = buffer_memory
-        self._max_block_s = max_block_ms / 1000
-        self._room_wanted: list[threading.Lock] = []
+        self._room = Room(buffer_memory, max_block_ms)
         self._table_memory = bytearray()
         self._is_new = True
         self._look: Callable[[], float | None] | None = None
@@ -395,37 +390,22 @@ class LogWriter:
 
     def _waiting_size(self) -> int:
         """Bytes that wait to be written or, under ``sync``, for a sync."""
-        return self._unsynced_size + (0 if self._gathering is None else self._gatherer.size)
+        return self._room.size + (0 if self._gathering is None else self._gatherer.size)
 
     def _has_room(self) -> bool:
         """Whether one more batch may wait. Under ``os`` nothing does but the batch being gathered."""
-        return not self._sync_each or self._waiting_size() + self._gather_size_max <= self._buffer_memory
+        return not self._sync_each or self._waiting_size() + self._gather_size_max <= self._room.size_max
 
     def _await_room(self) -> None:
-        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError after ``max_block_ms``.
+        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError after ``max_block_ms``. REQUIRES that the
+        lock is not held."""
+        if not self._has_room():
+            self._guard.free()  # a wait within this thread's own change would be for nothing
+            self._room.wait(self._has_room, self._waiting_size, self.check, self._sync_soon)
 
-        The background thread syncs, because a sync that the caller carried out itself could not be cut short. REQUIRES that the lock is
-        not held.
-        """
-        if self._has_room():
-            return
-        self._guard.free()  # a wait within this thread's own change would be for nothing
-        deadline = time.monotonic() + self._max_block_s
-        while not self._has_room():
-            self.check()
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise BufferExhaustedError(self._waiting_size(), self._buffer_memory, self._max_block_s * 1000)
-            turn = threading.Lock()
-            turn.acquire()
-            self._room_wanted.append(turn)
-            try:
-                self._hurry = True
-                self._background.wake()
-                if not self._has_room():
-                    turn.acquire(timeout=min(left, LOOK_AGAIN_S))
-            finally:
-                self._room_wanted.remove(turn)
+    def _sync_soon(self) -> None:
+        self._hurry = True
+        self._background.wake()
 
     def _too_large(self, index: int) -> MessageTooLargeError:
         larger = "raise the topic's max.message.bytes (and segment.bytes)"
@@ -522,8 +502,7 @@ class LogWriter:
                 if self._followers:
                     self._tell_followers()
             else:
-                self._unsynced.append((appended.last_offset + 1, appended.size))
-                self._unsynced_size += appended.size
+                self._room.take(appended.last_offset + 1, appended.size)
         except PyreplogError as error:
             self._busy = False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
             self._tell_followers()  # who may wait for what can no longer come
@@ -579,16 +558,14 @@ class LogWriter:
         """Everything below the flushed end is durable: say so in the mark, then to those who wait."""
         log = self.log
         flushed = log.flushed_offset
-        unsynced = self._unsynced
-        while unsynced and unsynced[0][0] <= flushed:
-            self._unsynced_size -= unsynced.popleft()[1]
+        self._room.give_below(flushed)
         if self._sync_each:
             log.advance_high_watermark(flushed)
             log.write_mark()
             if self._followers:
                 self._tell_followers()
         self._settle_below(flushed)
-        self._tell_of_room()
+        self._room.tell()
 
     def _settle_below(self, flushed: int) -> None:
         """What is wholly below the offset ``flushed`` counts."""
@@ -600,10 +577,6 @@ class LogWriter:
             if not outcome.settled:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
             unsettled.popleft()
-
-    def _tell_of_room(self) -> None:
-        for turn in tuple(self._room_wanted):
-            release(turn)
 
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
@@ -631,7 +604,7 @@ class LogWriter:
             self._fail(gathered, len(self._stamps), refusal)
         self._gathering = None
         self._tell_followers()
-        self._tell_of_room()
+        self._room.tell()
 
     def _tell_followers(self) -> None:
         for news in tuple(self._followers):
@@ -659,8 +632,7 @@ class LogWriter:
         LOGGER.warning("%s: an append was interrupted; opening the partition again", self.name)
         self.log = self._reopen()
         self._syncer.replace_log(self.log)
-        self._unsynced.clear()
-        self._unsynced_size = 0
+        self._room.clear()
         self._lead()
         self._busy = False
 
