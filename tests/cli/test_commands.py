@@ -190,7 +190,7 @@ def test_an_interrupted_append_tells_what_it_did(replog: Replog, tmp_path: Path,
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
     """Who runs it without standard input, output or error gets no traceback, and no file of a log takes their place."""
-    command = f"{sys.executable} -m pyreplog.cli.main append {tmp_path}/log --format lines {closed}"
+    command = f"{sys.executable} -m pyreplog append {tmp_path}/log --format lines {closed}"
     done = subprocess.run(["sh", "-c", f"echo x | {command}"], capture_output=True, text=True, check=False)
     assert "Error" not in done.stderr
     if closed == ">&-":
@@ -348,7 +348,7 @@ def test_a_reader_that_leaves_early_is_no_error(events: Path) -> None:
     """`replog cat | head -1` ends quietly."""
     with pyreplog.open_log(events, durability="os") as log:
         log.append_many([b"x" * 100] * 5000)
-    command = [sys.executable, "-m", "pyreplog.cli.main", "cat", str(events)]
+    command = [sys.executable, "-m", "pyreplog", "cat", str(events)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
