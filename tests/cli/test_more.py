@@ -104,7 +104,7 @@ def test_dump_of_an_empty_folder(replog: Replog, tmp_path: Path) -> None:
     (tmp_path / "empty" / "inner").mkdir(parents=True)
     done = replog("dump", tmp_path / "empty")
     assert (done.code, done.out) == (1, "")
-    assert "there is no file in this folder" in done.err
+    assert "there is no file of a log in this folder" in done.err
 
 
 def test_dump_never_ends_in_a_traceback(replog: Replog, tmp_path: Path) -> None:

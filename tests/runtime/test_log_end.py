@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -382,6 +383,127 @@ def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypa
     assert "could not be opened again" in str(ended[0])
     disk.clear_faults()
     assert log.append(b"last") == 1
+    log.close()
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+@pytest.mark.parametrize("use", ["append", "append_many", "append_nowait", "delete_records"])
+def test_what_a_handler_raises_is_no_refusal(use: str, durability: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be an error of this library's, such as another log's that is closed. The change that it cut short, here while a segment is
+    begun, is mended by the next call."""
+    disk = SimDisk()
+    other = opened(SimDisk())
+    other.close()
+    log = opened(disk, durability=durability, config={"segment.bytes": 1024, "retention.bytes": 0})
+    alone(log)
+    told = {log.append(value): value for value in (b"a" * 900, b"b" * 900)}
+    sync = PartitionLog._sync_directory
+    before = signal.signal(signal.SIGUSR1, lambda *_: other.append(b"refused"))
+
+    def signalled(self: PartitionLog) -> None:
+        monkeypatch.undo()
+        signal.raise_signal(signal.SIGUSR1)
+        sync(self)
+
+    monkeypatch.setattr(PartitionLog, "_sync_directory", signalled)
+    try:
+        with pytest.raises(pyreplog.ClosedError, match="is closed"):
+            if use == "append":
+                log.append(b"c" * 900)
+            elif use == "append_many":
+                log.append_many([b"c" * 900, b"d" * 900])
+            elif use == "append_nowait":
+                log.append_nowait(b"c" * 900)
+                log.flush()
+            else:
+                log.delete_records(2)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    for value in (b"x", b"y", b"z"):
+        told[log.append(value)] = value
+    with opened(disk.snapshot()) as after_a_kill:
+        found = {record.offset: record.value for record in after_a_kill}
+    start = 2 if use == "delete_records" else 0
+    assert {offset: value for offset, value in told.items() if offset >= start}.items() <= found.items()
+    log.close()
+
+
+def test_a_sync_that_fails_when_the_log_was_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was of the same files: the mark says that nobody knows what the disk holds, and the next opening writes it again."""
+    disk = SimDisk()
+    log = opened(disk, durability="os")
+    alone(log)
+    log.append(b"first")
+    sync = Syncer._sync
+
+    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+        monkeypatch.undo()
+        cut_short(log, monkeypatch)
+        log.append(b"opens it again")
+        disk.fail("sync", "*.log")
+        sync(self, of, plan)
+
+    monkeypatch.setattr(Syncer, "_sync", during)
+    with pytest.raises(pyreplog.PyreplogError):
+        log.flush()
+    assert log._writer is not None
+    assert log._writer.log.poisoned
+    with pytest.raises(pyreplog.ClosedError, match="poisoned"):
+        log.append(b"refused")
+    log.close()
+    with opened(disk) as log:
+        assert log._writer is not None
+        assert log._writer.log.recovery.poisoned
+
+
+def test_a_log_that_cannot_be_opened_again_is_not_tried_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The background thread waits a moment before it tries once more."""
+    disk = SimDisk()
+    log = opened(disk, durability="os")
+    alone(log)
+    cut_short(log, monkeypatch)
+    writer = log._writer
+    assert writer is not None
+    writer._chores.retain_soon()
+    disk.fail("open", "*", times=None, error=errno.EMFILE)
+    assert writer._tend() == 0.5
+    disk.clear_faults()
+    assert log.append(b"x") == 0
+    log.close()
+
+
+@pytest.mark.parametrize("waits", ["acks", "thread"])
+def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change cut short ends the log until the next call. To wait for what was written before is one."""
+    log = opened(SimDisk(), config={"segment.bytes": 1024})
+    alone(log)
+    told: list[Any] = []
+    wait = Syncer.wait
+
+    def struck(*_: object) -> None:
+        monkeypatch.setattr(Segments, "append", append)
+        raise KeyboardInterrupt
+
+    def roll() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            log.append(b"c" * 900)
+
+    def first_another(self: Syncer, offset: int, timeout: float | None = None) -> None:
+        monkeypatch.setattr(Syncer, "wait", wait)
+        roll()
+        wait(self, offset, timeout)
+
+    append = Segments.append
+    monkeypatch.setattr(Segments, "append", struck)
+    if waits == "acks":
+        acks = log.append_many([b"a" * 900], wait=False)
+        roll()
+        told += [ack.offset for ack in acks.result(PATIENCE_S)]
+    else:
+        monkeypatch.setattr(Syncer, "wait", first_another)
+        told.append(log.append(b"a" * 900))
+    assert told == [0]
+    assert [record.value for record in log.read()] == [b"a" * 900]
     log.close()
 
 

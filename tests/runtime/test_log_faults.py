@@ -21,6 +21,7 @@ import pyreplog
 from pyreplog.log.segments import Segments
 from pyreplog.ports import File
 from pyreplog.runtime.syncer import Syncer
+from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemDisk
 from pyreplog.system.file import SystemFile
 from pyreplog.testing import SimDisk
@@ -218,13 +219,40 @@ def test_what_the_disk_takes_in_part_is_not_told_as_refused(way: str) -> None:
 
 
 def test_the_sync_of_what_the_disk_took_in_part_fails() -> None:
-    """Nobody knows any more what is there, and the error no longer names it."""
+    """Nobody knows any more whether the first are there; that the others are not is said."""
     disk = SimDisk()
     log = opened(disk, config={"max.message.bytes": 1000})
     disk.fail("write", "*.log", nth=2, error=errno.ENOSPC)
     disk.fail("sync", "*.log")
-    with pytest.raises(pyreplog.UnsyncedError, match="append of 6 records to events-0: written, but not known to be"):
+    with pytest.raises(pyreplog.UnsyncedError, match=r"of which those at 0 to 1 were, the others are refused \(.*\): written, but"):
         log.append_many([b"x" * 400] * 6)
+    log.close()
+
+
+def test_a_disk_that_takes_a_part_and_then_fails() -> None:
+    """An error that poisons the log takes back what was written before and not synced: it is not called there."""
+    disk = SimDisk()
+    log = opened(disk, config={"max.message.bytes": 1000})
+    disk.fail("write", "*.log", nth=2, error=errno.EIO)
+    with pytest.raises(pyreplog.UnsyncedError, match="the others are refused"):
+        log.append_many([b"x" * 400] * 6)
+    assert [record.value for record in log.read()] == []
+    log.close()
+
+
+def test_a_table_without_memory_for_a_later_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first batch is there by then, and the error says so."""
+    log = opened(SimDisk(), config={"max.message.bytes": 1000})
+    encode = LogWriter._encode_rows
+
+    def short(self: LogWriter, rows: Any) -> Iterator[tuple[memoryview, int, int, int]]:
+        yield next(encode(self, rows))
+        raise MemoryError
+
+    monkeypatch.setattr(LogWriter, "_encode_rows", short)
+    with pytest.raises(pyreplog.OutcomeUnknownError, match=r"0 to 1 are written, the others are refused \(no memory\)"):
+        log.append_arrow(pyarrow.table({"value": [b"x" * 400] * 6}))
+    assert log.end_offset == 2
     log.close()
 
 
@@ -623,8 +651,9 @@ class Interrupter:
     """Raises once, at the ``moment``-th point where the interpreter would run a signal handler: where a Python function begins, and where a
     C function has returned. The simulated disk is spared: it stands for system calls."""
 
-    def __init__(self, moment: int) -> None:
+    def __init__(self, moment: int, error: type[BaseException]) -> None:
         self.left = moment
+        self.error = error
         self.struck = False
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
@@ -633,16 +662,16 @@ class Interrupter:
         self.left -= 1
         if self.left == 0:
             self.struck = True
-            raise Interrupted
+            raise self.error
 
 
-def interrupted(moment: int, use: Callable[[], object]) -> bool:
+def interrupted(moment: int, use: Callable[[], object], error: type[BaseException] = Interrupted) -> bool:
     """Call ``use``, interrupted at that moment. Whether it struck."""
-    interrupter = Interrupter(moment)
+    interrupter = Interrupter(moment, error)
     sys.setprofile(interrupter)
     try:
         use()
-    except Interrupted:
+    except (Interrupted, pyreplog.ReentrantCallError, pyreplog.UnsyncedError):
         pass
     finally:
         sys.setprofile(None)
@@ -650,19 +679,21 @@ def interrupted(moment: int, use: Callable[[], object]) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
+@pytest.mark.parametrize("error", [Interrupted, pyreplog.ReentrantCallError])
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "flush"])
 @pytest.mark.parametrize("durability", ["sync", "os"])
-def test_interrupts_at_any_moment(durability: str, way: str) -> None:
-    """A handler that raises at any point of an append loses nothing acknowledged, leaves nobody hanging, and the log goes on."""
+def test_interrupts_at_any_moment(durability: str, way: str, error: type[BaseException]) -> None:
+    """A handler that raises at any point of an append, what a log within it raises too, loses nothing acknowledged, leaves nobody hanging,
+    and the log goes on; nor does a kill behind it lose anything. Each append rolls."""
     disk = SimDisk()
-    log = opened(disk, durability=durability)
+    log = opened(disk, durability=durability, config={"segment.bytes": 1024})
     told: dict[int, bytes] = {}
     moment = 0
     struck = True
     while struck:
         moment += 1
         acks: list[pyreplog.Ack] = []
-        values = [b"%d" % moment, b"%d again" % moment]
+        values = [b"%d" % moment + bytes(900), b"%d again" % moment + bytes(900)]
 
         def use(acks: list[pyreplog.Ack] = acks, values: list[bytes] = values) -> None:
             if way == "append":
@@ -677,7 +708,7 @@ def test_interrupts_at_any_moment(durability: str, way: str) -> None:
                 log.flush()
                 told[acks[0].result().offset] = values[0]
 
-        struck = interrupted(moment, use)
+        struck = interrupted(moment, use, error)
         for ack, value in zip(acks, values, strict=False):
             try:
                 told[ack.result(20).offset] = value
@@ -685,6 +716,14 @@ def test_interrupts_at_any_moment(durability: str, way: str) -> None:
                 pass
         told[log.append(b"after")] = b"after"
         assert log.high_watermark == log.end_offset
+        if way == "flush":  # nor has the next one more to do for each that was interrupted
+            log.flush()
+        if moment % 16 == 0:  # what went wrong before shows here, too, or when the partition is opened again
+            assert log._writer is not None
+            with log._writer.lock:
+                as_killed = disk.snapshot()
+            with opened(as_killed, durability=durability) as after_a_kill:
+                assert told.items() <= {record.offset: record.value for record in after_a_kill}.items()
     assert moment > 20
     found = {record.offset: record.value for record in log.read()}
     assert told.items() <= found.items()

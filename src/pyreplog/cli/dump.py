@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         disk.close()
     if not files:
-        raise StorageError(errno.ENOENT, "there is no file in this folder", path)
+        raise StorageError(errno.ENOENT, "there is no file of a log in this folder", path)
     return EXIT_DAMAGED if damaged else EXIT_OK
 
 

@@ -106,3 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
             raise
         say(f"replog {arguments.command}: internal error, please report it (REPLOG_TRACEBACK=1 shows where): {error!r}")
     return EXIT_FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
@@ -102,7 +102,7 @@ class Consumer:
         patience = check_seconds("timeout", timeout)
         several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
         try:
-            if not isinstance(several, Collection):  # such as another consumer, which waits for more at its end
+            if isinstance(several, Consumer):  # which can be iterated, and waits for more at its end
                 raise TypeError
             entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
         except TypeError:

@@ -33,7 +33,8 @@ class Syncer:
     """Makes a log durable up to an offset. ``wait`` takes the log's lock itself; the rest REQUIRES it.
 
     A failed sync poisons the log: it is never tried again (what the disk holds afterwards is unknown), and everyone who
-    waits hears of it. ``after_sync`` and ``after_failure`` run under the lock before anyone is released.
+    waits hears of it. ``mend`` opens a log again that ended half-way through a change, if it can (see :meth:`replace_log`); ``after_sync``
+    and ``after_failure`` run before anyone is released. All three are called under the lock.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class Syncer:
         "_guard",
         "_lock",
         "_log",
+        "_mend",
         "_name",
         "_owner",
         "_turns",
@@ -52,12 +54,19 @@ class Syncer:
     )
 
     def __init__(
-        self, log: Log, name: str, guard: Guard, after_sync: Callable[[], None], after_failure: Callable[[StorageError], None]
+        self,
+        log: Log,
+        name: str,
+        guard: Guard,
+        mend: Callable[[], None],
+        after_sync: Callable[[], None],
+        after_failure: Callable[[StorageError], None],
     ) -> None:
         self._log = log
         self._name = name
         self._guard = guard
         self._lock = guard.lock
+        self._mend = mend
         self._after_sync = after_sync
         self._after_failure = after_failure
         self._owner: int | None = None
@@ -113,6 +122,8 @@ class Syncer:
                     self._finish()
                 if self._log.flushed_offset >= offset:
                     return True
+                if self._log.failure is not None and not self.poisoned:
+                    self._mend()
                 self.check()
                 if self._owner is None:
                     self._owner = token
@@ -168,6 +179,8 @@ class Syncer:
             with self._lock:
                 self._failed = error
                 log.poison(error)
+                if self._log is not log:  # the same files, opened again meanwhile: what their next opening must know
+                    self._log.poison(error)
                 self._after_failure(error)
             raise
         except ClosedError:

@@ -31,6 +31,7 @@ from pyreplog.errors import (
     StorageError,
     UnsyncedError,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
@@ -56,6 +57,11 @@ MAX_BLOCK_MS: Final = 60_000
 """How long who does not want to wait waits for room among them, unless ``open_log`` was told otherwise."""
 RETRY_NS: Final = 500_000_000
 """A sync that could not begin is tried again after this."""
+
+
+def _is_foreign(error: BaseException) -> bool:
+    """Whether a signal handler raised it, and so cut a change short anywhere: no refusal, although it may look like one."""
+    return isinstance(error, ReentrantCallError) or is_interruption(error)
 
 
 class LogWriter:
@@ -91,7 +97,7 @@ class LogWriter:
         # None: the core asks this machine's clock itself, for each record of `append_nowait`.
         self._stamp_ms = None if isinstance(clock, SystemClock) else clock.wall_ms
         self._now_ns = clock.monotonic_ns
-        self._syncer = Syncer(log, name, self._guard, self._after_sync, self._after_failure)
+        self._syncer = Syncer(log, name, self._guard, self._mend, self._after_sync, self._after_failure)
         self._background = Background(f"pyreplog {log.topic_partition}", self._work)
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
@@ -284,26 +290,36 @@ class LogWriter:
             row, size = rows.encode(first, stamp, self._table_memory)
             yield memoryview(self._table_memory)[:size], first, row - first, stamp
 
-    def _counted(self, offsets: range, in_part: OutcomeUnknownError | None) -> range:
-        """The range, once it counts. ``in_part``: raised once what is there of it counts, so that whoever then reads finds it."""
+    def _counted(self, offsets: range, in_part: tuple[int, Exception] | None) -> range:
+        """The range, once it counts. ``in_part``: of :meth:`_write_several`; raised once what is there counts, so that whoever then reads
+        finds it."""
+        end, rest = offsets.stop, ""
+        if in_part is not None:
+            end = in_part[0]
+            rest = f", the others are refused ({str(in_part[1]) or 'no memory'})"
         try:
             if self._sync_each:
-                self._syncer.wait(offsets.stop if in_part is None else self.log.end_offset)
+                self._syncer.wait(end)
             elif self._flushes:
                 self._flush_if_due()
         except (StorageError, ClosedError, ReentrantCallError, MemoryError) as error:
-            if in_part is None or isinstance(error, StorageError):
-                raise self._unsynced_error(len(offsets), error) from error
+            if in_part is not None:
+                rest = f", of which those at {offsets.start} to {end - 1} were{rest}"
+            raise self._unsynced_error(len(offsets), error, rest) from error
         if in_part is not None:
-            raise in_part
+            tried = f"append of {len(offsets)} records to {self.log.topic_partition}"
+            reason = f"those at offsets {offsets.start} to {end - 1} are written{rest}"
+            raise OutcomeUnknownError(tried, reason) from in_part[1]
         return offsets
 
-    def _unsynced_error(self, count: int, error: StorageError | ClosedError | ReentrantCallError | MemoryError) -> UnsyncedError:
-        """What to tell of records that are in the log, and whose sync failed with ``error``."""
+    def _unsynced_error(
+        self, count: int, error: StorageError | ClosedError | ReentrantCallError | MemoryError, rest: str = ""
+    ) -> UnsyncedError:
+        """What to tell of records that are in the log, and whose sync failed with ``error``; ``rest``: of those that are not."""
         cause: Exception = error.__cause__ if isinstance(error, ClosedError) and isinstance(error.__cause__, StorageError) else error
         if isinstance(error, MemoryError):
             cause = MemoryError("there was no memory left")
-        return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}", cause)
+        return UnsyncedError(f"append of {count} record{'s' if count > 1 else ''} to {self.log.topic_partition}{rest}", cause)
 
     def _write_later(
         self, batch: memoryview, count: int, stamps: Sequence[int | datetime] | int, runs: list[tuple[Outcome, int, int]]
@@ -314,6 +330,8 @@ class LogWriter:
         try:
             appended = self._write(batch)
         except (PyreplogError, MemoryError) as error:
+            if _is_foreign(error):
+                raise
             self._fail(outcome, count, error)
             return
         if self._sync_each:
@@ -429,10 +447,12 @@ class LogWriter:
                 self._unsettled.append((appended, outcome))
             else:
                 outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
-        except (PyreplogError, MemoryError) as error:
-            self._gathering = None
-            self._fail(outcome, len(self._stamps), error)
-        except BaseException:  # Ctrl-C
+        except BaseException as error:
+            if isinstance(error, (PyreplogError, MemoryError)) and not _is_foreign(error):
+                self._gathering = None
+                self._fail(outcome, len(self._stamps), error)
+                return
+            # Ctrl-C, or what another handler raised
             if not outcome.settled and all(waiting is not outcome for _, waiting in self._unsettled):
                 self._gathering = None
                 count = len(self._stamps)
@@ -504,6 +524,8 @@ class LogWriter:
             else:
                 self._room.take(appended.last_offset + 1, appended.size)
         except PyreplogError as error:
+            if _is_foreign(error):
+                raise
             self._busy = False  # refused as a whole by the log itself; anything else (no memory) may have struck anywhere
             self._tell_followers()  # who may wait for what can no longer come
             if appended is not None:  # there, and not in the mark: the next opening finds it
@@ -514,19 +536,16 @@ class LogWriter:
         self._busy = False
         return appended
 
-    def _write_several(self, batches: Iterable[memoryview], offsets: range) -> OutcomeUnknownError | None:
-        """The batches of one append. To refuse a later one does not undo the first: what to tell then."""
+    def _write_several(self, batches: Iterable[memoryview], offsets: range) -> tuple[int, Exception] | None:
+        """The batches of one append. To refuse a later one does not undo the first: where what is written ends then, and the refusal."""
         try:
             for batch in batches:
                 self._write(batch)
-        except PyreplogError as error:
+        except (PyreplogError, MemoryError) as error:
             end = self.log.end_offset
-            if end == offsets.start or isinstance(error, OutcomeUnknownError):
+            if end == offsets.start or isinstance(error, OutcomeUnknownError) or _is_foreign(error):
                 raise
-            reason = f"those at offsets {offsets.start} to {end - 1} are written, the others are refused ({error})"
-            unknown = OutcomeUnknownError(f"append of {len(offsets)} records to {self.log.topic_partition}", reason)
-            unknown.__cause__ = error
-            return unknown
+            return end, error
         return None
 
     def append_batch(self, batch: memoryview) -> Appended:
@@ -623,7 +642,7 @@ class LogWriter:
             pass
 
     def _mend(self) -> None:
-        """Before a look: a repair that was itself interrupted leaves a log that is closed."""
+        """Before a look, or a wait: a repair that was itself interrupted leaves a log that is closed, and a change may leave one ended."""
         if self._busy and self.failure is None:
             self._repair()
 
@@ -750,6 +769,8 @@ class LogWriter:
                             self._chores.do(self.log, now)
         except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
+            if self.failure is None:
+                return RETRY_NS / 1e9  # what could not begin, or be opened again, is no sooner possible
         if self._failure is None and self.failure is not None:
             return 0.0  # some of those who wait may not have heard of it
         due = self._chores.due_ns
@@ -776,8 +797,8 @@ class LogWriter:
         self._busy = True
         try:
             yield
-        except PyreplogError:
-            self._busy = False
+        except PyreplogError as error:
+            self._busy = _is_foreign(error)
             raise
         self._busy = False
 
@@ -831,9 +852,11 @@ class LogWriter:
                 well = self._syncer.failure is None and not self._busy
                 if well and not self.log.closed:
                     try:
-                        self._chores.retain(self.log, self._now_ns())  # who opens and closes often may never have had a turn
+                        with self._fence():
+                            self._chores.retain(self.log, self._now_ns())  # who opens and closes often may never have had a turn
                     except PyreplogError as error:
                         failure = failure or error
+                        well = not self._busy
                 try:
                     self._root.close(clean=well)
                 except PyreplogError as error:

@@ -126,7 +126,7 @@ class AckImplies(Checker):
     def __init__(self, committed: CommittedIdentical) -> None:
         self._committed = committed
         self._seen: dict[PartitionKey, int] = {}
-        self._epochs: dict[PartitionKey, int] = {}
+        self._epochs: dict[tuple[int, PartitionKey], int] = {}
         self._leading: set[tuple[int, PartitionKey]] = set()
 
     def started(self, world: World, machine: Machine) -> None:
@@ -138,12 +138,13 @@ class AckImplies(Checker):
         assert machine.node is not None
         for key, hosted in machine.node.hosted.items():
             high_watermark, leads = hosted.log.high_watermark, hosted.replica.is_leader
-            led = (machine.node_id, key) in self._leading
+            place = (machine.node_id, key)
+            led = place in self._leading
             if not (leads or led):
                 continue
-            (self._leading.add if leads else self._leading.discard)((machine.node_id, key))
-            epoch = self._epochs.get(key)
-            self._epochs[key] = hosted.replica.partition_epoch
+            (self._leading.add if leads else self._leading.discard)(place)
+            epoch = self._epochs.get(place)
+            self._epochs[place] = hosted.replica.partition_epoch
             if high_watermark <= self._seen.get(key, 0):
                 continue
             self._seen[key] = high_watermark
