@@ -72,6 +72,13 @@ def test_dump_draws(replog: Replog, events: Path) -> None:
     assert "base_offset 9" in done.out
 
 
+def test_dump_of_a_name_that_is_no_offset(replog: Replog, tmp_path: Path) -> None:
+    """Digits that make no number, such as superscripts, are none."""
+    path = tmp_path / "\u00b2.index"
+    path.write_bytes(bytes(8))
+    assert replog("dump", path).code in (0, 1)
+
+
 @pytest.mark.parametrize("name", ["clean-4.1.0", "old-format-2.8.2"])
 def test_dump_shows_what_kafkas_tool_shows(replog: Replog, name: str) -> None:
     """Every batch of a broker's folder, field by field, as its own tool printed it."""

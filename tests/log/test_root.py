@@ -87,9 +87,10 @@ def test_an_old_brokers_identity_is_understood(place: Place) -> None:
     assert read_properties(place.disk, place.of("root")) == {
         "version": "1", "cluster.id": "a:b", "node.id": "7", "directory.id": root.directory_id,
     }  # fmt: skip
-    place.write("root/meta.properties", b"node.id=seven\n")
-    with pytest.raises(ConfigError, match="not a number"):
-        open_root(place)
+    for number in ("seven", "\u00b2", "-1", "9" * 5000):
+        place.write("root/meta.properties", f"node.id={number}\n".encode())
+        with pytest.raises(ConfigError, match="no number of a node"):
+            open_root(place)
     assert parse_properties(b"") == {}
 
 

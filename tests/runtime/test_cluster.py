@@ -264,6 +264,13 @@ def test_positions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             consumer.poll(10)
 
 
+def test_a_folder_that_only_looks_like_a_nodes(tmp_path: Path) -> None:
+    """A digit that is none of a number, such as a superscript, names no node."""
+    (tmp_path / "data" / "node-\u00b2").mkdir(parents=True)
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
+        assert len(cluster.nodes) == 1
+
+
 def test_a_cluster_goes_on_from_its_folder(tmp_path: Path) -> None:
     """Closed and opened again it has its topics and records; the number of nodes is remembered, may grow, and never shrinks."""
     for life in range(3):

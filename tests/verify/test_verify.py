@@ -201,6 +201,13 @@ PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
         "not a number",
     ),
     (
+        "a file whose name begins with digits of no number",
+        "plain-0",
+        lambda path: (path / ("\u00b2" * 20 + ".index")).touch(),
+        Level.WARNING,
+        "should begin with an offset",
+    ),
+    (
         "a folder that Kafka refuses",
         "plain-0",
         lambda path: (path.parent / "lost+found").mkdir(),

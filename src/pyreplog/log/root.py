@@ -31,6 +31,7 @@ from pyreplog.log.layout import (
     CONFIG_NAME,
     HIGH_WATERMARK_NAME,
     INDEX_SUFFIX,
+    INT32_MAX,
     LOCK_NAME,
     LOG_START_NAME,
     LOG_SUFFIX,
@@ -59,7 +60,7 @@ from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping, sleeping
-from pyreplog.log.snapshot import read_offsets, write_offsets
+from pyreplog.log.snapshot import parse_number, read_offsets, write_offsets
 from pyreplog.log.summary import (
     StoreName,
     Summary,
@@ -226,12 +227,16 @@ class LogRoot:
         keep_reserve(disk, path)
 
     def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
-        kept = properties.get("node.id", properties.get("broker.id"))
-        if kept is not None and not kept.isdigit():
-            raise ConfigError(f"{self.path}: node.id in meta.properties is {kept[:64]!r}, not a number")
-        if kept is not None and node_id is not None and int(kept) != node_id:
+        written = properties.get("node.id", properties.get("broker.id"))
+        kept = None
+        if written is not None:
+            try:
+                kept = parse_number(written, 0, INT32_MAX)
+            except ValueError:
+                raise ConfigError(f"{self.path}: node.id in meta.properties is {written[:64]!r}, no number of a node") from None
+        if kept is not None and node_id is not None and kept != node_id:
             raise ConfigError(f"{self.path} belongs to node {kept}, not to node {node_id}")
-        self.node_id = int(kept) if kept is not None else (node_id or 0)
+        self.node_id = kept if kept is not None else (node_id or 0)
         kept_cluster = properties.get("cluster.id")
         if kept_cluster is not None and cluster_id is not None and kept_cluster != cluster_id:
             raise ConfigError(f"{self.path} belongs to cluster {kept_cluster[:64]}, not to cluster {cluster_id}")

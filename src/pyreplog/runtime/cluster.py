@@ -662,7 +662,7 @@ def _node_count(disk: Disk, path: str, nodes: int | None) -> int:
         raise ConfigError(f"{path} is the folder of a single log or node; a cluster's folder holds node-1, node-2, ...")
     if stat is not None and STATE_FILE not in names and not any(name.startswith("node-") for name in names):
         check_alone(disk, path, "cluster")
-    known = max((int(name[5:]) for name in names if name.startswith("node-") and name[5:].isdigit()), default=0)
+    known = max((int(name[5:]) for name in names if name.startswith("node-") and name.isascii() and name[5:].isdigit()), default=0)
     if nodes is None:
         return known or 3
     if type(nodes) is not int or not 1 <= nodes <= NODES_MAX:

@@ -351,7 +351,7 @@ class FolderCheck:
                 self._book.note(path, "what an earlier recovery cut off the log's end was kept here", "remove it when nobody misses it")
             elif (match := _FILE_OF_SEGMENT.fullmatch(name)) is None:
                 continue
-            elif not match[1].isdigit():
+            elif not (match[1].isascii() and match[1].isdigit()):
                 self._book.warn(path, "a file that Kafka would refuse to start with: its name should begin with an offset", "move it away")
             elif len(match[1]) != _OFFSET_DIGITS:
                 self._book.warn(path, f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits", "move it away")

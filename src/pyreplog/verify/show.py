@@ -25,7 +25,7 @@ def small_file(name: str, data: bytes) -> Iterator[Row]:
 
 def _rows(name: str, data: bytes) -> Iterator[Row]:
     stem, _, suffix = name.partition(".")
-    if suffix in ("index", "timeindex") and stem.isdigit():
+    if suffix in ("index", "timeindex") and stem.isascii() and stem.isdigit():
         yield from _index(int(stem), data, times=suffix == "timeindex")
     elif suffix == "txnindex":
         for slot, entry in enumerate(states.aborted(data)):
