@@ -400,7 +400,7 @@ class UnknownTopicError(ClusterError, LookupError):
 
 
 class TopicExistsError(ClusterError):
-    """A topic of that name exists already."""
+    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that is as it is asked for."""
 
     code = 36
     about = "topic exists already"

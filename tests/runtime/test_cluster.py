@@ -761,6 +761,25 @@ def test_a_topic_that_takes_too_long_says_how_far_it_is(tmp_path: Path) -> None:
             assert producer.send("wide", b"x", partition=19).result(30).offset == 0
 
 
+def test_a_topic_that_is_there_will_do_where_it_is_alike(tmp_path: Path) -> None:
+    """A program that begins by making its topics runs again; a topic that is otherwise than asked for is no surprise later."""
+    config = {"min.insync.replicas": 2, "retention.ms": 86_400_000}
+    for again in (False, True):
+        with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+            made = cluster.admin.create_topic("orders", 4, 3, config, exist_ok=True)
+            assert (len(made.partitions), made.config["retention.ms"]) == (4, "86400000")
+            with cluster.producer() as producer:
+                assert producer.send("orders", b"x", partition=3).result(30).offset == int(again)
+            assert cluster.admin.create_topic("orders", 4, config={"compression.type": "producer"}, exist_ok=True) == made
+            with pytest.raises(pyreplog.TopicExistsError, match="^topic exists already: 'orders'$"):
+                cluster.admin.create_topic("orders", 4, 3, config)
+            differences = "4 partitions, not 2; 3 replicas, not 1; retention.ms=86400000, not 5"
+            with pytest.raises(pyreplog.TopicExistsError, match=f"'orders', with {differences}$"):
+                cluster.admin.create_topic("orders", 2, 1, {"retention.ms": 5, "min.insync.replicas": 2}, exist_ok=True)
+            with pytest.raises(pyreplog.ConfigError, match="exist_ok"):
+                cluster.admin.create_topic("orders", 4, exist_ok="yes")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "config", [{"segment.bytes": 2000}, {"max.message.bytes": 1000}, {"segment.bytes": 65536, "compression.type": "gzip"}], ids=str
 )

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
+import polars
 import pyarrow
 import pytest
 
@@ -407,6 +408,21 @@ def test_a_clusters_folder_is_not_for_single_writers(tmp_path: Path) -> None:
             pyreplog.open_log(tmp_path / path, topic="events")
         with pyreplog.open_log(tmp_path / path, mode="r", topic="events") as reader:
             assert [record.value for record in reader] == [b"x"]
+
+
+def test_a_log_is_a_table(tmp_path: Path) -> None:
+    """Whoever takes Arrow takes the log itself, for all that its scan gives; another log takes it in, too. Its position stays."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log, pyreplog.open_log(tmp_path / "copy", durability="os") as copied:
+        log.append_many([b"a", b"b", None], keys=[b"k", None, None], timestamps=[3, 2, 1])
+        table = pyarrow.table(log.scan())
+        assert pyarrow.table(log).equals(table)
+        assert pyarrow.schema(log).equals(table.schema)
+        assert polars.DataFrame(log).rows() == polars.DataFrame(log.scan()).rows()
+        assert copied.append_arrow(log) == range(3)
+        assert pyarrow.table(copied).equals(table)
+        assert log.position == 0
+    with pytest.raises(pyreplog.ClosedError):
+        pyarrow.table(log)
 
 
 def test_closed(tmp_path: Path) -> None:

@@ -334,10 +334,13 @@ class Admin:
         replication_factor: int | None = None,
         config: Mapping[str, object] | LogConfig | None = None,
         *,
+        exist_ok: bool = False,
         timeout: float | None = None,
     ) -> TopicDescription:
         """Make a topic and return when it can be used. See :meth:`pyreplog.Admin.create_topic`."""
-        return await self._calls.read(self._admin.create_topic, name, partitions, replication_factor, config, timeout=timeout)
+        return await self._calls.read(
+            self._admin.create_topic, name, partitions, replication_factor, config, exist_ok=exist_ok, timeout=timeout
+        )
 
     async def topics(self) -> list[str]:
         """The names of all topics, sorted."""

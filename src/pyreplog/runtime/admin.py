@@ -9,7 +9,15 @@ from typing import Any, NoReturn, SupportsIndex
 from pyreplog.client import Admin as Machine
 from pyreplog.client import Answer
 from pyreplog.config import FOREVER_S, INT32_MAX, INT64_MAX, LogConfig, check_flag, check_seconds, whole
-from pyreplog.errors import BrokerNotAvailableError, ConfigError, InternalError, PyreplogError, UnknownTopicError, cluster_error
+from pyreplog.errors import (
+    BrokerNotAvailableError,
+    ConfigError,
+    InternalError,
+    PyreplogError,
+    TopicExistsError,
+    UnknownTopicError,
+    cluster_error,
+)
 from pyreplog.log import check_topic
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
@@ -83,18 +91,21 @@ class Admin:
         replication_factor: int | None = None,
         config: Mapping[str, object] | LogConfig | None = None,
         *,
+        exist_ok: bool = False,
         timeout: float | None = None,
     ) -> TopicDescription:
         """Make a topic and return when it can be used.
 
         ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys, or a LogConfig, of which counts
-        what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given. ``timeout``: seconds to wait
+        what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given. ``exist_ok``: one that is
+        there, and is as it is asked for here, will do. ``timeout``: seconds to wait
         until every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
         Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which says how far it is: the topic is made then, and the
         nodes go on.
         """
         check_name(name)
         check_topic(name)
+        check_flag("exist_ok", exist_ok)
         partitions = whole("partitions", partitions, 1, INT32_MAX)
         if replication_factor is not None:
             replication_factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
@@ -108,7 +119,12 @@ class Admin:
         known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: known[key] for key in settings}
-        self._answer(lambda machine: machine.create_topic(name, partitions, replication_factor, texts))
+        try:
+            self._answer(lambda machine: machine.create_topic(name, partitions, replication_factor, texts))
+        except TopicExistsError:
+            if not exist_ok:
+                raise
+            _check_alike(self.describe(name), partitions, replication_factor, texts)
         self._settle(name, partitions, patience)
         return self.describe(name)
 
@@ -217,6 +233,21 @@ class Admin:
 
     def __repr__(self) -> str:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
+
+
+def _check_alike(topic: TopicDescription, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
+    """Raises TopicExistsError where a topic differs from what is asked for. What is not asked for may be as it is."""
+    there, factor = len(topic.partitions), len(topic.partitions[0].replicas)
+    defaults = LogConfig().to_mapping(whole=True)
+    differences = [
+        f"{found} {noun}, not {asked}"
+        for found, noun, asked in ((there, "partitions", partitions), (factor, "replicas", replication_factor))
+        if found != asked
+    ]
+    settings = {key: topic.config.get(key, defaults[key]) for key in config}
+    differences += [f"{key}={found}, not {config[key]}" for key, found in settings.items() if found != config[key]]
+    if differences:
+        raise TopicExistsError(f"{topic.name!r}, with {'; '.join(differences)}")
 
 
 def _description(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:

@@ -452,6 +452,14 @@ class Log:
             end_timestamp=end_timestamp,
         )
 
+    def __arrow_c_schema__(self) -> object:
+        """A capsule of the Arrow schema of all columns."""
+        return self.scan().__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A log is a table to whoever takes Arrow (``pl.DataFrame(log)``): all that is readable now, as :meth:`scan` gives it."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
     def seek(self, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int:
         """Move ``position`` to ``offset``, or to the first record at or after ``timestamp`` (the end if there is none); returns it."""
         self._check()
