@@ -123,7 +123,7 @@ class Admin:
             self._answer(lambda machine: machine.create_topic(name, partitions, replication_factor, texts))
         except TopicExistsError:
             if not exist_ok:
-                raise
+                raise TopicExistsError(f"{name!r}; with exist_ok=True that will do, where it is as it is asked for") from None
             _check_alike(self.describe(name), partitions, replication_factor, texts)
         self._settle(name, partitions, patience)
         return self.describe(name)
