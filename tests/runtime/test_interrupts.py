@@ -11,17 +11,19 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import pyreplog
+from pyreplog.client import Outcome, Pending
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.runtime.driver import Driver
 from pyreplog.system.held import HeldSyncs, _Group
 from pyreplog.system.syncs import SyncPool
 from pyreplog.wire import ListOffsetsRequest
+from tests.runtime.strikes import Strike, struck
 
 PATIENCE_S = 30.0
 
@@ -306,6 +308,107 @@ def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Call
         with contextlib.suppress(OutcomeUnknownError):
             acks[-1].result(PATIENCE_S)
         assert producer.send("events", b"after").result(PATIENCE_S).offset > 0
+
+
+def test_an_interrupt_just_before_an_acknowledgement_leaves_nobody_waiting(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer's batch is its own until it is settled: what an interrupted turn was about to settle has an unknown outcome."""
+    create()
+    succeed = Outcome.succeed
+    struck: list[Outcome] = []
+
+    def strike(outcome: Outcome, *given: int) -> None:
+        if not struck and threading.current_thread() is threading.main_thread():
+            struck.append(outcome)
+            raise KeyboardInterrupt
+        succeed(outcome, *given)
+
+    with cluster.producer() as producer:
+        producer.send("events", b"before").result(PATIENCE_S)
+        with monkeypatch.context() as patches:
+            patches.setattr(Outcome, "succeed", strike)
+            for _ in range(1000):  # until this thread drives at that moment
+                ack = producer.send("events", b"v")
+                with contextlib.suppress(KeyboardInterrupt):
+                    ack.result(PATIENCE_S)
+                if struck:
+                    break
+        assert isinstance(ack.exception(PATIENCE_S), OutcomeUnknownError)
+
+
+def test_an_interrupt_while_waiters_are_told_forgets_none() -> None:
+    """Whoever waits for something that is settled hears of it, whichever of them a signal handler comes in front of."""
+    for moment in range(3):
+        pending = Pending()
+        told: list[int] = []
+        struck: list[int] = []
+
+        def wait(number: int, pending: Pending = pending, told: list[int] = told, struck: list[int] = struck, moment: int = moment) -> None:
+            def release() -> None:
+                if number == moment and not struck:
+                    struck.append(number)
+                    raise KeyboardInterrupt
+                told.append(number)
+
+            pending.add_waiter(release)
+
+        for number in range(3):
+            wait(number)
+        with pytest.raises(KeyboardInterrupt):
+            pending.settle()
+        assert told == [0, 1, 2]
+
+
+def test_flushing_sends_what_an_interrupt_left_unsent(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A send that is interrupted when the record is queued already, and before anybody is told to send it: who flushes or closes then waits
+    for what is on its way, not for ever."""
+    create()
+    for end in (pyreplog.Producer.flush, pyreplog.Producer.close):
+        with cluster.producer() as producer:
+            producer.send("events", b"before").result(PATIENCE_S)
+            with monkeypatch.context() as patches, pytest.raises(KeyboardInterrupt):
+                patches.setattr(producer, "_driver", SimpleNamespace(enter=lambda seat: press_ctrl_c()))
+                producer.send("events", b"v")
+            end(producer, PATIENCE_S)
+            assert not producer._machine.unsettled()
+
+
+def test_no_interrupt_of_a_send_is_in_the_way_of_the_next(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Wherever it strikes: what is sent next, and asked next, is answered."""
+    create()
+    with cluster.producer() as producer:
+        producer.send("events", b"before").result(PATIENCE_S)
+        moment = 0
+        going_on = True
+        while going_on:
+            moment += 1
+            going_on = struck(Strike(moment), lambda: producer.send("events", b"v"))
+            producer.flush(PATIENCE_S)
+            producer.send("events", b"w").exception(PATIENCE_S)
+        assert moment > 3
+
+
+def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for ever for a question that a machine which was interrupted had begun to ask."""
+    create()
+    with cluster.consumer("events") as consumer:
+        machine, seat = consumer._place
+        with cluster._driver.exclusive(), seat.lock:
+            answer = machine.look_up("events", 0, -1)
+            monkeypatch.setattr(machine, "_calls", SimpleNamespace(send=lambda *given: press_ctrl_c(), close=machine._calls.close))
+            with pytest.raises(KeyboardInterrupt):
+                machine._ask_offsets()
+            assert not answer.settled
+        with cluster._driver.exclusive():
+            seat.busy = True
+            consumer._interrupted(None)
+        assert answer.settled
+        assert answer.error is not None
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("a bug")])

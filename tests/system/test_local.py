@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from pyreplog.errors import LocalProtocolError
-from pyreplog.ports import Connected, Disconnected, Received
+from pyreplog.ports import Connected, Disconnected, Received, TransportEvent
 from pyreplog.system import LocalNetwork, LocalTransport
 from pyreplog.system.local import QUEUE_MAX
 
@@ -117,3 +117,36 @@ def test_waking_from_other_threads() -> None:
         thread.join()
     assert all(woken.acquire(blocking=False) for _ in range(8))
     assert endpoint in network.ready
+
+
+def test_an_interrupted_end_is_told_to_all_by_the_next() -> None:
+    """Nobody misses that an endpoint is gone because a signal handler came while others were told."""
+    network, one, two = pair()
+    three = network.endpoint()
+    three.listen("three")
+
+    class Interrupted(LocalTransport):
+        """One that a signal handler comes in front of."""
+
+        left = 1
+
+        def deliver(self, event: TransportEvent) -> None:
+            """The first time it is not."""
+            if self.left:
+                self.left = 0
+                raise KeyboardInterrupt
+            super().deliver(event)
+
+    first = Interrupted(network)
+    first.listen("a")
+    last = network.endpoint()
+    last.listen("z")
+    with pytest.raises(KeyboardInterrupt):
+        one.close()
+    one.close()
+    for other in (two, three, first, last):
+        assert Disconnected("one") in list(other.poll(0))
+    again = network.endpoint()
+    again.listen("one")
+    one.close()
+    assert network.find("one") is again

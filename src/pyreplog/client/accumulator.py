@@ -119,8 +119,8 @@ class Ledger:
         self.size += size
 
     def close(self, outcome: Outcome) -> None:
-        """It is settled, or will never be sent."""
-        self.size -= self._sizes.pop(outcome)
+        """It is settled, or will never be sent. Not before: who clears up after an interrupted turn settles what is here."""
+        self.size -= self._sizes.pop(outcome, 0)
 
     def outcomes(self) -> list[Outcome]:
         """What is not settled, begun first in front."""

@@ -189,6 +189,8 @@ class Consumer:
         self._partitions: dict[TopicPartition, _Partition] = {}
         self._fetching: dict[int, None] = {}  # nodes that hold a fetch of ours
         self._lookups: list[OffsetAnswer] = []
+        self._unsettled: list[OffsetAnswer] = []
+        """Those and what was asked: what is interrupted half-way is in here still."""
         self._retry_lookup_ns = 0
         self._retry_ns: int | None = None
         self._waiting: list[tuple[Pending, Ends | None]] = []
@@ -338,6 +340,8 @@ class Consumer:
         if self._closed:
             answer.fail(_closed_error())
             return answer
+        self._unsettled = [other for other in self._unsettled if not (other.settled or other.forgotten)]
+        self._unsettled.append(answer)
         self._lookups.append(answer)
         self.want(topic)
         return answer
@@ -589,9 +593,11 @@ class Consumer:
         """Stop reading. Unanswered look-ups fail, and whoever waits for records looks again."""
         self._closed = True
         self._calls.close()
-        for answer in self._lookups:
-            answer.fail(_closed_error())
+        for answer in self._unsettled:
+            if not answer.settled:
+                answer.fail(_closed_error())
         self._lookups.clear()
+        self._unsettled.clear()
         self._release()
 
 

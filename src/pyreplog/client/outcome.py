@@ -38,8 +38,8 @@ class Owner(Protocol):
 class Pending:
     """Something that is settled once, by one thread, and may be waited for by any: its state, and who is to be told.
 
-    Needs no lock: a waiter that registers while it is being settled finds ``settled`` true afterwards, or is called; never
-    both, never neither.
+    Needs no lock: a waiter that registers while it is being settled finds ``settled`` true afterwards, or is called, or both; never
+    neither.
     """
 
     __slots__ = ("_owner", "_waiters", "error", "settled")
@@ -76,7 +76,8 @@ class Pending:
         return self._owner.future_of(self)
 
     def add_waiter(self, release: Callable[[], None]) -> bool:
-        """Have ``release`` called once, from whichever thread settles this. False: it is settled, and ``release`` will not be called."""
+        """Have ``release`` called, from whichever thread settles this; twice is possible. False: it is settled, and ``release`` need not
+        be waited for."""
         self._waiters.append(release)
         if self.settled:
             try:
@@ -109,13 +110,21 @@ class Pending:
             self._release()
 
     def _release(self) -> None:
+        try:
+            self._release_all()
+        except BaseException:
+            self._release_all()  # who was not told yet is told all the same, and the interruption passed on
+            raise
+
+    def _release_all(self) -> None:
         waiters = self._waiters
         while waiters:
             try:
-                release = waiters.pop(0)
+                release = waiters[0]
             except IndexError:  # it gave up just now
                 break
             release()
+            self.remove_waiter(release)  # told twice rather than not at all
 
 
 class Outcome(Pending):

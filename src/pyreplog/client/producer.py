@@ -213,8 +213,9 @@ class Producer:
         if partition is None:
             partition = self._sticky(topic, state) if key is None else self._keyed(state, key)
         queue = self._queue(state, topic, partition)
-        outcome, index = queue.append(value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns)
+        # Before it has something: a signal handler that comes in between leaves nothing behind.
         self._active[topic, queue.partition] = queue
+        outcome, index = queue.append(value, key, headers, self._clock.wall_ms() if timestamp is None else timestamp, self._now_ns)
         return Ack(outcome, index)
 
     def send_many(
@@ -245,8 +246,8 @@ class Producer:
         while taken < len(values):
             number = partition if partition is not None else self._sticky(topic, state)
             queue = self._queue(state, topic, number)
+            self._active[topic, queue.partition] = queue  # as in send
             run, taken = queue.extend(values, keys, headers, timestamps, stamp_ms, taken, self._now_ns())
-            self._active[topic, queue.partition] = queue
             runs.append(run)
         return Acks(runs)
 
@@ -278,6 +279,7 @@ class Producer:
             part_headers = None if headers is None else [headers[index] for index in indexes]
             part_stamps = None if timestamps is None else [timestamps[index] for index in indexes]
             taken = 0
+            self._active[topic, number] = queue  # as in send
             while taken < len(part):
                 before = taken
                 run, taken = queue.extend(part, part_keys, part_headers, part_stamps, stamp_ms, taken, self._now_ns())
@@ -285,7 +287,6 @@ class Producer:
                 for place in range(before, taken):
                     order[indexes[place]] = (outcome, first + place - before)
                 runs.append(run)
-            self._active[topic, number] = queue
         return Acks(runs, order)
 
     def _state(self, topic: str) -> _TopicState:
@@ -382,6 +383,8 @@ class Producer:
         """Settle everything with ``error``: this machine was interrupted half-way and is used no more."""
         self._closed = True
         for outcome in self.unsettled():
+            if outcome.settled:  # the interrupted turn came as far as that
+                continue
             stamps = outcome.timestamps
             self.failures.note(outcome, 1 if isinstance(stamps, int) else max(len(stamps), 1))
             outcome.fail(error)
@@ -516,9 +519,9 @@ class Producer:
             return
         if self.config.acks == 0:
             for _, batch in entries:
-                self._ledger.close(batch.outcome)
                 batch.data = None
                 batch.outcome.succeed(-1, -1)
+                self._ledger.close(batch.outcome)
         else:
             self._in_flight[node] = self._in_flight.get(node, 0) + 1
             for queue, _ in entries:
@@ -542,8 +545,8 @@ class Producer:
                 if batch.sequence > queue.passed:
                     queue.passed = batch.sequence
                 batch.data = None
-                self._ledger.close(batch.outcome)
                 batch.outcome.succeed(result.base_offset, route.epochs[queue.partition], result.log_append_time_ms)
+                self._ledger.close(batch.outcome)
             else:
                 self._not_done(queue, batch, node, result)
 
@@ -591,8 +594,8 @@ class Producer:
                 self._fail(batch, self._unknown(queue, batch, str(cluster_error(code, details))))
                 return True
             batch.data = None
-            self._ledger.close(batch.outcome)
             batch.outcome.succeed(-1, -1)
+            self._ledger.close(batch.outcome)
             return True
         return False
 
@@ -623,9 +626,9 @@ class Producer:
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         batch.data = None
-        self._ledger.close(batch.outcome)
         self.failures.note(batch.outcome, batch.count)
         batch.outcome.fail(error)
+        self._ledger.close(batch.outcome)
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 

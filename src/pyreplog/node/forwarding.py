@@ -14,7 +14,7 @@ UNANSWERED_MAX: Final = 1024
 
 
 class Forwarding:
-    """What was passed on and has no answer yet. Whoever asked gives up by itself; the oldest is forgotten when there are too many."""
+    """What was passed on and has no answer yet. The oldest is forgotten when there are too many: whoever asked gives up by itself."""
 
     def __init__(self, effects: Effects, controller: Address) -> None:
         self._effects = effects
@@ -27,7 +27,7 @@ class Forwarding:
         assert isinstance(body, InitProducerIdRequest)
         number = self._effects.request(self._controller, body)
         if number < 0:
-            self._effects.respond(message.source, message.correlation_id, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+            self._refuse(message.source, message.correlation_id)
             return
         if len(self._askers) >= UNANSWERED_MAX:
             del self._askers[next(iter(self._askers))]
@@ -38,3 +38,13 @@ class Forwarding:
         asker = self._askers.pop(message.correlation_id, None)
         if asker is not None:
             self._effects.respond(*asker, message.body)
+
+    def disconnected(self, peer: Address) -> None:
+        """Where ``peer`` is the controller, what it was asked is not answered any more: whoever asked is told, and need not wait."""
+        if peer == self._controller:
+            askers, self._askers = self._askers, {}
+            for asker in askers.values():
+                self._refuse(*asker)
+
+    def _refuse(self, source: Address, correlation_id: int) -> None:
+        self._effects.respond(source, correlation_id, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))

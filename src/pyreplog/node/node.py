@@ -223,6 +223,7 @@ class Node:
             elif type(event) is Disconnected:
                 self._following.disconnected(event.peer)
                 self._sessions.disconnected(event.peer)
+                self._forwarding.disconnected(event.peer)
         if self._produce.gathered:
             self._produce.flush()
         if effects.syncs:

@@ -250,12 +250,12 @@ class Driver:
         if not transport.is_ready:
             if self._refusal is not None:
                 raise self._refusal
+            ready = self.network.ready
+            # Where nobody drives, before those it will send to: who led to something already then takes the new requests with the waiting
+            # ones. Asked before it is noted: a signal handler that comes in between would leave it out for ever.
+            add = ready.append if self._drive.locked() else ready.appendleft
             transport.is_ready = True
-            if self._drive.locked():
-                self.network.ready.append(transport)
-            else:
-                # Before those it will send to: who led to something already then takes the new requests with the waiting ones.
-                self.network.ready.appendleft(transport)
+            add(transport)
         if self._parked:
             self._rouse()
         elif not self._background.is_armed and not self._drive.locked():

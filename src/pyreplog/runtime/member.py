@@ -192,21 +192,31 @@ class ClusterNode:
 
     def stop(self, timeout: float | None = 10.0) -> None:
         """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it ends as with ``close`` of
-        the cluster. Producers notice nothing but a pause. One that is down is fine. Raises what the disk says, ended all the same."""
+        the cluster. Producers notice nothing but a pause. One that is down is fine. Raises what the disk says, ended all the same; it ends
+        too where Ctrl-C cuts the waiting short."""
         patience = check_seconds("timeout", timeout)
-        with self._driver.exclusive():
-            self._driver.check()
-            node, seat = self._node, self._seat
-            if node is None or seat is None:
-                return
-            node.begin_shutdown()
-        self._driver.enter(seat)
-        if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
-            _log.warning("node %d ends although it could not give everything away", self._node_id)
+        node: Node | None = None
+        try:
+            with self._driver.exclusive():
+                self._driver.check()
+                node, seat = self._node, self._seat
+                if node is None or seat is None:
+                    return
+                node.begin_shutdown()
+            self._driver.enter(seat)
+            if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
+                _log.warning("node %d ends although it could not give everything away", self._node_id)
+        finally:
+            if node is not None:
+                self._end_stopped(node)
+
+    def _end_stopped(self, node: Node) -> None:
+        """What a controlled shutdown ends with: begun, it would stay as it is for ever."""
         with self._driver.exclusive():
             if self._node is not node:
                 return
-            self._driver.remove(seat)
+            if self._seat is not None:
+                self._driver.remove(self._seat)
             try:
                 self.close()
             finally:

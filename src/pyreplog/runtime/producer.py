@@ -213,7 +213,10 @@ class Producer:
     def _unsettled(self) -> list[Outcome]:
         machine, seat = self._place
         with seat.lock:
-            return machine.unsettled()
+            waiting = machine.unsettled()
+        if waiting:
+            self._driver.enter(seat)  # who sent it may have been interrupted before that
+        return waiting
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused (its Acks say which); TimeoutError after ``timeout`` seconds."""

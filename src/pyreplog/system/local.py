@@ -48,10 +48,12 @@ class LocalNetwork:
         self._endpoints[address] = endpoint
 
     def leave(self, address: Address) -> None:
-        """Nobody listens there any more: everybody else hears of it."""
-        if self._endpoints.pop(address, None) is not None:
+        """Nobody listens there any more: everybody else hears of it. Again does the rest, where a signal handler cut this short."""
+        if address in self._endpoints:
             for other in list(self._endpoints.values()):
-                other.deliver(Disconnected(address))
+                if other.address != address:
+                    other.deliver(Disconnected(address))
+            self._endpoints.pop(address, None)
 
     def woken(self, endpoint: LocalTransport) -> None:
         """Any thread: ``endpoint`` wants to be polled."""
@@ -150,9 +152,11 @@ class LocalTransport:
         self._network.woken(self)
 
     def close(self) -> None:
-        """Stop listening. What waited here is lost."""
-        address, self._address = self._address, None
+        """Stop listening. What waited here is lost. Again is harmless, and finishes what was interrupted."""
         self._inbox.clear()
         self._paused.clear()
+        address = self._address
         if address is not None:
-            self._network.leave(address)
+            if self._network.find(address) is self:  # else somebody else listens there by now
+                self._network.leave(address)
+            self._address = None
