@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kernels cimport (
     ATTRIBUTE_CODEC,
@@ -186,6 +186,8 @@ cdef class TimeIndex:
 
     cdef Entries entries
     cdef int64_t base_offset
+    cdef int32_t *ends           # owned; by slot, where the batch of the entry ends, once a search has held that entry against the log; else 0
+    cdef int64_t ends_count
 
     def __cinit__(self, int64_t base_offset, data=b""):
         cdef int64_t good
@@ -197,10 +199,15 @@ cdef class TimeIndex:
 
     def __dealloc__(self):
         free(self.entries.p)
+        free(self.ends)
 
     @property
     def count(self):
         return self.entries.count
+
+    @property
+    def size(self):
+        return self.entries.count * TIME_ENTRY_SIZE + self.ends_count * <int64_t>sizeof(int32_t)
 
     @property
     def last(self):
@@ -234,6 +241,7 @@ cdef class TimeIndex:
             self.entries.count = 0
         else:
             self.entries.count = time_index_below(self.entries.p, self.entries.count, offset - self.base_offset)
+        self.ends_count = min(self.ends_count, self.entries.count)
 
     def entry(self, int64_t slot):
         """(timestamp, offset) in ``slot``, counted from 0."""
@@ -243,6 +251,24 @@ cdef class TimeIndex:
     def data(self, int64_t start=0):
         """The entries from slot ``start`` as they stand in the file."""
         return _entries_bytes(&self.entries, start, TIME_ENTRY_SIZE)
+
+    cdef int64_t _end_of(self, int64_t slot) noexcept nogil:
+        """Where the batch of the entry in ``slot`` ends; 0 where that is not known."""
+        return self.ends[slot] if slot < self.ends_count else 0
+
+    cdef void _note_end(self, int64_t slot, int64_t position) noexcept nogil:
+        """The batch of the entry in ``slot`` is what the entry says, and ends at ``position``. Without memory it is looked at again."""
+        cdef int32_t *ends
+        if position > INT32_MAX or slot >= self.entries.count:
+            return
+        if slot >= self.ends_count:
+            ends = <int32_t *>realloc(self.ends, <size_t>self.entries.count * sizeof(int32_t))
+            if ends == NULL:
+                return
+            memset(ends + self.ends_count, 0, <size_t>(self.entries.count - self.ends_count) * sizeof(int32_t))
+            self.ends = ends
+            self.ends_count = self.entries.count
+        self.ends[slot] = <int32_t>position
 
     cdef tuple _at(self, int64_t slot):
         cdef time_entry e
@@ -476,6 +502,7 @@ cdef inline int64_t _slot_of(OffsetIndex offsets, int64_t guess, int32_t relativ
 cdef class TimeSearch:
     """The usual search by time in one segment without gaps: says what to read next, is fed it, and ends with the record or gives up."""
 
+    cdef TimeIndex times
     cdef int64_t timestamp
     cdef int64_t start_offset     # of the log
     cdef int64_t search_start     # no batch that ends below may hold the answer
@@ -483,6 +510,7 @@ cdef class TimeSearch:
     cdef int64_t size             # of the segment
     cdef int64_t anchor_last      # last offset of the batch that the search begins at, by the index; -1: it begins at `expected`
     cdef int64_t anchor_timestamp  # its greatest timestamp, by the index; -1: it does not matter
+    cdef int64_t anchor_slot      # its entry, which nobody has held against the log yet; -1: none
     cdef int64_t expected         # where the batch at `at` begins; -1: not known yet
     cdef int64_t change           # where the leader epoch ends
     cdef int64_t target           # the index says that the answer lies from here
@@ -500,6 +528,7 @@ cdef class TimeSearch:
         cdef time_entry entry
         cdef int64_t last
         cdef int64_t slot
+        self.times = times
         self.timestamp = timestamp
         self.start_offset = start_offset
         self.end_offset = end_offset
@@ -509,6 +538,7 @@ cdef class TimeSearch:
         self.change = 0
         self.step = SEEK_STEP
         self.anchor_timestamp = -1
+        self.anchor_slot = -1
         self.search_start = offsets.base_offset
         last = time_index_lookup(times.entries.p, times.entries.count, timestamp - 1) if timestamp > 0 else -1
         slot = -1
@@ -518,6 +548,7 @@ cdef class TimeSearch:
             slot = _slot_of(offsets, last, entry.relative_offset)
             if slot >= 0 and offset_entry_at(entries, slot).relative_offset == entry.relative_offset:
                 self.anchor_timestamp = entry.timestamp
+                self.anchor_slot = last
             elif last > 0:
                 # Or one entry earlier: then a single wrong entry cannot hide a record.
                 entry = time_entry_at(times.entries.p, last - 1)
@@ -528,11 +559,16 @@ cdef class TimeSearch:
                 self.search_start = offsets.base_offset + entry.relative_offset
         if start_offset > self.search_start:
             self.search_start = start_offset
-            self.anchor_timestamp = -1
+            self.anchor_timestamp = self.anchor_slot = -1
             slot = offset_index_lookup(entries, count, start_offset - offsets.base_offset)
         self.anchor_last = -1
         self.expected = offsets.base_offset
-        if slot >= 0:
+        if self.anchor_slot >= 0 and times._end_of(self.anchor_slot):
+            # It was looked at before: what it says of all up to its batch holds, and the search begins behind that.
+            self.at = times._end_of(self.anchor_slot)
+            self.expected = self.search_start + 1
+            self.anchor_slot = -1
+        elif slot >= 0:
             self.at = offset_entry_at(entries, slot).position
             self.anchor_last = offsets.base_offset + offset_entry_at(entries, slot).relative_offset
             self.expected = -1
@@ -616,6 +652,9 @@ cdef class TimeSearch:
                 break
             if self.epoch != -1 and header.leader_epoch != self.epoch:
                 break
+            if self.anchor_slot >= 0 and header.base_offset > self.anchor_last:  # the anchor is what its entry says, and ends where this begins
+                self.times._note_end(self.anchor_slot, self.at)
+                self.anchor_slot = -1
             if header.max_timestamp >= self.timestamp and batch_last_offset(&header) >= self.search_start:
                 if header.attributes & ATTRIBUTE_CODEC:
                     break

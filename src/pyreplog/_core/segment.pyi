@@ -96,6 +96,9 @@ class TimeIndex:
     def last(self) -> tuple[int, int]: ...
     @property
     def count(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in memory: its entries, and what a :class:`TimeSearch` found out about them."""
     def entry(self, slot: int) -> tuple[int, int]: ...
     def data(self, start: int = 0) -> bytes: ...
 
@@ -117,7 +120,8 @@ class TimeSearch:
 
     def __new__(cls, times: TimeIndex, offsets: OffsetIndex, timestamp: int, start_offset: int, end_offset: int, size: int) -> TimeSearch:
         """For the first record in the half-open range with a timestamp of at least ``timestamp`` (ms), in a segment of ``size`` bytes with
-        these indexes, which are not kept."""
+        these indexes. ``times`` is kept until the search is gone, and notes which of its entries were found right and where their batches
+        end, so that the next search need not look. REQUIRES that neither index is changed meanwhile."""
     @property
     def anchor(self) -> int:
         """An offset of the batch that the search begins with."""

@@ -227,7 +227,7 @@ class Segment(SegmentEnd):
     def index_size(self) -> int:
         """Bytes of the indexes as they are in memory; 0 where they are not loaded."""
         indexes = self._indexes
-        return 0 if indexes is None else indexes.offsets.count * INDEX_ENTRY_SIZE + indexes.times.count * TIME_INDEX_ENTRY_SIZE
+        return 0 if indexes is None else indexes.offsets.count * INDEX_ENTRY_SIZE + indexes.times.size
 
     def set_scanned(self, scan: SegmentScanner, *, closed: bool) -> None:
         """Take over what a scan from position 0 found: end, timestamps, indexes."""
