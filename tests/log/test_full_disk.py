@@ -364,6 +364,42 @@ def test_an_epoch_that_began_half_way_is_taken_back_before_the_next_append(disk:
     assert log.epochs.entries == [(1, 0)]
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_what_is_deleted_while_an_epoch_is_half_way_does_not_hide_that(disk: SimDisk, marked: bool) -> None:
+    """On a full disk the history of epochs may say more than the log has. A deletion, which may find no room for it either, does not make
+    it right: it is before the next append."""
+    root = open_root(disk)
+    log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
+    for _ in range(2):
+        log.append_as_leader(batch(2), 1)
+    log.high_watermark = 4
+    sync(disk, log)
+    log.write_mark()
+
+    def add(epoch: int) -> None:
+        data = bytearray(batch(3))
+        stamp(data, log.end_offset, epoch)
+        log.append_as_follower([data])
+
+    disk.fail("write", "*.log", error=errno.ENOSPC, times=None)
+    disk.fail("write", "*/leader-epoch-checkpoint.tmp", error=errno.ENOSPC, times=None, nth=2)
+    with pytest.raises(StorageError):
+        add(5)
+    assert log.delete_records(2) == 2
+    disk.clear_faults()
+    for _ in range(20):
+        add(1)
+    end = log.end_offset
+    if marked:
+        sync(disk, log)
+        log.high_watermark = end
+        log.write_mark()
+    root.close(clean=False)
+    root = open_root(disk)
+    assert not root.damaged
+    assert [record.offset for record in contents(root.logs[KEY])] == list(range(2, end))
+
+
 def test_a_first_epoch_that_began_half_way(disk: SimDisk) -> None:
     """The same where what comes is of no epoch at all, as in the logs of old brokers: it is not taken for damage."""
     root = open_root(disk)

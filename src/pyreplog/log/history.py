@@ -64,6 +64,7 @@ def _undo(log: Log, before: Sequence[EpochEntry]) -> None:
 
 def cut_start(log: Log) -> None:
     """Forget what lies below the log's start."""
+    is_written = log.epochs.current is not None
     if not log.epochs.truncate_from_start(log.start_offset):
         return
     try:
@@ -72,8 +73,9 @@ def cut_start(log: Log) -> None:
         if error.errno not in OUT_OF_ROOM and error.errno not in OUT_OF_MEANS:
             raise
         # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they were;
-        # who reads it cuts it again.
-        log.epochs.current = log.epochs.latest
+        # who reads it cuts it again. What they lacked before they lack still.
+        if is_written:
+            log.epochs.current = log.epochs.latest
 
 
 def take_back(log: Log, before: Sequence[EpochEntry]) -> None:
