@@ -170,12 +170,12 @@ def test_a_fetch_of_several_that_breaks_later(monkeypatch: pytest.MonkeyPatch) -
     world.run_for(50)
     read, calls = Log.read, 0
 
-    def reading(self: Log, offset: int, size_max: int, end_offset: int) -> Any:
+    def reading(self: Log, offset: int, size_max: int, end_offset: int, **how: bool) -> Any:
         nonlocal calls
         calls += 1
         if calls == 2:  # the first is for the answer that says there is too little
             raise KeyError("a bug")
-        return read(self, offset, size_max, end_offset)
+        return read(self, offset, size_max, end_offset, **how)
 
     monkeypatch.setattr(Log, "read", reading)
     assert codes(caller.ask(leader, produce(topic_id, first))) == [(0, "")]

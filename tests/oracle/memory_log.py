@@ -190,7 +190,7 @@ class MemoryLog:
     def become_leader(self, leader_epoch: int) -> None:
         self.epochs.assign(leader_epoch, self.end_offset)
 
-    def read(self, offset: int, size_max: int, end_offset: int) -> MemorySlice:
+    def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> MemorySlice:
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset)
         found: list[Batch] = []

@@ -146,7 +146,7 @@ def test_a_log_that_fails_anywhere_takes_the_replica_offline(make_bench: MakeBen
     bench.append(1, 3, acks=1)
     bench.elect(2)
 
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise error
 
     bench.logs[1].truncate_to = failing

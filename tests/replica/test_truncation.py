@@ -157,7 +157,7 @@ def test_errors_record_no_progress(make_bench: MakeBench) -> None:
     log = bench.logs[1]
     read = log.read
 
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise StorageError(5, "Input/output error", "x")
 
     log.read = failing
@@ -177,7 +177,7 @@ def test_a_waiting_fetch_that_cannot_be_served_is_refused_once(make_bench: MakeB
     log = bench.logs[1]
     read = log.read
 
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise StorageError(5, "Input/output error", "x")
 
     log.read = failing

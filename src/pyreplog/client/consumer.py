@@ -17,7 +17,15 @@ from pyreplog.client.calls import Calls
 from pyreplog.client.outcome import Owner, Pending
 from pyreplog.client.router import Router, TopicRoute, backoff_ns
 from pyreplog.config import INT32_MAX, INT64_MAX, check_number
-from pyreplog.errors import CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, PyreplogError, UnknownTopicError, cluster_error
+from pyreplog.errors import (
+    CorruptError,
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    PyreplogError,
+    UnknownTopicError,
+    cluster_error,
+)
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
 from pyreplog.values import TopicPartition
@@ -279,13 +287,12 @@ class Consumer:
                     batch.check_crc()
                     records = records_of(batch, entry.topic, entry.partition, state.position)
                 except CorruptError as error:
-                    # Never skipped: asked for again after a pause, perhaps of another copy.
                     state.move(state.position)
-                    state.error = error
-                    state.paused_until_ns = self._now_ns() + backoff_ns(BACKOFFS_CORRUPT, self._random)
+                    self._met_damage(entry, state, f"{entry}: {error.reason}", batch.next_offset)
                     if not taken:
-                        state.error = None
-                        raise
+                        met, state.error = state.error, None
+                        assert met is not None, "it was noted just now"
+                        raise met from error
                     return
                 state.records.extend(records)
                 if not state.records:
@@ -477,6 +484,8 @@ class Consumer:
             else:
                 # A follower may have removed what the leader still has: ask that one, and stay there, or every second fetch would fail.
                 state.leader_until_ns = self._now_ns() + LEADER_ONLY_NS
+        elif code == ErrorCode.CORRUPT_MESSAGE:
+            self._met_damage(entry, state, f"{entry} at node {leader}, and no other copy is in sync")
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
         elif data.diverging_epoch is not None:
@@ -494,11 +503,17 @@ class Consumer:
             except OutcomeUnknownError:  # the log was truncated since the answer was made
                 self._stumble(entry, state, leader)
             except CorruptError as error:
-                state.error = error
+                self._met_damage(entry, state, f"{entry}: {error.reason}")
 
     def _leads(self, entry: TopicPartition, node: int) -> bool:
         route = self._router.topic(entry.topic)
         return route is not None and entry.partition < len(route.leaders) and route.leaders[entry.partition] == node
+
+    def _met_damage(self, entry: TopicPartition, state: _Partition, what: str, end: int = -1) -> None:
+        """What comes next cannot be read. Never skipped: asked for again after a pause, perhaps of another copy."""
+        start = max(state.fetch_offset, 0)
+        state.error = CorruptLogError(what, start=start, end=max(end, start + 1))
+        state.paused_until_ns = self._now_ns() + backoff_ns(BACKOFFS_CORRUPT, self._random)
 
     def _out_of_range(self, entry: TopicPartition, state: _Partition, data: PartitionData) -> None:
         if self.config.auto_offset_reset == "none":

@@ -6,7 +6,6 @@ The bytes are checked before they are handed out.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +25,7 @@ from pyreplog.log.mark import MarkState, read_mark
 from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, status_text
+from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, sound_batches
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.ports import Disk, Stat
@@ -433,12 +432,7 @@ class PartitionCopy:
         if data is None:
             self._check_missing(offset, end_offset)
             return memoryview(b"")
-        scan = SegmentScanner(int.from_bytes(data[:8], "big"))
-        taken = scan.feed(data)
-        if taken == 0:
-            raise self._damaged(scan, data, offset, end_offset)
-        # What lies before a damaged batch is good; the next read begins at it, and says so.
-        return data[:taken]
+        return sound_batches(data, offset, end_offset, self.directory)
 
     def _check_missing(self, offset: int, end_offset: int) -> None:
         """Nothing is there from ``offset`` to below ``end_offset``, which may be a gap that compaction left, but not at the log's end."""
@@ -525,10 +519,3 @@ class PartitionCopy:
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         return self._segments
-
-    def _damaged(self, scan: SegmentScanner, data: memoryview, start: int, end: int) -> CorruptLogError:
-        """The error for the batch that ``data`` begins with, at or before offset ``start`` and below ``end``."""
-        with contextlib.suppress(CorruptError):
-            end = min(end, RecordBatch(data).next_offset)
-        reason = status_text(scan.status) if scan.status else "a batch is cut off"
-        return CorruptLogError(reason, start=start, end=max(end, start + 1), file=self.directory)

@@ -38,7 +38,7 @@ from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, sound_batches
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
@@ -492,12 +492,13 @@ class Log:
 
     # -- reading --
 
-    def read(self, offset: int, size_max: int, end_offset: int) -> LogSlice:
+    def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
         """Whole batches from the one that holds ``offset`` on, all below ``end_offset``: up to ``size_max`` bytes, at least one batch if
         any, none where ``size_max`` is 0.
 
         Empty where ``offset`` is the end. The first batch may begin below ``offset``. Raises :class:`OffsetOutOfRangeError` outside the
-        log, :class:`CorruptError` for bytes that are no batches.
+        log, :class:`CorruptError` for bytes that are no batches. ``checked``: those of the disk are held against their checksums (which
+        those in memory were when they were appended), and end before one that does not fit; :class:`CorruptLogError` where it is the first.
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
@@ -513,6 +514,8 @@ class Log:
         data = self._segments.read(offset, min(size_max, READ_CHUNK_SIZE_MAX), end_offset, self._chain)
         if data is None:
             return LogSlice(self, offset, (), 0)
+        if checked:
+            data = sound_batches(data, offset, end_offset, self.directory)
         return LogSlice(self, offset, (data,), data.nbytes)
 
     def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:

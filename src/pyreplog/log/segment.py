@@ -24,7 +24,7 @@ from pyreplog._core import (
     find_timestamp,
     whole_batches,
 )
-from pyreplog.errors import CorruptError, StorageError, raise_for_status
+from pyreplog.errors import CorruptError, CorruptLogError, StorageError, raise_for_status
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
@@ -744,6 +744,21 @@ def describe_damage(file: File, position: int, size: int, reason: str) -> str:
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
                 )
     return reason
+
+
+def sound_batches(data: memoryview, offset: int, end_offset: int, directory: str) -> memoryview:
+    """What of ``data``, whole batches from the one of ``offset`` on, lies before the first that its checksum does not fit. That one is the
+    next reader's. Raises :class:`CorruptLogError` with its offsets, as far as they are below ``end_offset``, where ``data`` begins with it.
+    """
+    scan = SegmentScanner(int.from_bytes(data[:LENGTH_POSITION], "big"))
+    taken = scan.feed(data)
+    if taken:
+        return data[:taken]
+    end = end_offset
+    with contextlib.suppress(CorruptError):
+        end = min(end, RecordBatch(data).next_offset)
+    reason = status_text(scan.status) if scan.status else "a batch is cut off"
+    raise CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=directory)
 
 
 def status_text(status: int) -> str:

@@ -23,6 +23,7 @@ from pyreplog.replica import (
     AlterPartition,
     BrokenRule,
     ConsumerFetch,
+    Damaged,
     Effect,
     Event,
     Fetch,
@@ -98,6 +99,7 @@ class Effects:
         self.on_broken_rule: Callable[[Hosted, BrokenRule], None]
         self.on_lost: Callable[[Hosted, Lost], None]
         self.on_stalled: Callable[[Hosted, Stalled], None]
+        self.on_damage: Callable[[Hosted, Damaged], None]
         self.on_unexpected: Callable[[Hosted, Unexpected], None]
         self.on_unanswered: Callable[[Hosted, Reply, Exception], None]
         self.half_way = False
@@ -160,6 +162,8 @@ class Effects:
                     self.on_lost(hosted, effect)
                 elif isinstance(effect, Stalled):
                     self.on_stalled(hosted, effect)
+                elif isinstance(effect, Damaged):
+                    self.on_damage(hosted, effect)
                 elif isinstance(effect, Unexpected):
                     self.on_unexpected(hosted, effect)
         except Exception:

@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClusterError, PyreplogError
+from pyreplog.errors import ClusterError, CorruptError, PyreplogError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
@@ -48,7 +48,7 @@ from pyreplog.node.proposals import Proposals
 from pyreplog.node.sessions import FollowerSessions
 from pyreplog.ports import Address, Clock, Disconnected, Disk, Random, Received, Transport
 from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
-from pyreplog.replica import BrokenRule, Lost, RootFailed, Stalled, Stop, SyncFailed, Unexpected
+from pyreplog.replica import BrokenRule, Damaged, Lost, RootFailed, Stalled, Stop, SyncFailed, Unexpected
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     AlterPartitionResponse,
@@ -142,6 +142,7 @@ class Node:
         effects.on_broken_rule = self._broke_rule
         effects.on_lost = self._lost
         effects.on_stalled = self._stalled
+        effects.on_damage = self._met_damage
         effects.on_unexpected = self._unexpected
         effects.on_unanswered = self._guard.answer_failed
         self._forwarding = Forwarding(effects, controller_address)
@@ -316,6 +317,21 @@ class Node:
     def _found_damaged(self, name: TopicPartition, error: PyreplogError) -> None:
         """A copy that was not open cannot be. What is to be done about it is done by the timers: the present step is half-way."""
         self._timers.call_at(self._effects.now_ns, lambda: self._give_up(name, error))
+
+    def _met_damage(self, hosted: Hosted, effect: Damaged) -> None:
+        """A read found what no recovery had looked at."""
+        error = effect.error
+        if effect.alone:
+            text = "node %d: %s is damaged, and served as far as it can be, because no other copy is in sync: %s"
+            _log.error(text, self.node_id, hosted.topic_partition, error)
+            return
+        self._timers.call_at(self._effects.now_ns, lambda: self._spoil(hosted, error))  # the present step is half-way
+
+    def _spoil(self, hosted: Hosted, error: CorruptError) -> None:
+        if self.find(hosted.topic_partition) is hosted and hosted.log.failure is None:
+            self.root.spoil(hosted.log, error)
+            self._give_up(hosted.topic_partition, error)
+            hosted.log.close(clean=False)
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
         """As at a start that finds a copy damaged: it is not served, the others are, and the controller counts on it no more."""

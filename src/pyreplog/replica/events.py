@@ -24,7 +24,7 @@ from typing import NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.compiled import mypyc_attr
-from pyreplog.errors import StorageError
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Address, File
 from pyreplog.wire import (
     READ_UNCOMMITTED,
@@ -48,6 +48,7 @@ __all__ = [
     "BrokersApplied",
     "CancelFetch",
     "ConsumerFetch",
+    "Damaged",
     "DeleteRecords",
     "Effect",
     "Event",
@@ -475,4 +476,13 @@ class Stalled:
     error: StorageError
 
 
-Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Stalled | Unexpected
+@dataclass(slots=True)
+class Damaged:
+    """What was read of the log is not what was written. Where ``alone``, no other replica is in sync: this one goes on serving the rest.
+    Else the node gives the copy up: another leads, and it is fetched anew. Once for each damage that is met, in a row."""
+
+    error: CorruptError
+    alone: bool
+
+
+Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Stalled | Unexpected | Damaged

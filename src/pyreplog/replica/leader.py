@@ -47,7 +47,7 @@ from pyreplog.replica.events import (
     Unexpected,
 )
 from pyreplog.replica.progress import Deletion, Progress, Proposal, Waiter
-from pyreplog.replica.readers import Readers, read_code
+from pyreplog.replica.readers import Readers
 from pyreplog.replica.seat import FAR, Seat
 from pyreplog.wire import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -455,9 +455,10 @@ class Leader(Seat):
                 return
         if offset < end:
             try:
-                records = log.read(offset, max(request.partition_max_bytes, 1), end)  # a batch at least: else it never goes on
+                # A batch at least: else it never goes on.
+                records = log.read(offset, max(request.partition_max_bytes, 1), end, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                self.refuse_fetch(event, read_code(error))
+                self.refuse_fetch(event, self.read_code(error))
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
         if self.deletions:
@@ -488,9 +489,9 @@ class Leader(Seat):
             here = (request.fetch_offset, max(request.partition_max_bytes, 1))
             if data is None or here != at:
                 try:
-                    data, at = self.data(log.read(*here, log.end_offset)), here
+                    data, at = self.data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                    self.refuse_fetch(parked, read_code(error))
+                    self.refuse_fetch(parked, self.read_code(error))
                     follower.parked = None
                     continue
             follower.parked = None
@@ -513,6 +514,11 @@ class Leader(Seat):
                 self.push_at = min(self.push_at, due)
 
     # -------------------------------------------------------------------------------------------------------------- in-sync set
+
+    @property
+    def is_last_in_sync(self) -> bool:
+        """As the controller counts."""
+        return len(self.committed) <= 1
 
     def may_join(self, follower: Progress, now_ns: int) -> bool:
         """Whether it may be proposed: alive, has fetched in this epoch, has everything that was or may have been exposed (2.6, E1), and has
@@ -682,8 +688,8 @@ class Leader(Seat):
     def _find_timestamp(self, answer: ListOffsetsPartitionResponse, timestamp: int, end: int, *, unknown: bool) -> None:
         try:
             found = self.log.find_timestamp(timestamp, end)
-        except (CorruptError, StorageError):
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        except (CorruptError, StorageError) as error:
+            answer.error_code = self.read_code(error)
             return
         if found is not None:
             answer.offset, answer.timestamp = found
@@ -706,8 +712,8 @@ class Leader(Seat):
                     low = found[1] + 1
                     step *= 2
                 probe = (low + high + 1) // 2 if high < INT64_MAX else min(low + step - 2, INT64_MAX)
-        except (CorruptError, StorageError):
-            answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        except (CorruptError, StorageError) as error:
+            answer.error_code = self.read_code(error)
             return
         answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)
 

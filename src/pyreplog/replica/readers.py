@@ -12,14 +12,13 @@ from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
 from pyreplog.record import RecordBatch
 from pyreplog.replica.seat import FAR
-from pyreplog.wire import ErrorCode
 
 if TYPE_CHECKING:
     from pyreplog.log import LogSlice
     from pyreplog.replica.events import ConsumerFetch
     from pyreplog.replica.seat import Seat
 
-__all__ = ["Readers", "read_code"]
+__all__ = ["Readers"]
 
 
 class _Waiting:
@@ -69,9 +68,9 @@ class Readers:
         records: LogSlice | None = None
         if request.fetch_offset < high_watermark:
             try:
-                records = seat.log.read(request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark)
+                records = seat.log.read(request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                seat.refuse_fetch(event, read_code(error))
+                seat.refuse_fetch(event, seat.read_code(error))
                 return True
             if not records.size:
                 records = None
@@ -122,8 +121,3 @@ def _end(records: LogSlice) -> int:
             end = batch.next_offset
             position += batch.size
     return end
-
-
-def read_code(error: Exception) -> int:
-    """The error number for what a read of the log raised."""
-    return ErrorCode.OFFSET_OUT_OF_RANGE if isinstance(error, OffsetOutOfRangeError) else ErrorCode.KAFKA_STORAGE_ERROR

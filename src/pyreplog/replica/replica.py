@@ -34,6 +34,7 @@ from pyreplog.replica.events import (
     BrokerStatus,
     CancelFetch,
     ConsumerFetch,
+    Damaged,
     DeleteRecords,
     Effect,
     Event,
@@ -119,6 +120,7 @@ class Replica:
         "broker_id",
         "brokers",
         "config",
+        "damage",
         "in_sync",
         "kept_start",
         "leader_epoch",
@@ -163,6 +165,8 @@ class Replica:
         self.brokers: Mapping[int, BrokerStatus] = {}
         # What is outstanding. ``out`` is there within a step only: there may be very many replicas.
         self.out: list[Effect]
+        self.damage = ""
+        """What was told last of damage that a read met."""
         self.next_token = 1
         self.wake_at = FAR
         self.syncing = False
@@ -230,6 +234,13 @@ class Replica:
         self.seat.leave(ErrorCode.KAFKA_STORAGE_ERROR)
         self._sit(Offlined(self))
         self.out.append(Offline(error))
+
+    def found_damage(self, error: CorruptError, *, alone: bool) -> None:
+        """A read met damage, see :class:`Damaged`. The same again, in a row, is told once."""
+        what = f"{alone} {error}"
+        if what != self.damage:
+            self.damage = what
+            self.out.append(Damaged(error, alone))
 
     def sleeps_on(self) -> bool:
         """After a storage error: whether the log sleeps as before, because room, descriptors or memory to open it were lacking. Nothing of

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.compiled import mypyc_attr
+from pyreplog.errors import CorruptError, OffsetOutOfRangeError
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -194,6 +195,23 @@ class Seat:
             event,
             PartitionData(self.machine.partition, code, log.high_watermark, log.high_watermark, log.start_offset, current_leader=hint),
         )
+
+    def read_code(self, error: Exception) -> int:
+        """The error number for what a read of the log raised. Of damage the node hears, too; who asked shall ask another, unless no other
+        is in sync."""
+        if isinstance(error, OffsetOutOfRangeError):
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        if isinstance(error, CorruptError):
+            alone = self.is_last_in_sync
+            self.machine.found_damage(error, alone=alone)
+            if alone:
+                return ErrorCode.CORRUPT_MESSAGE
+        return ErrorCode.KAFKA_STORAGE_ERROR
+
+    @property
+    def is_last_in_sync(self) -> bool:
+        """Whether no other replica is in the in-sync set."""
+        return False
 
     def hint(self) -> LeaderIdAndEpoch:
         """Who leads, as far as this replica knows."""

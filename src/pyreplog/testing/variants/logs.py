@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing_extensions import Buffer
 
 from pyreplog.errors import CorruptError
-from pyreplog.log import Log
+from pyreplog.log import Log, LogSlice
 from pyreplog.record import RecordBatch, split
 
 __all__ = [
@@ -33,7 +33,11 @@ class MarkTooEarly(Log):
 
 
 class ChecksumUnchecked(Log):
-    """A follower takes what it fetched without looking at checksums: rot on the leader's disk spreads to good replicas."""
+    """Checksums are looked at neither by a leader that reads nor by a follower that fetched: rot on the leader's disk spreads to others."""
+
+    def read(self, offset: int, size_max: int, end_offset: int, *, checked: bool = False) -> LogSlice:
+        """Never checked."""
+        return super().read(offset, size_max, end_offset)
 
     def append_as_follower(self, parts: Sequence[Buffer], *, at_end: bool = False) -> int:
         """As the original, but for the one line."""
