@@ -507,6 +507,22 @@ def test_who_waits_is_not_told_of_a_log_that_is_whole_again(waits: str, monkeypa
     log.close()
 
 
+def test_who_waits_opens_a_log_again_that_could_not_be_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair that failed left the log closed. What was written before waits for nobody else to try it again."""
+    disk = SimDisk()
+    log = opened(disk)
+    alone(log)
+    acks = log.append_many([b"a"], wait=False)
+    cut_short(log, monkeypatch)
+    disk.fail("open", "*", times=None, error=errno.EMFILE)
+    with pytest.raises(pyreplog.StorageError, match="open"):
+        log.append(b"refused")
+    disk.clear_faults()
+    assert [ack.offset for ack in acks.result(PATIENCE_S)] == [0]
+    assert log.append(b"b") == 1
+    log.close()
+
+
 # ------------------------------------------------------------------------------------------------------ closing that is cut short
 
 

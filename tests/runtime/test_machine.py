@@ -154,6 +154,38 @@ except pyreplog.StorageError as error:
             assert [record.offset for record in log] == [28, 29, 30]
 
 
+def test_row_11_no_inode_is_left_to_keep_a_torn_tail(tmp_path: Path) -> None:
+    """What recovery cuts is kept, or it is not cut: without an inode for it the log is refused as often as it is opened, none of its files
+    is another afterwards. With a few it opens and closes in order."""
+    code = """
+import os, sys, pyreplog
+pyreplog.open_log(sys.argv[1]).close()
+log = pyreplog.open_log(sys.argv[1])
+log.append_many([bytes(500)] * 30)
+os._exit(0)
+"""
+    with mounted(tmp_path / "small", "size=4m,nr_inodes=90,mode=0700") as place:
+        subprocess.run([sys.executable, "-c", code, str(place / "log")], check=True)
+        (segment,) = (place / "log").glob("*/*.log")
+        with segment.open("ab") as file:
+            file.write(b"torn" * 40)
+        with pytest.raises(OSError, match="No space"):
+            for number in range(1000):
+                (place / f"{number}").touch()
+        before = sorted(path.name for path in (place / "log").rglob("*"))
+        for _ in range(2):
+            with pytest.raises(pyreplog.StorageError, match="No space left on device.*torn"):
+                pyreplog.open_log(place / "log")
+            assert sorted(path.name for path in (place / "log").rglob("*")) == before
+        for number in range(3):
+            (place / f"{number}").unlink()
+        with pyreplog.open_log(place / "log") as log:
+            assert log.end_offset == 30
+            log.append(b"more")
+        (kept,) = (place / "log").glob("*/*torn*")
+        assert kept.read_bytes() == b"torn" * 40
+
+
 def fill(place: Path) -> None:
     """Leave no byte of room."""
     with (place / "filler").open("ab", buffering=0) as file:

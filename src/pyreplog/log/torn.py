@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pyreplog.log.layout import SCAN_CHUNK_SIZE, TEMPORARY_SUFFIX, TORN_PREFIX, join, parent_of
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.segment import Segment
-from pyreplog.log.snapshot import begin_file
+from pyreplog.log.snapshot import begin_file, remove_file
 from pyreplog.ports import Disk, File
 
 
@@ -30,7 +32,7 @@ def keep_tail(disk: Disk, segment: Segment, position: int, size: int) -> str | N
         chunks = (segment.file.read_at(at, min(SCAN_CHUNK_SIZE, size - at)) for at in range(position, size, SCAN_CHUNK_SIZE))
         return begin_file(disk, temporary, chunks)
 
-    copy = with_reserve(disk, parent_of(directory), begin)
+    copy = with_reserve(disk, parent_of(directory), begin, partial(remove_file, disk))
     try:
         copy.sync()
     finally:

@@ -122,7 +122,7 @@ class Syncer:
                     self._finish()
                 if self._log.flushed_offset >= offset:
                     return True
-                if self._log.failure is not None and not self.poisoned:
+                if (self._log.failure is not None or self._log.closed) and not self.poisoned:
                     self._mend()
                 self.check()
                 if self._owner is None:
