@@ -111,6 +111,23 @@ def test_the_first_row_decides_for_all() -> None:
         rows(b'{"value": "a"}\n{"other": 1}')
 
 
+@pytest.mark.parametrize("name", Fields._fields)
+@pytest.mark.parametrize("form", ["ndjson", "csv"])
+def test_a_field_that_was_named_is_there(name: str, form: str) -> None:
+    """A slip in an option is no reason to give all rows the present time, no headers or any partition; null is an answer, though."""
+    data = b"time,heads,where,what\n1,,3,x\n" if form == "csv" else b'{"time": 1, "heads": null, "where": 3, "what": "x"}'
+    with pytest.raises(RowError, match=r"has no field 'tmie' \(did you mean 'time'\?\); its fields are 'time, heads, where, what'"):
+        rows(data, form, Fields(**{name: "tmie"}))
+    fields = Fields(value="what", timestamp="time", headers="heads", partition="where")
+    assert rows(data, form, fields) == [Row(b"x", None, 1, (), 3)]
+
+
+@pytest.mark.parametrize("name", ["key", "timestamp", "headers", "partition"])
+def test_a_record_may_lack_what_it_has_by_default(name: str) -> None:
+    """As `replog cat` prints them, whether or not the option says the usual name."""
+    assert rows(b'{"value": "x"}', fields=Fields(value="value", **{name: name})) == [Row(b"x", None, None, (), None)]
+
+
 def test_csv() -> None:
     """The header names the fields; quoted line ends belong to the value; an event is its row as JSON."""
     data = b'\xef\xbb\xbfkey,value\r\nk,"two\r\nlines"\r\n'

@@ -330,7 +330,7 @@ class Admin:
     async def create_topic(
         self,
         name: str,
-        partitions: int = 1,
+        partitions: int | None = None,
         replication_factor: int | None = None,
         config: Mapping[str, object] | LogConfig | None = None,
         *,

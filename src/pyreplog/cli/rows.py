@@ -271,10 +271,24 @@ def _row(row: dict[str, Any], line: bytes | None, fields: Fields, *, whole: bool
         line = _json(row)
     value = line if whole else _one(row, fields.value or "value", needed=True)
     key = None if fields.key is None else _one(row, fields.key, needed=fields.key != "key")
-    timestamp = None if fields.timestamp is None else _timestamp(row, fields.timestamp)
-    headers = () if fields.headers is None else _headers(row.get(fields.headers), fields.headers)
-    partition = None if fields.partition is None else _partition(row.get(fields.partition), fields.partition)
+    timestamp = None if fields.timestamp is None else _timestamp(_there(row, fields.timestamp, "timestamp"), fields.timestamp)
+    headers = () if fields.headers is None else _headers(_there(row, fields.headers, "headers"), fields.headers)
+    partition = None if fields.partition is None else _partition(_there(row, fields.partition, "partition"), fields.partition)
     return Row(value, key, timestamp, headers, partition)
+
+
+def _there(row: dict[str, Any], name: str, usual: str) -> object:
+    """The field ``name``, None where it is null. Only under its usual name may it be missing: else what was named is a slip, or not in all
+    rows, and no row may get another time, say, without a word."""
+    if name != usual and name not in row:
+        raise _missing(row, name)
+    return row.get(name)
+
+
+def _missing(row: dict[str, Any], name: str) -> ValueError:
+    near = nearest(name, row)
+    hint = "" if near is None else f" (did you mean {near!r}?)"
+    return ValueError(f"has no field {name!r}{hint}; its fields are {excerpt(', '.join(row))}")
 
 
 def _one(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
@@ -300,7 +314,7 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
     encoded = row.get(f"{name}_base64")
     if encoded is None:
         if needed:
-            raise ValueError(f"has no field {name!r}; its fields are {excerpt(', '.join(row))}")
+            raise _missing(row, name)
         return None
     try:
         return base64.b64decode(encoded, validate=True)
@@ -342,8 +356,7 @@ def _plain(value: object) -> object:
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_plain).encode
 
 
-def _timestamp(row: dict[str, Any], name: str) -> int | None:
-    field = row.get(name)
+def _timestamp(field: object, name: str) -> int | None:
     if field is None or field == "":
         return None
     if isinstance(field, datetime.datetime):

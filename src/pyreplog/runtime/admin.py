@@ -87,7 +87,7 @@ class Admin:
     def create_topic(
         self,
         name: str,
-        partitions: int = 1,
+        partitions: int | None = None,
         replication_factor: int | None = None,
         config: Mapping[str, object] | LogConfig | None = None,
         *,
@@ -96,36 +96,37 @@ class Admin:
     ) -> TopicDescription:
         """Make a topic and return when it can be used.
 
-        ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys, or a LogConfig, of which counts
-        what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given. ``exist_ok``: one that is
-        there, and is as it is asked for here, will do. ``timeout``: seconds to wait
-        until every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
+        ``partitions``: default 1. ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys, or a
+        LogConfig, of which counts what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given.
+        ``exist_ok``: one that is there will do, as far as what is given here is true of it. ``timeout``: seconds to wait until
+        every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
         Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which says how far it is: the topic is made then, and the
         nodes go on.
         """
         check_name(name)
         check_topic(name)
         check_flag("exist_ok", exist_ok)
-        partitions = whole("partitions", partitions, 1, INT32_MAX)
+        count = 1 if partitions is None else whole("partitions", partitions, 1, INT32_MAX)
+        factor = min(3, self._node_count)
         if replication_factor is not None:
-            replication_factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
+            factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
         patience = check_seconds("timeout", timeout, "as long as it makes progress")
         if patience is None and timeout is not None:
             patience = FOREVER_S
-        if replication_factor is None:
-            replication_factor = min(3, self._node_count)
-        if replication_factor > self._node_count:
-            raise ConfigError(f"replication_factor is {replication_factor}; there are {self._node_count} nodes")
+        if factor > self._node_count:
+            raise ConfigError(f"replication_factor is {factor}; there are {self._node_count} nodes")
         known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: known[key] for key in settings}
         try:
-            self._answer(lambda machine: machine.create_topic(name, partitions, replication_factor, texts))
+            self._answer(lambda machine: machine.create_topic(name, count, factor, texts))
         except TopicExistsError:
             if not exist_ok:
                 raise TopicExistsError(f"{name!r}; with exist_ok=True that will do, where it is as it is asked for") from None
-            _check_alike(self.describe(name), partitions, replication_factor, texts)
-        self._settle(name, partitions, patience)
+            there = self.describe(name)
+            _check_alike(there, partitions, replication_factor, texts)
+            count = len(there.partitions)
+        self._settle(name, count, patience)
         return self.describe(name)
 
     def topics(self) -> list[str]:
@@ -235,14 +236,14 @@ class Admin:
         return f"<pyreplog.Admin of {self._node_count} node{'' if self._node_count == 1 else 's'}>"
 
 
-def _check_alike(topic: TopicDescription, partitions: int, replication_factor: int, config: Mapping[str, str]) -> None:
+def _check_alike(topic: TopicDescription, partitions: int | None, replication_factor: int | None, config: Mapping[str, str]) -> None:
     """Raises TopicExistsError where a topic differs from what is asked for. What is not asked for may be as it is."""
     there, factor = len(topic.partitions), len(topic.partitions[0].replicas)
     defaults = LogConfig().to_mapping(whole=True)
     differences = [
         f"{found} {noun}, not {asked}"
         for found, noun, asked in ((there, "partitions", partitions), (factor, "replicas", replication_factor))
-        if found != asked
+        if asked is not None and found != asked
     ]
     settings = {key: topic.config.get(key, defaults[key]) for key in config}
     differences += [f"{key}={found}, not {config[key]}" for key, found in settings.items() if found != config[key]]
