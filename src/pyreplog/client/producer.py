@@ -33,7 +33,9 @@ from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT32_MAX, check_flag, check_number, whole
 from pyreplog.errors import (
     ClosedError,
+    ClusterError,
     ConfigError,
+    LeaderNotAvailableError,
     OutcomeUnknownError,
     PyreplogError,
     RequestTimedOutError,
@@ -486,7 +488,9 @@ class Producer:
             late = queue.take()
             if late is None:
                 break
-            error = late.error or RequestTimedOutError(f"{queue.topic}-{queue.partition} had no leader in time; nothing was sent")
+            error = late.error
+            if error is None or isinstance(error, LeaderNotAvailableError):
+                error = _no_leader(queue, error)
             self._fail(late, self._unknown(queue, late, str(error)) if late.unsure else error)
         if until is None:
             return None
@@ -652,3 +656,14 @@ class Producer:
             self._fail(batch, self._unknown(queue, batch, str(batch.error)))
         else:
             self._fail(batch, batch.error or ClosedError(text))
+
+
+def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
+    name = f"{queue.topic}-{queue.partition}"
+    advice = (
+        f"admin.describe({queue.topic!r}) says in isr and elr which nodes may lead it, and admin.elect_leaders helps where none of them "
+        "comes back"
+    )
+    if refusal is not None:
+        return LeaderNotAvailableError(f"{name}; {advice}")
+    return RequestTimedOutError(f"{name} had no leader in time; nothing was sent. {advice}")

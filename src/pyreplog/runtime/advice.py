@@ -3,26 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 from pyreplog.config import suggestion
 from pyreplog.errors import RequestTimedOutError, UnknownTopicError
 from pyreplog.runtime.member import ClusterNode
+from pyreplog.values import TopicPartition
 
-__all__ = ["Advice"]
+__all__ = ["Advice", "Awaited"]
+
+
+class Awaited(NamedTuple):
+    """Of a partition that nobody leads: the nodes that may, and all that have a copy."""
+
+    eligible: Sequence[int]
+    replicas: Sequence[int]
 
 
 class Advice:
     """Errors of a cluster's clients that say what to do next. Any thread."""
 
-    def __init__(self, nodes: Sequence[ClusterNode], topics: Callable[[], Collection[str]]) -> None:
-        """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has."""
+    def __init__(
+        self,
+        nodes: Sequence[ClusterNode],
+        topics: Callable[[], Collection[str]],
+        awaited: Callable[[TopicPartition], Awaited | None],
+    ) -> None:
+        """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has. ``awaited``: who may lead a
+        partition that nobody leads; None where somebody does."""
         self._nodes = nodes
         self._topics = topics
+        self._awaited = awaited
 
-    def late(self, what: str, seconds: float | None) -> RequestTimedOutError:
-        """``what`` was waited for, for so long."""
+    def late(self, what: str, seconds: float | None, of: TopicPartition | None = None) -> RequestTimedOutError:
+        """``what``, of that partition, was waited for, for so long."""
         down = [node.node_id for node in self._nodes if not node.ready]
-        if len(down) == len(self._nodes):
+        awaited = None if of is None else self._awaited(of)
+        if of is not None and awaited is not None and len(down) < len(self._nodes):
+            why = _leaderless(of, awaited, down)
+        elif len(down) == len(self._nodes):
             why = "no node of the cluster answers. cluster.nodes[0].restart() starts the first one"
         elif down:
             numbers = ", ".join(map(str, down))
@@ -36,3 +55,19 @@ class Advice:
         """There is no topic ``name``."""
         known = tuple(sorted(self._topics()))
         return UnknownTopicError(f"{name!r}; admin.create_topic makes one{suggestion(name, known) if known else ''}")
+
+
+def _leaderless(of: TopicPartition, awaited: Awaited, down: Sequence[int]) -> str:
+    """Why nobody leads, and what to do."""
+    lose = f"cluster.admin.elect_leaders({of.topic!r}, [{of.partition}], unclean=True) has another lead, and says what that loses"
+    if not awaited.eligible:
+        return f"it has no leader, and no node is known to have all that was acknowledged: {lose}"
+    others = set(awaited.replicas) - set(awaited.eligible)
+    either = " or ".join(map(str, sorted(awaited.eligible)))
+    why = f"only node {either} is known to have all that was acknowledged"
+    back = [number for number in sorted(awaited.eligible) if number in down]
+    if back:
+        why += f", and node {back[0]} is down. cluster.nodes[{back[0] - 1}].restart() starts node {back[0]}"
+    else:
+        why += ", and does not serve it yet"
+    return f"it has no leader: {why}{f'; if that is in vain, {lose}' if others else ''}"

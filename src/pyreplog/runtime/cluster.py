@@ -48,7 +48,7 @@ from pyreplog.log import is_partition, open_readers, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
 from pyreplog.runtime.admin import Admin
-from pyreplog.runtime.advice import Advice
+from pyreplog.runtime.advice import Advice, Awaited
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
@@ -62,7 +62,8 @@ from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.runtime.retry import Retry
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
-from pyreplog.values import RecoveryProgress
+from pyreplog.values import RecoveryProgress, TopicPartition
+from pyreplog.wire import NO_LEADER
 
 __all__ = ["Cluster"]
 
@@ -129,7 +130,7 @@ class Cluster:
         self._owner: SpoolOwner | None = None
         self._own_process = own_process
         self._nodes: list[ClusterNode] = []
-        self._advice = Advice(self._nodes, self._topic_names)
+        self._advice = Advice(self._nodes, self._topic_names, self._awaited_leaders)
         self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
         number = _node_count(self._controller_disk, self._path, nodes)
@@ -556,6 +557,13 @@ class Cluster:
     def _topic_names(self) -> tuple[str, ...]:
         with self._driver.exclusive():
             return tuple(self._authority.authority.image.topic_ids)
+
+    def _awaited_leaders(self, of: TopicPartition) -> Awaited | None:
+        with self._driver.exclusive():
+            image = self._authority.authority.image
+            found = image.topics.get(image.topic_ids.get(of.topic, ""))
+            entry = None if found is None else found.partitions.get(of.partition)
+            return None if entry is None or entry.leader != NO_LEADER else Awaited((*entry.isr, *entry.elr), entry.replicas)
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 

@@ -378,7 +378,8 @@ class Consumer:
                 break
         if not answer.settled:
             self._use(lambda machine: machine.forget_look_up(answer))
-            raise self._advice.late(f"{_LOOKED_UP.get(timestamp, 'an offset by time')} of {topic}-{partition}", patience)
+            what = _LOOKED_UP.get(timestamp, "an offset by time")
+            raise self._advice.late(f"{what} of {topic}-{partition}", patience, TopicPartition(topic, partition))
         if isinstance(answer.error, UnknownTopicError) and not self._machine.has_heard_of(topic):
             raise self._advice.unknown_topic(topic)
         if answer.error is not None:
