@@ -143,6 +143,24 @@ def test_a_clean_start_opens_no_partition(place: Place) -> None:
     root.close()
 
 
+def test_a_log_of_which_everything_was_deleted_wakes(place: Place) -> None:
+    """It has no record that bears its last epoch, and keeps that all the same, asleep and awake."""
+    fill(place)
+    with_rest = open_root(place)
+    for key in KEYS:
+        with_rest.logs[key].increment_start_offset(key.partition)
+    with_rest.close()
+    for seed in range(2, 5):
+        root = open_root(place, seed)
+        asleep = root.logs.asleep(KEYS[7], None)
+        assert isinstance(asleep, Sleeping)
+        told = asleep.epochs.entries
+        log = root.logs[KEYS[7]]
+        assert (log.start_offset, log.end_offset, log.epochs.entries) == (7, 7, told)
+        assert list(told) == [(3, 7)]
+        root.close()
+
+
 def test_who_was_not_opened_is_remembered_on(place: Place) -> None:
     """Several lives, each of which touches one partition: nothing is forgotten, checkpoints included, and changes are seen."""
     fill(place)

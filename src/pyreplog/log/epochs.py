@@ -114,6 +114,15 @@ class EpochCache:
         self._set(self._epochs[covering:], (offset, *self._starts[covering + 1 :]))
         return True
 
+    def keep_those_of(self, start: int, end: int) -> bool:
+        """Keep what tells of the offsets from ``start`` to below ``end``; whether anything changed.
+
+        Where everything was deleted the last epoch stays, beginning at the end: what comes there must not be of an older one than what may
+        still lie below it.
+        """
+        changed = self.truncate_from_start(start)
+        return self.truncate_from_end(end + (0 < start == end)) or changed
+
     def clear(self) -> bool:
         """Forget everything; whether anything changed."""
         changed = bool(self._epochs)

@@ -520,10 +520,7 @@ class Loader:
             start = first
         else:
             start = max(self.log_start_offset, first)
-        changed = epochs.truncate_from_start(start)
-        # Where everything was deleted the last epoch stays, beginning at the end: what comes there must not be of an older one than what
-        # may still lie below it.
-        changed = epochs.truncate_from_end(end + (0 < start == end)) or changed
+        changed = epochs.keep_those_of(start, end)
         report = RecoveryReport(
             clean=clean,
             mark_found=self.state is not None,

@@ -201,8 +201,7 @@ def _class_of(log_class: type[Log]) -> type[Log]:
 def _history(summary: Summary) -> EpochCache:
     """The leader epochs as an opening finds them: those that records bear."""
     epochs = EpochCache(summary.epochs)
-    epochs.truncate_from_start(summary.start_offset)
-    epochs.truncate_from_end(summary.end_offset)
+    epochs.keep_those_of(summary.start_offset, summary.end_offset)
     return epochs
 
 
