@@ -332,6 +332,20 @@ def test_topic_name(tmp_path: Path) -> None:
         pyreplog.open_log(tmp_path / "folder", mode="r", topic="order")
 
 
+def test_a_reader_opens_no_other_partition() -> None:
+    """Of a root with thousands, or with one that cannot be read, one is read as of a root that has no other."""
+    disk = SimDisk()
+    for topic in ("orders", "other"):
+        with pyreplog.open_log("folder", topic=topic, disk=disk) as log:
+            log.append(b"x")
+    disk.trace = []
+    with pyreplog.open_log("folder", mode="r", topic="orders", disk=disk) as log:
+        assert [record.topic for record in log] == ["orders"]
+    opened = [call for call in disk.trace if " open " in call]
+    assert any("orders-0" in call for call in opened)
+    assert not any("other-0" in call for call in opened), opened
+
+
 def test_readers_need_no_lock_and_see_what_counts(tmp_path: Path) -> None:
     """A reader beside a live writer sees what was acknowledged, also later, and changes nothing."""
     with pyreplog.open_log(tmp_path / "log") as log:

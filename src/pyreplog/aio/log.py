@@ -21,7 +21,7 @@ from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError
+from pyreplog.errors import ClosedError, PyreplogError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.values import LogStats, RecoveryProgress
@@ -46,25 +46,39 @@ def open_log(
 ) -> Opening[Log]:
     """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``. ``progress`` is not called on
     the event loop: what is of the loop it hands over by ``loop.call_soon_threadsafe``."""
-    return Opening(
-        os.path.basename(runtime.folder_of(path)),
-        Log,
-        partial(
-            runtime.open_log,
-            path,
-            mode,
-            topic=topic,
-            partition=partition,
-            durability=durability,
-            config=config,
-            buffer_memory=buffer_memory,
-            max_block_ms=max_block_ms,
-            isolation=isolation,
-            progress=progress,
-            disk=disk,
-            clock=clock,
-        ),
+    opening = partial(
+        runtime.open_log,
+        path,
+        mode,
+        topic=topic,
+        partition=partition,
+        durability=durability,
+        config=config,
+        buffer_memory=buffer_memory,
+        max_block_ms=max_block_ms,
+        isolation=isolation,
+        progress=progress,
+        disk=disk,
+        clock=clock,
     )
+    return Opening(os.path.basename(runtime.folder_of(path)), Log, lambda: _Opened(opening()))
+
+
+class _Opened:
+    """A log, and what its ``config`` would read the disk for: made by the thread that opened it."""
+
+    def __init__(self, log: runtime.Log) -> None:
+        self.log = log
+        self.config: LogConfig | PyreplogError | None = None
+        if log.mode == "r":
+            try:
+                self.config = log.config
+            except PyreplogError as error:
+                self.config = error
+
+    def close(self) -> None:
+        """As the log's."""
+        self.log.close()
 
 
 class Log:
@@ -74,9 +88,10 @@ class Log:
     stops the waiting, not the append: the record is appended once, and may still be acknowledged.
     """
 
-    def __init__(self, log: runtime.Log, calls: Calls) -> None:
+    def __init__(self, opened: _Opened, calls: Calls) -> None:
         """Made by :func:`open_log`."""
-        self._log = log
+        self._log = log = opened.log
+        self._config = opened.config
         self._calls = calls
         self._writer = log._writer
         self._position = log.position
@@ -312,12 +327,17 @@ class Log:
     @property
     def durability(self) -> str:
         """``"sync"`` or ``"os"``."""
-        return self._log.durability
+        return self.config.durability
 
     @property
     def config(self) -> LogConfig:
-        """The log's settings."""
-        return self._log.config
+        """The log's settings. For a reader: as they were when it was opened."""
+        self._check()
+        if self._config is None:
+            return self._log.config
+        if isinstance(self._config, PyreplogError):
+            raise self._config
+        return self._config
 
     @property
     async def start_offset(self) -> int:

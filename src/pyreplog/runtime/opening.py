@@ -10,7 +10,7 @@ from typing import Final
 
 from pyreplog.config import INT32_MAX, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
-from pyreplog.log import Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, open_readers, random_uuid
+from pyreplog.log import Finder, Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, random_uuid
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
@@ -60,7 +60,7 @@ def check_disk(disk: object) -> None:
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
-    """The reader of the one partition that is meant; others are closed again. Nothing is locked or written."""
+    """The reader of the one partition that is meant; no other is opened. Nothing is locked or written."""
     if topic is not None:
         check_name(topic)
     partition = whole("partition", partition)
@@ -69,23 +69,17 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
     if not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
-    readers = open_readers(disk, folder, topic)
-    if not readers and topic is not None:
+    finder = Finder(disk, folder)
+    found = [key for key in finder.folders() if topic is None or key.topic == topic]
+    if not found and topic is not None:
         others = tuple(sorted(list_topics(disk, folder)))
         raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}")
-    try:
-        chosen = _choose(readers, folder, topic, partition)
-    except BaseException:
-        for reader in readers.values():
-            reader.close()
-        raise
-    for key, reader in readers.items():
-        if key != chosen:
-            reader.close()
-    for refusal in distrusted(disk, readers[chosen]):
+    reader = finder.open(_choose(found, folder, topic, partition))
+    assert reader is not None, "it was found just now"
+    for refusal in distrusted(disk, reader):
         LOGGER.warning("%s; it is read all the same", refusal)
-    _warn_of_rest(readers[chosen])
-    return readers[chosen]
+    _warn_of_rest(reader)
+    return reader
 
 
 def _warn_of_rest(reader: LogReader) -> None:
