@@ -12,7 +12,7 @@ import pyarrow
 import pytest
 
 import pyreplog
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log import LogReader, LogRoot, open_readers
 from pyreplog.log.legacy import LegacyPrefix
 from pyreplog.log.segment import Segment, scan_segment
@@ -174,6 +174,48 @@ def test_damage_is_seen(tmp_path: Path) -> None:
             # The offset is not covered by the checksum, as in Kafka; everything else is.
             assert (record.key, record.value, record.timestamp) in {fact[1:] for fact in good}
         reader.close()
+
+
+@pytest.mark.parametrize("name", ["magic0-none", "magic1-none", "magic1-gzip"])
+def test_damage_after_the_opening_is_seen(tmp_path: Path, name: str) -> None:
+    """Whatever bit flips in a log that is open: a record is what it was, or the error names offsets with it among them. Behind the group of
+    messages that is damaged it goes on, and who looks for a time is told, too."""
+    partition = next(one for one in manifest(UNIT)["partitions"] if one["topic"] == name)
+    whole = [(record.offset, record.value) for record in read(reader_of(partition), 0, 1 << 40)]
+    end = whole[-1][0] + 1
+    random = Random(name)
+    seen = 0
+    folder = copy_of(UNIT, tmp_path / "data")
+    segment = min((folder / f"{name}-0").glob("*.log"))
+    good = segment.read_bytes()
+    prefix = LegacyPrefix(lambda: DISK.open(str(segment)), len(good), 0)
+    for _ in range(40):
+        segment.write_bytes(good)
+        ((_, reader),) = open_readers(DISK, str(folder), name).items()
+        assert read(reader, 0, 1, 1)
+        data = bytearray(good)
+        data[random.randrange(prefix.end)] ^= 1 << random.randrange(8)
+        segment.write_bytes(data)
+        got: list[tuple[int, bytes | None]] = []
+        at = 0
+        while at < end:
+            try:
+                found = [(record.offset, record.value) for record in read(reader, at, end, 300)]
+            except CorruptError as error:
+                seen += 1
+                assert isinstance(error, CorruptLogError)
+                assert at <= error.start < error.end
+                got += [(record.offset, record.value) for record in read(reader, at, error.start)]
+                got += [one for one in whole if error.start <= one[0] < error.end]  # which are not served
+                at = error.end
+                continue
+            if not found:
+                break
+            got += [one for one in found if one[0] >= at]
+            at = got[-1][0] + 1
+        assert got == whole
+        reader.close()
+    assert seen > 20
 
 
 def test_a_prefix_knows_its_end() -> None:

@@ -485,7 +485,9 @@ class Consumer:
                 # A follower may have removed what the leader still has: ask that one, and stay there, or every second fetch would fail.
                 state.leader_until_ns = self._now_ns() + LEADER_ONLY_NS
         elif code == ErrorCode.CORRUPT_MESSAGE:
-            self._met_damage(entry, state, f"{entry} at node {leader}, and no other copy is in sync")
+            # Where it ends stands where the end does that another refusal names.
+            end = -1 if data.diverging_epoch is None else data.diverging_epoch.end_offset
+            self._met_damage(entry, state, f"{entry} at node {leader}, and no other copy is in sync", end)
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
         elif data.diverging_epoch is not None:

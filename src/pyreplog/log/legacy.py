@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pyreplog._core import whole_batches
-from pyreplog.errors import CorruptError
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.layout import HEADER_UP_TO_MAGIC, INT64_MAX, MAGIC_POSITION, SCAN_CHUNK_SIZE
 from pyreplog.ports import File
 from pyreplog.record import LegacyMessage, convert_legacy, legacy_batches, shallow_messages
@@ -44,11 +44,11 @@ class LegacyPrefix:
         self.end = 0
         self.next_offset = base_offset
         while self.end < size:
-            messages, walked = _messages_at(file(), self.end, size)
+            messages = _rising(_messages_at(file(), self.end, size), self.next_offset - 1, INT64_MAX)
             if not messages:
                 break
             self._gather(messages)
-            self.end += walked
+            self.end += sum(message.size for message in messages)
             self.next_offset = messages[-1].offset + 1
 
     def _gather(self, messages: list[LegacyMessage]) -> None:
@@ -66,20 +66,23 @@ class LegacyPrefix:
 
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
         """Where the messages lie that hold ``offset`` or come next, and batches of them and of those behind, below ``end_offset``: up to
-        about ``size_max`` bytes, at least one batch. None where there is none."""
+        about ``size_max`` bytes, at least one batch. None where there is none. Ends before messages that do not fit their checksums any
+        more; raises :class:`CorruptLogError` where it would begin with such."""
         slot = bisect_left(self._last_offsets, offset)
         parts: list[bytes] = []
         size = 0
         position = -1
         while slot < len(self._groups) and (size < size_max or not size):
             group = self._groups[slot]
-            found = convert_legacy(self._bytes(group), offset, end_offset)
+            found, damage = self._convert(slot, offset, end_offset)
+            if damage is not None and not found and not parts:
+                raise damage
             if found:
                 if position < 0:
                     position = group.position
                 parts.append(found)
                 size += len(found)
-            if self._last_offsets[slot] >= end_offset - 1:
+            if damage is not None or self._last_offsets[slot] >= end_offset - 1:
                 break
             slot += 1
         if not parts:
@@ -106,11 +109,35 @@ class LegacyPrefix:
             group = self._groups[slot]
             if group.max_timestamp < timestamp:
                 continue
-            for batch in legacy_batches(convert_legacy(self._bytes(group), start_offset, end_offset)):
+            data, damage = self._convert(slot, start_offset, end_offset)
+            for batch in legacy_batches(data):
                 found = batch.find_timestamp(timestamp, start_offset)
                 if found is not None:
                     return found
+            if damage is not None:
+                raise damage
         return None
+
+    def _convert(self, slot: int, start: int, end: int) -> tuple[bytes, CorruptLogError | None]:
+        """Batches of the records of a group with ``start`` <= offset < ``end``, up to the first message that is not as it was when it was
+        walked; and the error for the rest."""
+        group = self._groups[slot]
+        data = self._bytes(group)
+        try:
+            messages = _rising(shallow_messages(data)[0], self._last_offsets[slot - 1] if slot else -1, self._last_offsets[slot])
+        except CorruptError:
+            messages = []
+        if messages and messages[-1].offset != self._last_offsets[slot] and sum(message.size for message in messages) == group.size:
+            messages.pop()  # one that is compressed says by its own offset which those in it have
+        sound = sum(message.size for message in messages)
+        found = convert_legacy(data[:sound], start, end)
+        if sound == group.size or self._last_offsets[slot] < start:
+            return found, None
+        first = max(messages[-1].offset + 1, start) if messages else start
+        if first >= end:
+            return found, None
+        reason = f"the message at byte {group.position + sound} is not what was written"
+        return found, CorruptLogError(reason, start=first, end=min(self._last_offsets[slot] + 1, end), file=self._file().path)
 
     def _bytes(self, group: _Group) -> memoryview:
         return self._file().read_at(group.position, group.size)
@@ -122,16 +149,26 @@ def begins_legacy(file: File, size: int) -> bool:
     return len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] <= 1
 
 
-def _messages_at(file: File, position: int, size: int) -> tuple[list[LegacyMessage], int]:
-    """The old messages from ``position`` on, as many as fit a chunk, and their bytes; none where something else is there."""
+def _rising(messages: list[LegacyMessage], before: int, last: int) -> list[LegacyMessage]:
+    """Those that ``messages`` begins with whose offsets rise, from above ``before`` to ``last`` at most. No checksum covers the offset of a
+    message: of two that do not rise either may be wrong, and neither is taken."""
+    for index, message in enumerate(messages):
+        if not before < message.offset <= last:
+            return messages[: max(index - 1, 0)]
+        before = message.offset
+    return messages
+
+
+def _messages_at(file: File, position: int, size: int) -> list[LegacyMessage]:
+    """The old messages from ``position`` on, as many as fit a chunk; none where something else is there."""
     want = SCAN_CHUNK_SIZE
     while True:
         data = file.read_at(position, min(want, size - position))
         try:
-            messages, walked = shallow_messages(data)
+            messages, _ = shallow_messages(data)
         except CorruptError:
-            return [], 0
+            return []
         done = messages or len(data) < HEADER_UP_TO_MAGIC or data[MAGIC_POSITION] > 1 or position + len(data) >= size
         if done or len(data) >= _MESSAGE_SIZE_MAX:
-            return messages, walked
+            return messages
         want *= 4

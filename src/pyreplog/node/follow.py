@@ -39,9 +39,10 @@ _PARKED: Final = 2
 
 
 class Want:
-    """What one partition wants of its leader. ``state``: nothing now; not sent yet; with the leader since ``epoch`` of the session."""
+    """What one partition wants of its leader. ``state``: nothing now; not sent yet; with the leader since ``epoch`` of the session.
+    ``taken``: the latest leader epoch of which an answer was good."""
 
-    __slots__ = ("epoch", "hosted", "request", "session", "state")
+    __slots__ = ("epoch", "hosted", "request", "session", "state", "taken")
 
     def __init__(self, hosted: Hosted, session: _Session) -> None:
         self.hosted = hosted
@@ -49,13 +50,16 @@ class Want:
         self.request: FetchPartition
         self.state = _IDLE
         self.epoch = 0
+        self.taken = -1
 
 
 class _Session:
-    """With one leader. ``unanswered``: correlation id -> (epoch, sent at), oldest first."""
+    """With one leader. ``unanswered``: correlation id -> (epoch, sent at), oldest first. ``settled``: everything up to that epoch was
+    answered; ``answered_ns``: when the leader said anything last."""
 
     __slots__ = (
         "address",
+        "answered_ns",
         "changed",
         "dirty",
         "epoch",
@@ -66,6 +70,7 @@ class _Session:
         "replica",
         "retry_ns",
         "session_id",
+        "settled",
         "unanswered",
         "watched",
     )
@@ -75,6 +80,8 @@ class _Session:
         self.address: Address = ""
         self.session_id = 0
         self.epoch = 0
+        self.settled = -1
+        self.answered_ns = 0
         self.members: dict[PartitionKey, Want] = {}
         self.changed: dict[PartitionKey, Want] = {}
         self.forgotten: list[PartitionKey] = []
@@ -154,6 +161,9 @@ class Following:
             return True
         if session.session_id == 0:
             session.session_id = body.session_id
+        session.answered_ns = self._effects.now_ns
+        if not session.unanswered:
+            session.settled = epoch
         run = self._effects.run
         members = session.members
         for topic in body.responses:
@@ -163,11 +173,24 @@ class Following:
                     continue  # about something that was asked before the present wish
                 want.state = _IDLE
                 session.parked -= 1
+                if data.error_code == NO_ERROR and data.diverging_epoch is None:
+                    want.taken = want.request.current_leader_epoch
                 run(want.hosted, FetchAnswered(want.request, data))
         if not session.dirty:
             session.dirty = True
             self.dirty.append(session)
         return True
+
+    def is_taken(self, hosted: Hosted, since_ns: int) -> bool:
+        """Whether the partition's leader has taken a fetch in this leader epoch, answering it or keeping it until there is more (refusals
+        and divergences are answered at once), and was heard of at or after that moment."""
+        want = hosted.want
+        if want is None or want.session.answered_ns < since_ns:
+            return False
+        epoch = hosted.replica.leader_epoch
+        if want.taken == epoch:
+            return True
+        return want.state == _PARKED and want.epoch <= want.session.settled and want.request.current_leader_epoch == epoch
 
     def disconnected(self, peer: Address) -> None:
         """A leader's node is gone, or does not know us any more: begin anew after a pause."""
@@ -258,6 +281,7 @@ class Following:
         """The session is over; everything that was wanted goes into the next one."""
         session.session_id = 0
         session.epoch = 0
+        session.settled = -1
         session.parked = 0
         session.forgotten = []
         for key, want in session.members.items():

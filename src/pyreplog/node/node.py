@@ -35,6 +35,7 @@ from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
 from pyreplog.node.deletion import DeletionService
+from pyreplog.node.doubts import Doubts
 from pyreplog.node.effects import FATAL, Effects
 from pyreplog.node.fetch import FetchService
 from pyreplog.node.follow import Following
@@ -122,6 +123,7 @@ class Node:
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
         self._guard = Guard(effects, node_id)
         self._sessions = FollowerSessions(effects, self._hosted, random)
+        self._doubts = Doubts(effects, standing, self._sessions, self._following, wait_max_ms)
         self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)
@@ -134,6 +136,8 @@ class Node:
         self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
+        self._doubts.on_replace = lambda hosted: self._lifecycle.damaged(hosted.key)
+        self._doubts.on_spare = self._spare
         root.on_damaged = self._found_damaged
         effects.on_fetch = self._following.want
         effects.on_stop_fetching = self._following.forget
@@ -306,6 +310,7 @@ class Node:
         self._following.forget(hosted)
         self._proposals.forget(hosted)
         self._lifecycle.removed(hosted.key)
+        self._doubts.forget(hosted)
 
     def _storage_error(self, error: PyreplogError) -> None:
         _log.error("node %d: %s", self.node_id, error)
@@ -320,18 +325,16 @@ class Node:
 
     def _met_damage(self, hosted: Hosted, effect: Damaged) -> None:
         """A read found what no recovery had looked at."""
-        error = effect.error
-        if effect.alone:
-            text = "node %d: %s is damaged, and served as far as it can be, because no other copy is in sync: %s"
-            _log.error(text, self.node_id, hosted.topic_partition, error)
-            return
-        self._timers.call_at(self._effects.now_ns, lambda: self._spoil(hosted, error))  # the present step is half-way
+        if effect.is_news:
+            what = "served as far as it can be, because no other copy is in sync" if effect.alone else "gives way to another copy"
+            _log.error("node %d: %s is damaged, and %s: %s", self.node_id, hosted.topic_partition, what, effect.error)
+        self._doubts.add(hosted, effect.error)
 
-    def _spoil(self, hosted: Hosted, error: CorruptError) -> None:
-        if self.find(hosted.topic_partition) is hosted and hosted.log.failure is None:
-            self.root.spoil(hosted.log, error)
-            self._give_up(hosted.topic_partition, error)
-            hosted.log.close(clean=False)
+    def _spare(self, hosted: Hosted, error: CorruptError) -> None:
+        """Another copy leads, and is there: this one is set aside and fetched anew."""
+        self.root.spoil(hosted.log, error)
+        self._give_up(hosted.topic_partition, error)
+        hosted.log.close(clean=False)
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
         """As at a start that finds a copy damaged: it is not served, the others are, and the controller counts on it no more."""

@@ -478,11 +478,12 @@ class Stalled:
 
 @dataclass(slots=True)
 class Damaged:
-    """What was read of the log is not what was written. Where ``alone``, no other replica is in sync: this one goes on serving the rest.
-    Else the node gives the copy up: another leads, and it is fetched anew. Once for each damage that is met, in a row."""
+    """What was read of the log is not what was written. Where ``alone``, no other replica is in sync: this one goes on serving the rest,
+    and says where that ends. Else it refuses for now, and another may lead in its place. ``is_news``: the first of this place."""
 
     error: CorruptError
     alone: bool
+    is_news: bool
 
 
 Effect = Reply | Fetch | Sync | Wake | StopFetching | AlterPartition | Offline | BrokenRule | Lost | Stalled | Unexpected | Damaged

@@ -458,7 +458,7 @@ class Leader(Seat):
                 # A batch at least: else it never goes on.
                 records = log.read(offset, max(request.partition_max_bytes, 1), end, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                self.refuse_fetch(event, self.read_code(error))
+                self.refuse_read(event, error)
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
         if self.deletions:
@@ -491,7 +491,7 @@ class Leader(Seat):
                 try:
                     data, at = self.data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                    self.refuse_fetch(parked, self.read_code(error))
+                    self.refuse_read(parked, error)
                     follower.parked = None
                     continue
             follower.parked = None
@@ -516,7 +516,7 @@ class Leader(Seat):
     # -------------------------------------------------------------------------------------------------------------- in-sync set
 
     @property
-    def is_last_in_sync(self) -> bool:
+    def is_only_member(self) -> bool:
         """As the controller counts."""
         return len(self.committed) <= 1
 

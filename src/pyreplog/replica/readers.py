@@ -70,7 +70,7 @@ class Readers:
             try:
                 records = seat.log.read(request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
-                seat.refuse_fetch(event, seat.read_code(error))
+                seat.refuse_read(event, error)
                 return True
             if not records.size:
                 records = None

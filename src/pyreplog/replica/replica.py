@@ -27,6 +27,7 @@ from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
+from pyreplog.replica.damage import Damage
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -165,8 +166,8 @@ class Replica:
         self.brokers: Mapping[int, BrokerStatus] = {}
         # What is outstanding. ``out`` is there within a step only: there may be very many replicas.
         self.out: list[Effect]
-        self.damage = ""
-        """What was told last of damage that a read met."""
+        self.damage: Damage | None = None
+        """What reads met; None: nothing."""
         self.next_token = 1
         self.wake_at = FAR
         self.syncing = False
@@ -235,12 +236,11 @@ class Replica:
         self._sit(Offlined(self))
         self.out.append(Offline(error))
 
-    def found_damage(self, error: CorruptError, *, alone: bool) -> None:
-        """A read met damage, see :class:`Damaged`. The same again, in a row, is told once."""
-        what = f"{alone} {error}"
-        if what != self.damage:
-            self.damage = what
-            self.out.append(Damaged(error, alone))
+    def met_damage(self, error: CorruptError, *, alone: bool) -> None:
+        """A read of the log met damage, see :class:`Damaged`."""
+        if self.damage is None:
+            self.damage = Damage()
+        self.out.append(Damaged(error, alone, self.damage.is_news(error)))
 
     def sleeps_on(self) -> bool:
         """After a storage error: whether the log sleeps as before, because room, descriptors or memory to open it were lacking. Nothing of

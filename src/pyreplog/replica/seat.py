@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.compiled import mypyc_attr
-from pyreplog.errors import CorruptError, OffsetOutOfRangeError
+from pyreplog.errors import CorruptError, CorruptLogError, OffsetOutOfRangeError
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokersApplied,
@@ -187,30 +187,42 @@ class Seat:
             hint = self.hint() if code in _ABOUT_LEADER else None
             self.reply(event, PartitionProduceResponse(machine.partition, code, error_message=message, current_leader=hint))
 
-    def refuse_fetch(self, event: FollowerFetch | ConsumerFetch, code: int) -> None:
-        """No records."""
+    def refuse_fetch(self, event: FollowerFetch | ConsumerFetch, code: int, damage_end: int = -1) -> None:
+        """No records. ``damage_end``: where those end that cannot be read."""
         log = self.log
         hint = self.hint() if code in _ABOUT_LEADER else None
         self.reply(
             event,
-            PartitionData(self.machine.partition, code, log.high_watermark, log.high_watermark, log.start_offset, current_leader=hint),
+            PartitionData(
+                self.machine.partition,
+                code,
+                log.high_watermark,
+                log.high_watermark,
+                log.start_offset,
+                None if damage_end < 0 else EpochEndOffset(-1, damage_end),
+                hint,
+            ),
         )
 
+    def refuse_read(self, event: FollowerFetch | ConsumerFetch, error: Exception) -> None:
+        """The log raised ``error`` when it was read."""
+        code = self.read_code(error)
+        end = error.end if code == ErrorCode.CORRUPT_MESSAGE and isinstance(error, CorruptLogError) else -1
+        self.refuse_fetch(event, code, end)
+
     def read_code(self, error: Exception) -> int:
-        """The error number for what a read of the log raised. Of damage the node hears, too; who asked shall ask another, unless no other
-        is in sync."""
+        """The error number for what a read of the log raised."""
         if isinstance(error, OffsetOutOfRangeError):
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if isinstance(error, CorruptError):
-            alone = self.is_last_in_sync
-            self.machine.found_damage(error, alone=alone)
-            if alone:
+        if isinstance(error, CorruptError) and self.log.failure is None:  # else it could not even be opened, and that is told
+            self.machine.met_damage(error, alone=self.is_only_member)
+            if self.is_only_member:
                 return ErrorCode.CORRUPT_MESSAGE
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     @property
-    def is_last_in_sync(self) -> bool:
-        """Whether no other replica is in the in-sync set."""
+    def is_only_member(self) -> bool:
+        """Whether this replica leads, and no other one is in sync."""
         return False
 
     def hint(self) -> LeaderIdAndEpoch:
