@@ -36,7 +36,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     tree = tmp_path_factory.mktemp("tree")
     files = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
     for name in files:
-        if name.startswith(("src/", "tests/test_", "pyproject", "setup.py", "MANIFEST.in", "README", "LICENSE")) and (ROOT / name).is_file():
+        if (
+            name.startswith(("src/", "tests/test_", "pyproject", "setup.py", "MANIFEST.in", "README", "LICENSE"))
+            and (ROOT / name).is_file()
+        ):
             target = tree / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())

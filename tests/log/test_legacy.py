@@ -21,6 +21,7 @@ from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk
 from pyreplog.values import TimestampType, TopicPartition
 from tests.golden.units import copy_of, hash_of, manifest, unit
+from tests.golden.vectors import A13_MAGIC_1
 from tests.log.support import batch, contents
 
 UNIT = "old-format-2.8.2"
@@ -216,6 +217,19 @@ def test_damage_after_the_opening_is_seen(tmp_path: Path, name: str) -> None:
         assert got == whole
         reader.close()
     assert seen > 20
+
+
+def test_the_first_offset_of_a_segment_is_no_lower_than_its_base(tmp_path: Path) -> None:
+    """No checksum covers an offset: the first message of a segment that claims one below it is damaged, not of another place."""
+    good = bytearray(b"".join((1000 + number).to_bytes(8, "big") + A13_MAGIC_1[8:] for number in range(5)))
+    path = tmp_path / "segment"
+    path.write_bytes(good)
+    prefix = LegacyPrefix(lambda: DISK.open(str(path)), len(good), 1000)
+    assert prefix.next_offset == 1005
+    path.write_bytes((1000 - 128).to_bytes(8, "big") + good[8:])
+    with pytest.raises(CorruptLogError) as caught:
+        prefix.locate(1000, 1 << 20, 1005)
+    assert (caught.value.start, caught.value.end) == (1000, 1005)
 
 
 def test_a_prefix_knows_its_end() -> None:

@@ -7,7 +7,6 @@ from pyreplog.node.hosting import Hosted, Standing
 from pyreplog.quorum import BrokerImage
 from pyreplog.replica import Effect, Event, Fetch, FetchAnswered
 from pyreplog.wire import (
-    EpochEndOffset,
     ErrorCode,
     FetchableTopicResponse,
     FetchPartition,
@@ -265,48 +264,3 @@ def test_a_session_that_has_used_up_its_epochs_begins_anew() -> None:
     assert desk.answer(request, 1, session_id=78)
     request, body = desk.one()
     assert (asked(body), body.session_id, body.session_epoch) == ([(1, 8)], 78, 1)
-
-
-def test_a_fetch_is_taken_by_a_good_answer_or_by_being_kept() -> None:
-    """A refusal and a divergence would have been answered at once; what is behind them, and under an older leader epoch, is not taken."""
-    desk = Follower()
-    kept, served, refused, diverged = (desk.host(number) for number in range(4))
-    for hosted in (kept, served, refused, diverged):
-        hosted.replica.leader_epoch = 3
-        desk.want(hosted, 0)
-    request, _ = desk.one()
-
-    def taken(since_ns: int = 0) -> list[bool]:
-        return [desk.following.is_taken(hosted, since_ns) for hosted in (kept, served, refused, diverged)]
-
-    assert taken() == [False] * 4
-    answers = [PartitionData(1), PartitionData(2, ErrorCode.FENCED_LEADER_EPOCH), PartitionData(3, diverging_epoch=EpochEndOffset(1, 2))]
-    body = FetchResponse([FetchableTopicResponse("id", answers)], 0, 77)
-    assert desk.following.answered(Response("node-7", request.correlation_id, body), body)
-    assert taken() == [True, True, False, False]
-    assert taken(desk.effects.now_ns + 1) == [False] * 4, "the leader was not heard of since"
-    served.replica.leader_epoch = kept.replica.leader_epoch = 4
-    assert taken() == [False] * 4, "of another reign"
-
-
-def test_what_an_empty_answer_says_of_a_request_that_was_sent_before_another() -> None:
-    """The leader answers the older one of two that are open empty, whatever became of it: what it asked is settled with the newer."""
-    desk = Follower()
-    first, second = desk.host(0), desk.host(1)
-    for hosted in (first, second):
-        hosted.replica.leader_epoch = 3
-    desk.want(first, 0)
-    opening, _ = desk.one()
-    assert desk.answer(opening)
-    waiting, _ = desk.one()
-    desk.want(first, 0)
-    older, _ = desk.one()
-    desk.want(second, 0)
-    newer, _ = desk.one()
-    assert desk.answer(waiting)
-    assert desk.answer(older)
-    assert [desk.following.is_taken(hosted, 0) for hosted in (first, second)] == [False, False]
-    assert desk.answer(newer)
-    assert [desk.following.is_taken(hosted, 0) for hosted in (first, second)] == [True, True]
-    desk.following.disconnected("node-7")
-    assert [desk.following.is_taken(hosted, 0) for hosted in (first, second)] == [False, False]

@@ -14,6 +14,7 @@ from pyreplog.wire import (
     ELECT_UNCLEAN,
     NO_COPY,
     PRODUCER_ID_BLOCK,
+    ROTTEN,
     BrokerHeartbeatRequest,
     ElectLeadersRequest,
     ElectLeadersTopic,
@@ -530,3 +531,32 @@ def test_a_copy_that_is_damaged_at_run_time() -> None:
     alone = house.topic("alone", min_isr=1, replicas=[1])
     house.beat(1, partition_ends=[PartitionEnd(*alone, -1, NO_COPY)])
     assert (house[alone].leader, house[alone].leader_epoch, house[alone].isr) == (1, 0, (1,))
+
+
+def test_a_copy_a_part_of_which_is_damaged() -> None:
+    """Another member leads in its place, once for each that says so, and everybody stays a member. It may lead again when it is all there
+    is, and when it is another one: of another incarnation, or made anew."""
+    house = House()
+    key = house.topic(min_isr=2)
+
+    def report(broker: int, how: int = ROTTEN) -> tuple[int, int]:
+        house.beat(broker, partition_ends=[PartitionEnd(*key, -1, how)])
+        return house[key].leader, house[key].leader_epoch
+
+    assert report(3) == (1, 0), "it does not lead"
+    assert report(1) == (2, 1), "not 3, which has the same trouble"
+    assert report(1) == (2, 1)
+    assert report(2) == (2, 1), "there is no better one"
+    assert (house[key].isr, house[key].elr) == ((1, 2, 3), ())
+    (topic,) = house.controller.elect_leaders(ElectLeadersRequest(ELECT_PREFERRED, None)).replica_election_results
+    assert [part.error_code for part in topic.partition_result] == [ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE]
+    house.kill(2)
+    assert (house[key].leader, house[key].isr) == (1, (1, 3)), "some copy is better than none"
+    house.kill(3)
+    house.register(3)
+    house.beat(3)
+    assert house.propose(key, [1, 3]).error_code == 0
+    assert report(1)[0] == 3, "whose trouble is of another incarnation"
+    report(1, NO_COPY)
+    assert house.propose(key, [3, 1]).error_code == 0
+    assert report(3)[0] == 1, "whose copy was made anew"

@@ -1,4 +1,4 @@
-"""Rot that a read meets while the replica runs: who is told what. (When a copy is given up: tests/sim/test_live_damage.py.)"""
+"""Rot that a read meets while the replica runs: who is told what. (Who leads then: tests/quorum, tests/sim/test_live_damage.py.)"""
 
 from __future__ import annotations
 
@@ -55,11 +55,12 @@ def test_alone_it_says_where_and_serves_the_rest(make_bench: MakeBench) -> None:
     rotten(bench, 1, 50, 60)
     answer, news = fetch(bench, 1, 50)
     assert (answer.error_code, answer.diverging_epoch) == (ErrorCode.CORRUPT_MESSAGE, EpochEndOffset(-1, 60))
-    assert [(one.alone, one.is_news) for one in news] == [(True, True)]
+    assert [(one.is_last, one.is_news) for one in news] == [(True, True)]
     for offset in (55, 59, 50):
         answer, news = fetch(bench, 1, offset)
-        assert answer.diverging_epoch == EpochEndOffset(-1, 60)
-        assert [(one.alone, one.is_news) for one in news] == [(True, False)]
+        assert (answer.diverging_epoch, news) == (EpochEndOffset(-1, 60), [])
+    bench.pass_time(250)
+    assert [(one.is_last, one.is_news) for one in fetch(bench, 1, 55)[1]] == [(True, False)]
     for offset in (0, 60):
         answer, news = fetch(bench, 1, offset)
         assert (answer.error_code, news) == (0, [])
@@ -72,14 +73,33 @@ def test_others_in_sync_may_lead_in_its_place(make_bench: MakeBench) -> None:
     rotten(bench, 1, 50, 60)
     answer, news = fetch(bench, 1, 50)
     assert (answer.error_code, answer.diverging_epoch) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
-    assert [(one.alone, one.is_news) for one in news] == [(False, True)]
+    assert [(one.is_last, one.is_news) for one in news] == [(False, True)]
     bench.append(1, 10)
     bench.settle()
     assert bench.high_watermarks() == [110] * 3
     bench.set_isr(1, tell=[1])
     answer, news = fetch(bench, 1, 50)
     assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
-    assert [(one.alone, one.is_news) for one in news] == [(True, False)]
+    assert [(one.is_last, one.is_news) for one in news] == [(True, True)]
+
+
+def test_who_is_not_replaced_in_time_tells(make_bench: MakeBench) -> None:
+    """Others are in sync, and none of them can lead, or the controller is away: who reads hears where it is, instead of nothing. Each reign
+    waits anew."""
+    bench = filled(make_bench(3))
+    rotten(bench, 1, 50, 60)
+    assert fetch(bench, 1, 50)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    bench.pass_time(999)
+    assert fetch(bench, 1, 55)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    bench.pass_time(1)
+    answer, news = fetch(bench, 1, 55)
+    assert (answer.error_code, answer.diverging_epoch) == (ErrorCode.CORRUPT_MESSAGE, EpochEndOffset(-1, 60))
+    assert [(one.is_last, one.is_news) for one in news] == [(True, True)]
+    bench.elect(2)
+    bench.settle()
+    bench.elect(1)
+    bench.settle()
+    assert fetch(bench, 1, 50)[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_follower_keeps_what_it_has_while_its_leader_is_silent(make_bench: MakeBench) -> None:
@@ -89,7 +109,7 @@ def test_a_follower_keeps_what_it_has_while_its_leader_is_silent(make_bench: Mak
     bench.tell(2)
     answer, news = fetch(bench, 2, 50, anywhere=True)
     assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert [(one.alone, one.is_news) for one in news] == [(False, True)]
+    assert [(one.is_last, one.is_news) for one in news] == [(False, True)]
     bench.elect(2, isr=[2], tell=[2])
     answer, news = fetch(bench, 2, 50)
     assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
@@ -121,10 +141,11 @@ def test_an_offset_by_time_meets_it_too(make_bench: MakeBench, alone: bool) -> N
 
     bench.logs[1].find_timestamp = failing
     for is_news in (True, False):
+        bench.pass_time(250)
         effects = bench.step(1, ListOffsets(CLIENT, 8, ListOffsetsPartition(0, timestamp=5)))
         (result,) = (effect.result for effect in effects if isinstance(effect, Reply))
         assert result.error_code == (ErrorCode.CORRUPT_MESSAGE if alone else ErrorCode.KAFKA_STORAGE_ERROR)
-        assert [(one.alone, one.is_news) for one in told(effects)] == [(alone, is_news)]
+        assert [(one.is_last, one.is_news) for one in told(effects)] == [(alone, is_news)]
 
 
 def test_very_many_places_are_not_told_without_end(make_bench: MakeBench) -> None:

@@ -487,7 +487,7 @@ class Consumer:
         elif code == ErrorCode.CORRUPT_MESSAGE:
             # Where it ends stands where the end does that another refusal names.
             end = -1 if data.diverging_epoch is None else data.diverging_epoch.end_offset
-            self._met_damage(entry, state, f"{entry} at node {leader}, and no other copy is in sync", end)
+            self._met_damage(entry, state, f"{entry} at node {leader}, and no other copy can take its place", end)
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
         elif data.diverging_epoch is not None:

@@ -33,7 +33,7 @@ class _Group(NamedTuple):
 class LegacyPrefix:
     """The first ``end`` bytes of a segment's file, whose records lie below offset ``next_offset``. Immutable; belongs to the segment."""
 
-    __slots__ = ("_file", "_groups", "_last_offsets", "end", "next_offset")
+    __slots__ = ("_file", "_first", "_groups", "_last_offsets", "end", "next_offset")
 
     def __init__(self, file: Callable[[], File], size: int, base_offset: int) -> None:
         """Walks what of the first ``size`` bytes of the segment's file is in the old formats. ``file``: the file, opened where need be."""
@@ -41,6 +41,7 @@ class LegacyPrefix:
         self._groups: list[_Group] = []
         # The last offset of each group.
         self._last_offsets: list[int] = []
+        self._first = base_offset
         self.end = 0
         self.next_offset = base_offset
         while self.end < size:
@@ -124,7 +125,8 @@ class LegacyPrefix:
         group = self._groups[slot]
         data = self._bytes(group)
         try:
-            messages = _rising(shallow_messages(data)[0], self._last_offsets[slot - 1] if slot else -1, self._last_offsets[slot])
+            before = self._last_offsets[slot - 1] if slot else self._first - 1
+            messages = _rising(shallow_messages(data)[0], before, self._last_offsets[slot])
         except CorruptError:
             messages = []
         if messages and messages[-1].offset != self._last_offsets[slot] and sum(message.size for message in messages) == group.size:

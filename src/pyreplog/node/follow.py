@@ -39,10 +39,9 @@ _PARKED: Final = 2
 
 
 class Want:
-    """What one partition wants of its leader. ``state``: nothing now; not sent yet; with the leader since ``epoch`` of the session.
-    ``taken``: the latest leader epoch of which an answer was good."""
+    """What one partition wants of its leader. ``state``: nothing now; not sent yet; with the leader since ``epoch`` of the session."""
 
-    __slots__ = ("epoch", "hosted", "request", "session", "state", "taken")
+    __slots__ = ("epoch", "hosted", "request", "session", "state")
 
     def __init__(self, hosted: Hosted, session: _Session) -> None:
         self.hosted = hosted
@@ -50,16 +49,13 @@ class Want:
         self.request: FetchPartition
         self.state = _IDLE
         self.epoch = 0
-        self.taken = -1
 
 
 class _Session:
-    """With one leader. ``unanswered``: correlation id -> (epoch, sent at), oldest first. ``settled``: everything up to that epoch was
-    answered; ``answered_ns``: when the leader said anything last."""
+    """With one leader. ``unanswered``: correlation id -> (epoch, sent at), oldest first."""
 
     __slots__ = (
         "address",
-        "answered_ns",
         "changed",
         "dirty",
         "epoch",
@@ -70,7 +66,6 @@ class _Session:
         "replica",
         "retry_ns",
         "session_id",
-        "settled",
         "unanswered",
         "watched",
     )
@@ -80,8 +75,6 @@ class _Session:
         self.address: Address = ""
         self.session_id = 0
         self.epoch = 0
-        self.settled = -1
-        self.answered_ns = 0
         self.members: dict[PartitionKey, Want] = {}
         self.changed: dict[PartitionKey, Want] = {}
         self.forgotten: list[PartitionKey] = []
@@ -161,9 +154,6 @@ class Following:
             return True
         if session.session_id == 0:
             session.session_id = body.session_id
-        session.answered_ns = self._effects.now_ns
-        if not session.unanswered:
-            session.settled = epoch
         run = self._effects.run
         members = session.members
         for topic in body.responses:
@@ -173,24 +163,11 @@ class Following:
                     continue  # about something that was asked before the present wish
                 want.state = _IDLE
                 session.parked -= 1
-                if data.error_code == NO_ERROR and data.diverging_epoch is None:
-                    want.taken = want.request.current_leader_epoch
                 run(want.hosted, FetchAnswered(want.request, data))
         if not session.dirty:
             session.dirty = True
             self.dirty.append(session)
         return True
-
-    def is_taken(self, hosted: Hosted, since_ns: int) -> bool:
-        """Whether the partition's leader has taken a fetch in this leader epoch, answering it or keeping it until there is more (refusals
-        and divergences are answered at once), and was heard of at or after that moment."""
-        want = hosted.want
-        if want is None or want.session.answered_ns < since_ns:
-            return False
-        epoch = hosted.replica.leader_epoch
-        if want.taken == epoch:
-            return True
-        return want.state == _PARKED and want.epoch <= want.session.settled and want.request.current_leader_epoch == epoch
 
     def disconnected(self, peer: Address) -> None:
         """A leader's node is gone, or does not know us any more: begin anew after a pause."""
@@ -281,7 +258,6 @@ class Following:
         """The session is over; everything that was wanted goes into the next one."""
         session.session_id = 0
         session.epoch = 0
-        session.settled = -1
         session.parked = 0
         session.forgotten = []
         for key, want in session.members.items():

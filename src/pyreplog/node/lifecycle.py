@@ -8,7 +8,7 @@ process dies before it has heard of that, its next registration says that the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
@@ -21,6 +21,7 @@ from pyreplog.quorum import LOST_DIRECTORY, PartitionKey
 from pyreplog.wire import (
     NO_COPY,
     NO_ERROR,
+    ROTTEN,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -60,10 +61,10 @@ def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
     ]
 
 
-def _ends(leaderless: Mapping[PartitionKey, Log], damaged: Iterable[PartitionKey]) -> list[PartitionEnd]:
-    found = {key: PartitionEnd(*key, log.epochs.latest, log.end_offset, incomplete=log.incomplete) for key, log in leaderless.items()}
-    found.update({key: PartitionEnd(*key, -1, NO_COPY, incomplete=True) for key in damaged})
-    return list(found.values())
+def _ends(leaderless: Mapping[PartitionKey, Log], damaged: Mapping[PartitionKey, int]) -> list[PartitionEnd]:
+    served = [(key, log) for key, log in leaderless.items() if damaged.get(key) != NO_COPY]
+    found = [PartitionEnd(*key, log.epochs.latest, log.end_offset, incomplete=log.incomplete) for key, log in served]
+    return found + [PartitionEnd(*key, -1, how, incomplete=True) for key, how in damaged.items()]
 
 
 class Lifecycle:
@@ -99,8 +100,8 @@ class Lifecycle:
         """Counts what the controller is to hear of copies here: how far those reach that nobody leads, which of them are damaged."""
         self._told = 0
         """So much of it the controller knows."""
-        self._damaged: dict[PartitionKey, None] = {}
-        """Copies that turned out to be damaged, as far as it may not know that."""
+        self._damaged: dict[PartitionKey, int] = {}
+        """Copies that turned out to be damaged, as far as it may not know that: NO_COPY or ROTTEN."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -118,8 +119,16 @@ class Lifecycle:
         self.soon()
 
     def damaged(self, key: PartitionKey) -> None:
-        """A copy turned out to be damaged: say so, and nobody counts on it."""
-        self._damaged[key] = None
+        """A copy turned out to be damaged, and is not served: say so, and nobody counts on it."""
+        self._tell(key, NO_COPY)
+
+    def rotten(self, key: PartitionKey) -> None:
+        """A part of a copy turned out to be damaged, and the rest is served: say so, and another one leads, if any can."""
+        if self._damaged.get(key) != NO_COPY:
+            self._tell(key, ROTTEN)
+
+    def _tell(self, key: PartitionKey, how: int) -> None:
+        self._damaged[key] = how
         self._news += 1
         self.soon()
 

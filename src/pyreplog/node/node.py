@@ -29,13 +29,12 @@ from typing import ClassVar
 
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClusterError, CorruptError, PyreplogError
+from pyreplog.errors import ClusterError, PyreplogError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
 from pyreplog.node.checkpoints import Checkpoints
 from pyreplog.node.deletion import DeletionService
-from pyreplog.node.doubts import Doubts
 from pyreplog.node.effects import FATAL, Effects
 from pyreplog.node.fetch import FetchService
 from pyreplog.node.follow import Following
@@ -123,7 +122,6 @@ class Node:
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
         self._guard = Guard(effects, node_id)
         self._sessions = FollowerSessions(effects, self._hosted, random)
-        self._doubts = Doubts(effects, standing, self._sessions, self._following, wait_max_ms)
         self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)
@@ -136,8 +134,6 @@ class Node:
         self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error
-        self._doubts.on_replace = lambda hosted: self._lifecycle.damaged(hosted.key)
-        self._doubts.on_spare = self._spare
         root.on_damaged = self._found_damaged
         effects.on_fetch = self._following.want
         effects.on_stop_fetching = self._following.forget
@@ -310,7 +306,6 @@ class Node:
         self._following.forget(hosted)
         self._proposals.forget(hosted)
         self._lifecycle.removed(hosted.key)
-        self._doubts.forget(hosted)
 
     def _storage_error(self, error: PyreplogError) -> None:
         _log.error("node %d: %s", self.node_id, error)
@@ -326,15 +321,11 @@ class Node:
     def _met_damage(self, hosted: Hosted, effect: Damaged) -> None:
         """A read found what no recovery had looked at."""
         if effect.is_news:
-            what = "served as far as it can be, because no other copy is in sync" if effect.alone else "gives way to another copy"
+            what = (
+                "served as far as it can be, because no other copy can take its place" if effect.is_last else "not read where another leads"
+            )
             _log.error("node %d: %s is damaged, and %s: %s", self.node_id, hosted.topic_partition, what, effect.error)
-        self._doubts.add(hosted, effect.error)
-
-    def _spare(self, hosted: Hosted, error: CorruptError) -> None:
-        """Another copy leads, and is there: this one is set aside and fetched anew."""
-        self.root.spoil(hosted.log, error)
-        self._give_up(hosted.topic_partition, error)
-        hosted.log.close(clean=False)
+        self._lifecycle.rotten(hosted.key)
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
         """As at a start that finds a copy damaged: it is not served, the others are, and the controller counts on it no more."""

@@ -62,7 +62,6 @@ class _Session:
         "broker_epoch",
         "dirty",
         "epoch",
-        "heard_ns",
         "open",
         "open_until_ns",
         "peer",
@@ -85,7 +84,6 @@ class _Session:
         self.open_until_ns = 0
         self.dirty = False
         self.watched = False
-        self.heard_ns = 0
 
 
 class FollowerSessions:
@@ -123,7 +121,6 @@ class FollowerSessions:
         if session.open != _NONE:
             effects.respond(session.peer, session.open, FetchResponse([], session_id=session.session_id))
         session.peer = message.source
-        session.heard_ns = effects.now_ns
         session.open = message.correlation_id
         session.open_until_ns = effects.now_ns + body.max_wait_ms * _MS
         for forgotten in body.forgotten_topics_data:
@@ -138,11 +135,6 @@ class FollowerSessions:
         if not session.watched:
             session.watched = True
             effects.timers.call_at(session.open_until_ns, lambda: self._watch(session))
-
-    def is_heard(self, replica_id: int, broker_epoch: int, key: PartitionKey, since_ns: int) -> bool:
-        """Whether that incarnation of a node follows the partition here, and asked for anything at or after that moment."""
-        session = self._sessions.get(replica_id)
-        return session is not None and session.broker_epoch == broker_epoch and key in session.seats and session.heard_ns >= since_ns
 
     def disconnected(self, peer: Address) -> None:
         """A follower's node is gone."""

@@ -23,6 +23,7 @@ from pyreplog.wire import (
     NO_COPY,
     NO_LEADER,
     PRODUCER_ID_BLOCK,
+    ROTTEN,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -92,6 +93,8 @@ class Controller:
     _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
     _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
     """Since which offset nobody leads. Soft: only reports made later say how far a live replica reaches."""
+    _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
+    """(Partition, broker) -> the broker epoch in which it reported that a part of its copy is damaged. Soft: a read says it again."""
     _producer_id: int = 1 << 62
     """The next to hand out: beyond the written block, so that a new controller begins a new one."""
 
@@ -256,16 +259,36 @@ class Controller:
         ends = self._ends.setdefault(request.broker_id, {})
         for end in request.partition_ends:
             key = (end.topic_id, end.partition)
-            if end.end_offset == NO_COPY:
+            if end.end_offset == ROTTEN:
+                self._give_way(key, request.broker_id, request.broker_epoch)
+            elif end.end_offset == NO_COPY:
                 self._damaged(key, request.broker_id, now_ns)
                 ends[key] = MISSING
             elif request.current_metadata_offset >= self._leaderless.get(key, -1):
                 ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
 
+    def _give_way(self, key: PartitionKey, broker_id: int, broker_epoch: int) -> None:
+        """A part of that copy is damaged. Somebody else in the in-sync set leads in its place, where there is one who is not known to have
+        the same trouble. It is a member as before: it has all that comes, and where the others die it is what is left."""
+        partition = self.image.partition(key)
+        if partition is None or broker_id not in partition.replicas:
+            return
+        self._rotten[key, broker_id] = broker_epoch
+        if partition.leader == broker_id and not partition.recovering:
+            for member in partition.replicas:
+                if member in partition.isr and self._active(member) and not self._is_rotten(key, member):
+                    self._change(key, partition, Settlement(partition.isr, partition.elr, member))
+                    return
+
+    def _is_rotten(self, key: PartitionKey, broker_id: int) -> bool:
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and self._rotten.get((key, broker_id)) == broker.epoch
+
     def _damaged(self, key: PartitionKey, broker_id: int, now_ns: int) -> None:
         """A copy turned out to be damaged while its broker runs: it leaves isr and elr, as at a registration, and the partition has a new
         epoch, because the broker's is the same: nothing that its leader knows of this copy counts for the one that is made in its place.
         Not where nobody else is a member: then nobody could lead, and it may be repaired."""
+        self._rotten.pop((key, broker_id), None)  # what is made in its place is another copy
         before = self.image.partition(key)
         if before is None or before.isr + before.elr == (broker_id,) or broker_id not in before.replicas:
             return
@@ -426,7 +449,8 @@ class Controller:
         preferred = partition.replicas[0]
         if partition.leader == preferred:
             return ErrorCode.ELECTION_NOT_NEEDED
-        if partition.leader == NO_LEADER or preferred not in partition.isr or not self._active(preferred):
+        may_lead = preferred in partition.isr and self._active(preferred) and not self._is_rotten(key, preferred)
+        if partition.leader == NO_LEADER or not may_lead:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         self._change(key, partition, Settlement(partition.isr, partition.elr, preferred))
         return ErrorCode.NONE

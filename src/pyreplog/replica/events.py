@@ -478,11 +478,11 @@ class Stalled:
 
 @dataclass(slots=True)
 class Damaged:
-    """What was read of the log is not what was written. Where ``alone``, no other replica is in sync: this one goes on serving the rest,
-    and says where that ends. Else it refuses for now, and another may lead in its place. ``is_news``: the first of this place."""
+    """What was read of the log is not what was written. The controller is to hear of it. Where ``is_last``, no other replica leads in its
+    place: who reads is told where the damage ends, and gets the rest. ``is_news``: the first time that this is so of this place."""
 
     error: CorruptError
-    alone: bool
+    is_last: bool
     is_news: bool
 
 

@@ -27,7 +27,7 @@ from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
-from pyreplog.replica.damage import Damage
+from pyreplog.replica.damage import GIVE_WAY_NS, Damage
 from pyreplog.replica.events import (
     AlterPartitionAnswered,
     BrokenRule,
@@ -128,6 +128,7 @@ class Replica:
         "leader_id",
         "log",
         "next_token",
+        "now_ns",
         "out",
         "partition",
         "partition_epoch",
@@ -166,6 +167,8 @@ class Replica:
         self.brokers: Mapping[int, BrokerStatus] = {}
         # What is outstanding. ``out`` is there within a step only: there may be very many replicas.
         self.out: list[Effect]
+        self.now_ns = 0
+        """The moment of the present step, or the last one."""
         self.damage: Damage | None = None
         """What reads met; None: nothing."""
         self.next_token = 1
@@ -207,6 +210,7 @@ class Replica:
         """Take one event at moment ``now_ns`` of the monotonic clock; what others have to do about it, in order."""
         out: list[Effect] = []
         self.out = out
+        self.now_ns = now_ns
         try:
             handler = self._of_role.get(event.__class__)
             if handler is not None:
@@ -236,11 +240,17 @@ class Replica:
         self._sit(Offlined(self))
         self.out.append(Offline(error))
 
-    def met_damage(self, error: CorruptError, *, alone: bool) -> None:
-        """A read of the log met damage, see :class:`Damaged`."""
-        if self.damage is None:
-            self.damage = Damage()
-        self.out.append(Damaged(error, alone, self.damage.is_news(error)))
+    def met_damage(self, error: CorruptError, *, is_only_member: bool) -> bool:
+        """A read of the log met damage, see :class:`Damaged`. Whether who reads is told: no other replica leads in this one's place."""
+        damage = self.damage
+        if damage is None:
+            damage = self.damage = Damage()
+        damage.met(self.leader_epoch, self.now_ns)
+        is_last = is_only_member or (self.is_leader and self.now_ns - damage.since_ns >= GIVE_WAY_NS)
+        is_news, is_due = damage.is_news(error, is_last=is_last), damage.is_due(self.now_ns)
+        if is_news or is_due:
+            self.out.append(Damaged(error, is_last, is_news))
+        return is_last
 
     def sleeps_on(self) -> bool:
         """After a storage error: whether the log sleeps as before, because room, descriptors or memory to open it were lacking. Nothing of

@@ -214,10 +214,12 @@ class Seat:
         """The error number for what a read of the log raised."""
         if isinstance(error, OffsetOutOfRangeError):
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        if isinstance(error, CorruptError) and self.log.failure is None:  # else it could not even be opened, and that is told
-            self.machine.met_damage(error, alone=self.is_only_member)
-            if self.is_only_member:
-                return ErrorCode.CORRUPT_MESSAGE
+        if (
+            isinstance(error, CorruptError)
+            and self.log.failure is None  # else it could not even be opened, and that is told
+            and self.machine.met_damage(error, is_only_member=self.is_only_member)
+        ):
+            return ErrorCode.CORRUPT_MESSAGE
         return ErrorCode.KAFKA_STORAGE_ERROR
 
     @property

@@ -212,6 +212,7 @@ class SimConsumer:
                 self.lost_position.append(error)
                 continue
             except PyreplogError:
+                machine.poll()  # it is asked for again
                 continue
             for record in records:
                 assert record.value is not None

@@ -81,6 +81,7 @@ from pyreplog.wire.metadata import (
 )
 from pyreplog.wire.peer_schemas import (
     NO_COPY,
+    ROTTEN,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -169,6 +170,7 @@ __all__ = [
     "METADATA_TOPIC",
     "METADATA_TOPIC_ID",
     "NO_COPY",
+    "ROTTEN",
     "NO_ERROR",
     "NO_ID",
     "NO_LEADER",

@@ -22,12 +22,15 @@ __all__ = [
     "Feature",
     "Listener",
     "PartitionEnd",
+    "ROTTEN",
     "UnregisterBrokerRequest",
     "UnregisterBrokerResponse",
 ]
 
 NO_COPY: Final = -1
-"""The end offset of a copy that turned out to be damaged."""
+"""The end offset of a copy that turned out to be damaged, and is of no use."""
+ROTTEN: Final = -2
+"""The end offset of a copy of which a part turned out to be damaged: it serves the rest."""
 
 
 # --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
@@ -125,7 +128,7 @@ class Feature:
 class PartitionEnd:
     """Ours: how far one hosted partition reaches. ``last_epoch`` -1: empty. ``incomplete``: may lack acknowledged records, so it may
     not lead before it has caught up. ``reported``: an earlier registration said so, and nothing was lost since: what the controller has
-    decided after that it decided of this copy. ``end_offset`` NO_COPY, in a heartbeat: it turned out to be damaged, and is of no use."""
+    decided after that it decided of this copy. ``end_offset`` NO_COPY, ROTTEN: in a heartbeat."""
 
     topic_id: str
     partition: int
