@@ -692,6 +692,43 @@ def test_a_truncation_cuts_whole_batches(place: Place) -> None:
         log.close(clean=True)
 
 
+@pytest.mark.parametrize("interval", [1, 4096])
+def test_a_truncation_does_not_believe_a_damaged_batch(interval: int) -> None:
+    """Whatever byte flips of the last batch that is to stay, or of the first that is to go: cut is at the right place, or with an error
+    before anything is cut."""
+    config = LogConfig(index_interval_bytes=interval)
+    for victim in (5, 6):
+        for at in range(8, 100):
+            disk = SimDisk()
+            log = create(disk, "t-0", config)
+            sizes = [log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0).size for number in range(10)]
+            path = f"t-0/{0:020}.log"
+            disk.flip(path, sum(sizes[:victim]) + at, 1)
+            before = disk.stat(path)
+            try:
+                log.truncate_to(12)
+            except CorruptError:
+                assert disk.stat(path) == before or victim == 5
+            else:
+                assert (log.end_offset, log.stats().size) == (12, sum(sizes[:6]))
+            log.close(clean=False)
+
+
+def test_a_file_that_somebody_made_shorter_is_no_endless_loop() -> None:
+    """Wherever it ends now: an error, or nothing was missing."""
+    for end in range(1, 300, 7):
+        disk = SimDisk()
+        log = create(disk, "t-0")
+        for number in range(3):
+            log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
+        file = disk.open(f"t-0/{0:020}.log", write=True)
+        file.truncate(end)
+        file.close()
+        with pytest.raises(CorruptError):
+            log.truncate_to(2)
+        log.close(clean=False)
+
+
 def test_a_truncation_at_the_end_drops_an_unused_epoch(place: Place) -> None:
     """Cutting at or above the end changes no data, but an epoch that began there goes."""
     log = filled(place)

@@ -59,7 +59,7 @@ def test_alone_it_says_where_and_serves_the_rest(make_bench: MakeBench) -> None:
     for offset in (55, 59, 50):
         answer, news = fetch(bench, 1, offset)
         assert (answer.diverging_epoch, news) == (EpochEndOffset(-1, 60), [])
-    bench.pass_time(250)
+    bench.pass_time(500)
     assert [(one.is_last, one.is_news) for one in fetch(bench, 1, 55)[1]] == [(True, False)]
     for offset in (0, 60):
         answer, news = fetch(bench, 1, offset)
@@ -81,6 +81,19 @@ def test_others_in_sync_may_lead_in_its_place(make_bench: MakeBench) -> None:
     answer, news = fetch(bench, 1, 50)
     assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
     assert [(one.is_last, one.is_news) for one in news] == [(True, True)]
+
+
+def test_who_was_alone_waits_for_those_that_came_back(make_bench: MakeBench) -> None:
+    """The next reader is not told what was so before: one of them can lead."""
+    bench = filled(make_bench(3))
+    bench.set_isr(1, tell=[1])
+    rotten(bench, 1, 50, 60)
+    assert fetch(bench, 1, 50)[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    bench.pass_time(5000)
+    bench.set_isr(1, 2, 3, tell=[1])
+    answer, news = fetch(bench, 1, 50)
+    assert answer.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [(one.is_last, one.is_news) for one in news] == [(False, True)]
 
 
 def test_who_is_not_replaced_in_time_tells(make_bench: MakeBench) -> None:
@@ -141,7 +154,7 @@ def test_an_offset_by_time_meets_it_too(make_bench: MakeBench, alone: bool) -> N
 
     bench.logs[1].find_timestamp = failing
     for is_news in (True, False):
-        bench.pass_time(250)
+        bench.pass_time(500)
         effects = bench.step(1, ListOffsets(CLIENT, 8, ListOffsetsPartition(0, timestamp=5)))
         (result,) = (effect.result for effect in effects if isinstance(effect, Reply))
         assert result.error_code == (ErrorCode.CORRUPT_MESSAGE if alone else ErrorCode.KAFKA_STORAGE_ERROR)

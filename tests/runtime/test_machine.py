@@ -98,7 +98,7 @@ def test_row_6_rot_in_the_only_copy_is_told(tmp_path: Path, caplog: pytest.LogCa
     with pyreplog.Cluster(tmp_path / "data") as cluster, cluster.consumer("t") as consumer:
         got: list[bytes | None] = []
         with pytest.raises(
-            pyreplog.CorruptLogError, match=rf"^t-0 at node {leader}, and no other copy can take its place: offsets "
+            pyreplog.CorruptLogError, match=rf"^t-0 at node {leader}, and no copy in sync is known to be whole: offsets "
         ) as caught:
             while True:
                 got += [record.value for record in consumer.poll(timeout=10)]
@@ -106,7 +106,7 @@ def test_row_6_rot_in_the_only_copy_is_told(tmp_path: Path, caplog: pytest.LogCa
         assert 200 <= caught.value.start < 300
         (line,) = (record.getMessage() for record in caplog.records)
         assert line.startswith(
-            f"node {leader}: t-0 is damaged, and served as far as it can be, because no other copy can take its place: checksum"
+            f"node {leader}: t-0 is damaged, and served as far as it can be, because no copy in sync is known to be whole: checksum"
         )
         with cluster.producer() as producer:
             producer.send("t", b"500").result(30)

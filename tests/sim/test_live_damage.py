@@ -34,15 +34,17 @@ def filled(*, nodes: int, durability: str, min_insync_replicas: int = 1) -> Worl
     return world
 
 
-def rot(world: World, node: int) -> int:
-    """One bit of a batch in the middle of a node's copy flips; where that batch begins."""
+def rot(world: World, node: int, offset: int = -1, at: int = -1) -> int:
+    """One bit of the batch with ``offset`` (one in the middle) of a node's copy flips, in its byte ``at``; where that batch begins."""
     machine = world.machines[node]
     folder = join(machine.address, "t-0")
     (path,) = (join(folder, name) for name in machine.disk.list(folder) if name.endswith(".log"))
     batches = list(split(machine.disk.open(path).read_at(0, log_of(world, node).stats().size)))
-    half = len(batches) // 2
-    machine.disk.flip(path, sum(batch.size for batch in batches[: half + 1]) - 1)
-    return batches[half].base_offset
+    middle = batches[len(batches) // 2]
+    chosen = next(batch for batch in batches if batch.next_offset > (middle.base_offset if offset < 0 else offset))
+    position = sum(batch.size for batch in batches if batch.next_offset <= chosen.base_offset)
+    machine.disk.flip(path, position + (chosen.size - 1 if at < 0 else at))
+    return chosen.base_offset
 
 
 def reader(world: World) -> SimConsumer:
@@ -191,6 +193,32 @@ def test_the_leader_does_not_hear_that_it_is_alone() -> None:
     assert (hosted.replica.role, log_of(world, leader).end_offset) == ("leader", end)
     world.start(other)
     until(world, lambda: len(partition(world).isr) == 2, "it is back")
+    assert is_read(world)
+
+
+@pytest.mark.parametrize("at", [16, 23, 26])
+def test_a_former_leader_that_cannot_cut_because_of_the_rot(at: int) -> None:
+    """It has records that nobody else has, and the batch before them is not what it says. That copy is fetched anew; the node is as it was,
+    and its other partitions, too."""
+    world = filled(nodes=2, durability="os")
+    world.watch_with([])  # they would call what the leader alone has a loss
+    leader = partition(world).leader
+    other = 3 - leader
+    world.network.cut_both(f"node-{leader}", f"node-{other}")
+    before = log_of(world, leader).end_offset
+    world._add_producer([machine.address for machine in world.machines.values()], world.options.topics)
+    producer = world.producers[-1]
+    until(world, lambda: log_of(world, leader).end_offset > before, "it has more")
+    bad = rot(world, leader, before - 1, at)
+    meet(world, leader, bad)
+    until(world, lambda: partition(world).leader == other, "the other one leads")
+    world.network.heal()
+    until(world, lambda: len(partition(world).isr) == 2, "it is in sync again")
+    world.leave(producer.address)
+    world.run_for(1000)
+    node = world.machines[leader].node
+    assert node is not None
+    assert node.offline is None
     assert is_read(world)
 
 

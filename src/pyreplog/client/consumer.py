@@ -487,7 +487,7 @@ class Consumer:
         elif code == ErrorCode.CORRUPT_MESSAGE:
             # Where it ends stands where the end does that another refusal names.
             end = -1 if data.diverging_epoch is None else data.diverging_epoch.end_offset
-            self._met_damage(entry, state, f"{entry} at node {leader}, and no other copy can take its place", end)
+            self._met_damage(entry, state, f"{entry} at node {leader}, and no copy in sync is known to be whole", end)
         elif code != NO_ERROR:
             state.error = cluster_error(code, str(entry))
         elif data.diverging_epoch is not None:
@@ -586,6 +586,11 @@ class Consumer:
                 result = response.topics[0].partitions[0]
                 if result.error_code == NO_ERROR:
                     answer.answer(result.offset)
+                    return
+                if result.error_code == ErrorCode.CORRUPT_MESSAGE:
+                    answer.fail(
+                        CorruptError(f"{answer.topic}-{answer.partition} at node {leader} is damaged where the time was looked for")
+                    )
                     return
                 if result.error_code not in _PASSING:
                     answer.fail(cluster_error(result.error_code, f"{answer.topic}-{answer.partition}"))

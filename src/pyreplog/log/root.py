@@ -355,15 +355,24 @@ class LogRoot:
         self.logs.changes += 1
 
     def _spoiled(self, log: Sleeping, error: PyreplogError) -> None:
+        self._take_out(log, log.summary, error)
+        if self.on_damaged is not None:
+            self.on_damaged(log.topic_partition, error)
+
+    def spoil(self, log: Log, error: PyreplogError) -> None:
+        """``log``, which is in ``logs`` and open, turned out to be damaged: it ends, and is in ``damaged`` from now on. The caller closes
+        it."""
+        self._take_out(log, log, error)
+
+    def _take_out(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
         key = log.topic_partition
+        checkpointed = _checkpointed(state)  # before it is poisoned
         log.poison(error)
         self.damaged[key] = error
-        for file, value in _checkpointed(log.summary).items():
+        for file, value in checkpointed.items():
             if value is not None:
                 self._kept.setdefault(file, {})[key] = value
         del self.logs[key]
-        if self.on_damaged is not None:
-            self.on_damaged(key, error)
 
     def known(self) -> Iterator[Known]:
         """All partitions in ``logs``, in their order; none is opened for this."""
@@ -626,10 +635,10 @@ class LogRoot:
         self.disk.sync_directory(self.path)
 
 
-def _checkpointed(summary: Summary) -> dict[str, int | None]:
-    """What the three checkpoints say of a partition that was left in order."""
+def _checkpointed(summary: Summary | Log) -> dict[str, int | None]:
+    """What the three checkpoints say of a partition that was left in order, or is open."""
     return {
-        RECOVERY_POINT_NAME: summary.flushed_offset,
+        RECOVERY_POINT_NAME: summary.recovery_point if isinstance(summary, Log) else summary.flushed_offset,
         LOG_START_NAME: summary.start_offset if summary.start_offset > summary.first_base_offset else None,
         HIGH_WATERMARK_NAME: summary.high_watermark,
     }

@@ -382,10 +382,12 @@ class Segment(SegmentEnd):
         self._torn = self._untrimmed = False
 
     def truncate(self, offset: int, wall_ms: int) -> None:
-        """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written."""
+        """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written. Raises
+        :class:`CorruptError`, having cut nothing, where the first of them is damaged: it may not be what it says."""
         position = self.position_of(offset)
         indexes = self.indexes
         if position is not None:
+            self._check_batch(position)
             self.file.truncate(position)
             self.size = position
             self._reserved = self._reserve_from
@@ -393,13 +395,25 @@ class Segment(SegmentEnd):
             if self.first_producer >= position:
                 self.first_producer = UNKNOWN_POSITION  # other batches will be there
         indexes.truncate(offset)
+        while indexes.offsets.count and indexes.offsets.last[1] >= self.size:
+            indexes.truncate(indexes.offsets.last[0])  # of a batch that went because it reaches up to ``offset``
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
+
+    def _check_batch(self, position: int) -> None:
+        legacy = self.legacy
+        if legacy is not None and position < legacy.end:
+            return  # what it is converted from is checked wherever it is read
+        head = bytes(self.file.read_at(position, LOG_OVERHEAD))
+        end = min(position + LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big"), self.size)
+        scan = scan_segment(self.file, end, self.base_offset, position=position, check_crc=True)
+        if scan.position != end or scan.batch_count != 1:
+            raise CorruptError("a batch is damaged", file=self.path, position=position)
 
     def _settle_tail(self, wall_ms: int) -> None:
         """Find end, timestamps and entries anew behind the last index entry."""
         # A final time entry of a closed segment may name a batch behind the last offset entry: it stays, the scan only adds.
-        scan = self._scan_tail()
+        scan = self._scan_tail(check_crc=True)
         if scan.position != self.size:
             raise CorruptError("a batch is damaged", file=self.path, position=scan.position)
         self._take_tail(scan)
@@ -792,11 +806,12 @@ def scan_segment(
     want = SCAN_CHUNK_SIZE
     while scan.position < size:
         start = scan.position
-        data = file.read_at(start, min(want, size - start))
+        asked = min(want, size - start)
+        data = file.read_at(start, asked)
         taken = scan.feed(data)
         if tell is not None:
             tell(scan.position - start)
-        if scan.status or scan.gap or not len(data):
+        if scan.status or scan.gap or not len(data) or (len(data) < asked and not taken):  # the file is shorter than it was
             break
         if taken:
             want = SCAN_CHUNK_SIZE

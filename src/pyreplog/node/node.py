@@ -29,7 +29,7 @@ from typing import ClassVar
 
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClusterError, PyreplogError
+from pyreplog.errors import ClusterError, CorruptError, PyreplogError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.node.admin import AdminService
@@ -51,6 +51,7 @@ from pyreplog.quorum import CONTROLLER_ADDRESS, MetadataImage, PartitionKey
 from pyreplog.replica import BrokenRule, Damaged, Lost, RootFailed, Stalled, Stop, SyncFailed, Unexpected
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
+    NO_LEADER,
     AlterPartitionResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
@@ -322,10 +323,19 @@ class Node:
         """A read found what no recovery had looked at."""
         if effect.is_news:
             what = (
-                "served as far as it can be, because no other copy can take its place" if effect.is_last else "not read where another leads"
+                "served as far as it can be, because no copy in sync is known to be whole"
+                if effect.is_last
+                else "not read where another leads"
             )
             _log.error("node %d: %s is damaged, and %s: %s", self.node_id, hosted.topic_partition, what, effect.error)
         self._lifecycle.rotten(hosted.key)
+
+    def _spoil(self, hosted: Hosted, error: CorruptError) -> None:
+        if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
+            self.root.spoil(hosted.log, error)
+            _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
+            self._lifecycle.damaged(hosted.key)
+            hosted.log.close(clean=False)
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
         """As at a start that finds a copy damaged: it is not served, the others are, and the controller counts on it no more."""
@@ -366,6 +376,10 @@ class Node:
     def _went_offline(self, hosted: Hosted, error: Exception) -> None:
         """One copy can no longer be trusted to the disk, so none of this root can: leave the cluster until somebody opens it again."""
         if self.offline is not None or hosted.topic_partition in self.root.damaged:
+            return
+        if isinstance(error, CorruptError) and hosted.replica.leader_id not in (NO_LEADER, self.node_id):
+            # A follower that could not cut what its leader does not have: that leader answered just now, and has everything.
+            self._timers.call_at(self._effects.now_ns, lambda: self._spoil(hosted, error))  # the present step is half-way
             return
         self.offline = error
         _log.error("node %d: %s failed; the node goes offline: %s", self.node_id, hosted.topic_partition, error)

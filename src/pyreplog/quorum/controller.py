@@ -449,8 +449,7 @@ class Controller:
         preferred = partition.replicas[0]
         if partition.leader == preferred:
             return ErrorCode.ELECTION_NOT_NEEDED
-        may_lead = preferred in partition.isr and self._active(preferred) and not self._is_rotten(key, preferred)
-        if partition.leader == NO_LEADER or not may_lead:
+        if partition.leader == NO_LEADER or preferred not in partition.isr or not self._active(preferred):
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         self._change(key, partition, Settlement(partition.isr, partition.elr, preferred))
         return ErrorCode.NONE
@@ -552,6 +551,8 @@ class Controller:
                 continue
             for number in topic.partitions:
                 self.suspects.pop((topic_id, number), None)
+                for member in topic.partitions[number].replicas:
+                    self._rotten.pop(((topic_id, number), member), None)
                 self._waiting.pop((topic_id, number), None)
             self._write(RemoveTopicRecord(topic_id))
             results.append(DeletableTopicResult(topic.name, topic_id))

@@ -10,7 +10,7 @@ __all__ = ["GIVE_WAY_NS", "Damage"]
 
 GIVE_WAY_NS: Final = 1_000_000_000
 """So long a leader waits for another to lead in its place before it tells who reads that none does."""
-TELL_INTERVAL_NS: Final = 250_000_000
+TELL_INTERVAL_NS: Final = 500_000_000
 """The same place is told again after this, at the earliest."""
 KNOWN_MAX: Final = 64
 """No more places are told apart: what is told of these says enough."""
@@ -19,21 +19,22 @@ KNOWN_MAX: Final = 64
 class Damage:
     """The places where one log is damaged, as far as reads met them."""
 
-    __slots__ = ("_places", "_told_ns", "leader_epoch", "since_ns")
+    __slots__ = ("_is_only_member", "_leader_epoch", "_places", "_told_ns", "since_ns")
 
     def __init__(self) -> None:
         self._places: list[tuple[int, int, bool]] = []
         self._told_ns = -TELL_INTERVAL_NS
-        self.leader_epoch = -1
-        """The reign in which it was met last."""
+        self._leader_epoch = -1
+        self._is_only_member = False
         self.since_ns = 0
-        """When it was met first in that reign."""
+        """When it was met first in the present reign, with others in the in-sync set."""
 
-    def met(self, leader_epoch: int, now_ns: int) -> None:
+    def met(self, leader_epoch: int, now_ns: int, *, is_only_member: bool) -> None:
         """A read met damage."""
-        if leader_epoch != self.leader_epoch:
-            self.leader_epoch = leader_epoch
+        if leader_epoch != self._leader_epoch or (self._is_only_member and not is_only_member):
             self.since_ns = now_ns
+        self._leader_epoch = leader_epoch
+        self._is_only_member = is_only_member
 
     def is_news(self, error: CorruptError, *, is_last: bool) -> bool:
         """Whether ``error`` is of another place than those before it: each batch is met by many readers, from many offsets."""

@@ -245,7 +245,7 @@ class Replica:
         damage = self.damage
         if damage is None:
             damage = self.damage = Damage()
-        damage.met(self.leader_epoch, self.now_ns)
+        damage.met(self.leader_epoch, self.now_ns, is_only_member=is_only_member)
         is_last = is_only_member or (self.is_leader and self.now_ns - damage.since_ns >= GIVE_WAY_NS)
         is_news, is_due = damage.is_news(error, is_last=is_last), damage.is_due(self.now_ns)
         if is_news or is_due:
