@@ -193,7 +193,7 @@ def _folders() -> list[bytes]:
 
 
 def _run_folder(data: bytes) -> object:
-    """One file of a whole root is the input: read beside, repaired, verified, opened by a writer."""
+    """One file of a whole root is the input: read beside, repaired, verified, opened by a writer, read and cut as replicas do."""
     if not data:
         return None
     disk = golden("open").disk.snapshot()
@@ -212,7 +212,15 @@ def _run_folder(data: bytes) -> object:
         return (*seen, type(error).__name__)
     try:
         log = root.logs.get(KEY)
-        return (*seen, log is None, log is not None and bool(raw(log)))
+        if log is None:
+            return (*seen, True, False)
+        seen.append(str(bool(raw(log))))
+        try:
+            log.read(log.start_offset, 1 << 16, log.end_offset, checked=True)
+            log.truncate_to((log.start_offset + log.end_offset) // 2)
+        except PyreplogError as error:
+            return (*seen, type(error).__name__)
+        return (*seen, False, log.end_offset > log.start_offset)
     finally:
         root.close(clean=False)
 
