@@ -485,7 +485,7 @@ class Consumer:
                 # A follower may have removed what the leader still has: ask that one, and stay there, or every second fetch would fail.
                 state.leader_until_ns = self._now_ns() + LEADER_ONLY_NS
         elif code == ErrorCode.CORRUPT_MESSAGE:
-            # Where it ends stands where the end does that another refusal names.
+            # The field is the one in which other refusals name an end: here it is the damage's, as far as that is known.
             end = -1 if data.diverging_epoch is None else data.diverging_epoch.end_offset
             self._met_damage(entry, state, f"{entry} at node {leader}, and no copy in sync is known to be whole", end)
         elif code != NO_ERROR:

@@ -383,7 +383,8 @@ class Segment(SegmentEnd):
 
     def truncate(self, offset: int, wall_ms: int) -> None:
         """Cut every batch whose last offset is at or above ``offset``. The segment then is the one being written. Raises
-        :class:`CorruptError`, having cut nothing, where the first of them is damaged: it may not be what it says."""
+        :class:`CorruptError`, having cut nothing, where the first of them is damaged: it may not be what it says; and behind the cut, where
+        what is now the end is."""
         position = self.position_of(offset)
         indexes = self.indexes
         if position is not None:
@@ -401,6 +402,7 @@ class Segment(SegmentEnd):
         self._settle_tail(wall_ms)
 
     def _check_batch(self, position: int) -> None:
+        """Raises :class:`CorruptError` where what begins at ``position`` is no whole batch that fits its checksum."""
         legacy = self.legacy
         if legacy is not None and position < legacy.end:
             return  # what it is converted from is checked wherever it is read
@@ -769,7 +771,7 @@ def sound_batches(data: memoryview, offset: int, end_offset: int, directory: str
     if taken:
         return data[:taken]
     end = end_offset
-    with contextlib.suppress(CorruptError):
+    with contextlib.suppress(CorruptError):  # a header that says nothing of its end: then all that was asked for is in doubt
         end = min(end, RecordBatch(data).next_offset)
     reason = status_text(scan.status) if scan.status else "a batch is cut off"
     raise CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=directory)

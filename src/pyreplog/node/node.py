@@ -331,10 +331,10 @@ class Node:
         self._lifecycle.rotten(hosted.key)
 
     def _spoil(self, hosted: Hosted, error: CorruptError) -> None:
+        """A follower's copy ended: it is fetched anew, and the others here go on."""
         if self.find(hosted.topic_partition) is hosted and hosted.topic_partition in self.root.logs:
             self.root.spoil(hosted.log, error)
-            _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
-            self._lifecycle.damaged(hosted.key)
+            self._tell_of(hosted, error)
             hosted.log.close(clean=False)
 
     def _give_up(self, name: TopicPartition, error: PyreplogError) -> None:
@@ -342,8 +342,12 @@ class Node:
         hosted = self.find(name)
         if hosted is None or hosted.log.failure is not error:
             return
-        _log.error("node %d: %s is damaged and not served: %s", self.node_id, name, error)
         self._effects.run(hosted, RootFailed(error))
+        self._tell_of(hosted, error)
+
+    def _tell_of(self, hosted: Hosted, error: PyreplogError) -> None:
+        """The controller counts on that copy no more."""
+        _log.error("node %d: %s is damaged and not served: %s", self.node_id, hosted.topic_partition, error)
         self._lifecycle.damaged(hosted.key)
 
     def _broke_rule(self, hosted: Hosted, effect: BrokenRule) -> None:
