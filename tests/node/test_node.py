@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pyreplog.errors import StorageError
 from pyreplog.log import Log
 from pyreplog.node import Node
@@ -253,6 +255,25 @@ def test_a_full_disk_refuses_and_recovers() -> None:
     answer = caller.ask(leader, produce(key_of(world)[0], 0))
     assert answer.responses[0].partition_responses[0].base_offset == 0
     assert node_of(world, leader).offline is None
+
+
+def test_a_copy_that_finds_no_room_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """However often it is tried; and what is said to be refused is so only until it is there, or wanted no more."""
+    world, caller = quiet()
+    for one in (1, 2):
+        world.machines[one].disk.fail("write", "*partition.metadata*", error=28, times=None)
+    caller.transport.send("controller", Request("caller", 1, CreateTopicsRequest([CreatableTopic("u", 2, 3)], 1000)))
+    world.run_for(5_000)
+    for one in (1, 2):
+        assert [key[1] for key in node_of(world, one).refused] == [0, 1]
+        said = [record.getMessage() for record in caplog.records if record.getMessage().startswith(f"node {one}: ")]
+        assert ["u-0/partition.metadata" in said[0], "u-1/partition.metadata" in said[1], len(said)] == [True, True, 2]
+    world.machines[1].disk.clear_faults()
+    world.run_for(2_000)
+    assert not node_of(world, 1).refused
+    caller.transport.send("controller", Request("caller", 2, DeleteTopicsRequest([DeleteTopicState("u")], 1000)))
+    world.run_for(2_000)
+    assert not node_of(world, 2).refused
 
 
 def test_the_last_copy_outlives_a_full_disk() -> None:

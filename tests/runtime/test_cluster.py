@@ -638,6 +638,26 @@ def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
             assert producer.send("events", b"two").result(20).offset in (0, 1)
 
 
+def test_a_topic_that_no_disk_has_room_for() -> None:
+    """Who makes it hears which node's disk refused what; with room its copies are made, without anybody asking again."""
+    disks: dict[str, SimDisk] = {}
+
+    def make(name: str) -> Disk:
+        return disks.setdefault(name, SimDisk())
+
+    with pyreplog.Cluster("/data", disk=make) as cluster:
+        for number in (1, 2):
+            disks[f"node-{number}"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
+        with pytest.raises(TimeoutError, match=r"node 1: .*No space left.*node-1/events-0/partition\.metadata") as caught:
+            cluster.admin.create_topic("events", timeout=0.3)
+        assert "node 2: " in str(caught.value)
+        assert "node 3: " not in str(caught.value)
+        for number in (1, 2):
+            disks[f"node-{number}"].clear_faults()
+        with cluster.producer() as producer:
+            assert producer.send("events", b"one").result(20).offset == 0
+
+
 def test_unclean_power_loss_of_all() -> None:
     """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
     for seed in range(5):

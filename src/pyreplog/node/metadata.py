@@ -75,7 +75,10 @@ class MetadataFollower:
         self.on_shutdown: Callable[[], None]
         """Called when a node is about to stop: it waits until everybody has said that it knows."""
         self.on_removed: Callable[[Hosted], None]
-        self.on_storage_error: Callable[[PyreplogError], None]
+        self.on_storage_error: Callable[[PyreplogError, bool], None]
+        """Called with what went wrong, and whether that is news."""
+        self.refused: dict[PartitionKey, PyreplogError] = {}
+        """The copies that cannot be made or opened as yet, and why; each is tried again."""
         self._effects = effects
         self._standing = standing
         self._root = root
@@ -165,6 +168,8 @@ class MetadataFollower:
             elif isinstance(record, _ABOUT_PARTITIONS):
                 self._told((record.topic_id, record.partition_id))
             elif isinstance(record, RemoveTopicRecord):
+                for key in [key for key in self.refused if key[0] == record.topic_id]:
+                    del self.refused[key]
                 self._remove([key for key in self._hosted if key[0] == record.topic_id])
         if brokers_changed and self._in_picture:
             self._tell_brokers()
@@ -221,6 +226,7 @@ class MetadataFollower:
         partition = self._standing.image.partition(key)
         hosted = self._hosted.get(key)
         if partition is None or self._node_id not in partition.replicas:
+            self.refused.pop(key, None)
             if partition is not None and hosted is not None:
                 self._remove([key])  # assigned elsewhere, by a committed record
             return
@@ -285,9 +291,12 @@ class MetadataFollower:
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
             replica = self.replica_class(log, self._node_id, self._config)
         except (StorageError, CorruptError, ConfigError) as error:
-            self.on_storage_error(error)
+            known = self.refused.get(key)
+            self.refused[key] = error
+            self.on_storage_error(error, known is None or str(known) != str(error))
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
+        self.refused.pop(key, None)
         hosted = Hosted(key, log.topic_partition, log, replica)
         self._hosted[key] = hosted
         return hosted
@@ -309,7 +318,7 @@ class MetadataFollower:
             try:
                 root.create_logs(list(wanted.values()))
             except (StorageError, CorruptError) as error:
-                self.on_storage_error(error)
+                self.on_storage_error(error, False)  # said where each is made by itself
 
     def _told_again(self, key: PartitionKey) -> None:
         if key not in self._hosted and self._in_picture:

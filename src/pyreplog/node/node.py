@@ -24,7 +24,7 @@ For whoever runs one::
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import ClassVar
 
 from pyreplog.compiled import mypyc_attr
@@ -171,6 +171,11 @@ class Node:
         """What it hosts, by (topic id, partition); to be read only."""
         return self._hosted
 
+    @property
+    def refused(self) -> Mapping[PartitionKey, PyreplogError]:
+        """The copies that its disk does not let it make or open as yet, by (topic id, partition), and why; to be read only."""
+        return self._metadata.refused
+
     def find(self, topic_partition: TopicPartition) -> Hosted | None:
         """The hosted partition of that name."""
         topic_id = self._standing.image.topic_ids.get(topic_partition.topic)
@@ -308,8 +313,9 @@ class Node:
         self._proposals.forget(hosted)
         self._lifecycle.removed(hosted.key)
 
-    def _storage_error(self, error: PyreplogError) -> None:
-        _log.error("node %d: %s", self.node_id, error)
+    def _storage_error(self, error: PyreplogError, is_news: bool = True) -> None:
+        if is_news:
+            _log.error("node %d: %s", self.node_id, error)
         for hosted in list(self._hosted.values()):
             failure = hosted.log.failure
             if failure is not None:

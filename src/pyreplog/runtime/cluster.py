@@ -300,10 +300,12 @@ class Cluster:
     def _settle(self, topic: str, partition_count: int, timeout: float | None) -> None:
         """Until every node that serves knows the topic, with leaders. None: as long as it comes closer."""
         done = wanted = 0
+        refused: dict[int, PyreplogError] = {}
 
         def everywhere() -> bool:
-            nonlocal done, wanted
+            nonlocal done, wanted, refused
             ready = [node for node in self._nodes if node.ready]
+            refused = {node.node_id: error for node in ready if (error := node._refused(topic)) is not None}
             done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
             return done >= wanted
 
@@ -313,10 +315,11 @@ class Cluster:
             if self._driver.wait_until(everywhere, patience_s):
                 return
             if timeout is not None or done <= before:
+                why = "".join(f"; node {number}: {error}" for number, error in refused.items())
                 raise TimeoutError(
                     f"topic {topic!r} is made, but after {patience_s:g} s{' without progress' if timeout is None else ''} the nodes serve "
                     f"only {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the background: wait, and "
-                    "do not make it again"
+                    f"do not make it again{why}"
                 )
 
     @property

@@ -125,6 +125,13 @@ class ClusterNode:
             for number, entry in found.partitions.items()
         ), len(found.partitions)
 
+    def _refused(self, topic: str) -> PyreplogError | None:
+        """Why it has no copy of some partition of ``topic``, where its disk does not let it make one. REQUIRES that no machine moves."""
+        node = self._node
+        image = None if node is None else node.image
+        topic_id = "" if image is None else image.topic_ids.get(topic, "")
+        return None if node is None else next((error for key, error in node.refused.items() if key[0] == topic_id), None)
+
     def __repr__(self) -> str:
         state = "ready" if self.ready else "starting" if self.alive else "down"
         return f"<pyreplog.ClusterNode {self._node_id} at {self._path!r}, {state}>"
