@@ -611,6 +611,25 @@ def test_full_disk_of_one_node() -> None:
         assert [place.offset for place in places] == list(range(100))
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
+def test_who_gives_up_waiting_hears_the_last_refusal(many: bool) -> None:
+    """The leader's disk is full, which may pass: what was sent is sent again, and who waits no longer hears what is in its way."""
+    disks: dict[str, SimDisk] = {}
+
+    def make(name: str) -> Disk:
+        return disks.setdefault(name, SimDisk())
+
+    with pyreplog.Cluster("/data", nodes=1, disk=make) as cluster:
+        cluster.admin.create_topic("events", replication_factor=1, config={"durability": "os"})
+        disks["node-1"].fail("write", "*.log", times=None, error=errno.ENOSPC)
+        with cluster.producer() as producer:
+            ack = producer.send_many("events", [b"one", b"two"]) if many else producer.send("events", b"one")
+            with pytest.raises(TimeoutError, match=r"goes on in the background.*No space left on device.*0\.log"):
+                ack.result(0.5)
+            disks["node-1"].clear_faults()
+            ack.result(20)
+
+
 def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
     """Too few follow: what is sent ends with an error, the log names each node and what its disk said, once, and with room all goes on."""
     disks: dict[str, SimDisk] = {}

@@ -93,6 +93,7 @@ class Acks(Sequence[Ack]):
                     raise  # it is not about that: a signal handler's
                 missing = sum(count for one, _, count in self._runs if not one.settled)
                 text = f"{missing} of {len(self)} records not acknowledged after {timeout:g} s; what was sent goes on in the background"
+                text += outcome.so_far()
                 raise TimeoutError(text) from error
         failed = [outcome for outcome, _, _ in self._runs if outcome.error is not None]
         for outcome in failed:

@@ -94,6 +94,10 @@ class Pending:
         except ValueError:
             pass
 
+    def so_far(self) -> str:
+        """What is known of it before it is settled, to be put behind "it goes on"; mostly nothing."""
+        return ""
+
     def settle(self) -> None:
         """Settle, with nothing more to say."""
         self._finish()
@@ -130,7 +134,7 @@ class Pending:
 class Outcome(Pending):
     """The fate of one batch: a range of offsets or an error, for ever."""
 
-    __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "timestamps", "topic")
+    __slots__ = ("asked", "base_offset", "leader_epoch", "partition", "refusal", "timestamps", "topic")
 
     def __init__(self, owner: Owner | None, topic: str, partition: int, timestamps: Sequence[int | datetime] | int = -1) -> None:
         self._owner = owner
@@ -143,8 +147,13 @@ class Outcome(Pending):
         self.leader_epoch = NO_EPOCH
         #: Whether somebody has heard of its error.
         self.asked = False
+        #: What the last leader said that did not take it: it is sent again.
+        self.refusal: BaseException | None = None
         #: Of each record as they were given, or one number where all share it. Replaced by the leader's where it sets them.
         self.timestamps = timestamps
+
+    def so_far(self) -> str:
+        return "" if self.refusal is None else f". The last answer, after which it is sent again: {self.refusal}"
 
     def metadata(self, index: int) -> RecordMetadata:
         """Where the ``index``-th record of the batch is. REQUIRES settled without error."""

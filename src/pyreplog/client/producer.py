@@ -614,7 +614,7 @@ class Producer:
         """Proven not appended, or numbered: keep the batch, to be sent again after a pause."""
         now = self._now_ns()
         batch.failures += 1
-        batch.error = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
+        batch.error = batch.outcome.refusal = cluster_error(code, details or f"{queue.topic}-{queue.partition}")
         if code in _MISLED:
             self._router.misled(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:

@@ -141,7 +141,7 @@ class Driver:
     def wait_for(self, pending: Pending, timeout: Any) -> None:  # whatever can be seconds, as numpy has them too
         """Return when ``pending`` is settled, driving if nobody else does; TimeoutError after ``timeout`` seconds."""
         if not self.settles(pending, timeout):
-            raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background")
+            raise TimeoutError(f"no answer after {timeout:g} s; what was asked or sent goes on in the background{pending.so_far()}")
 
     def settles(self, pending: Pending, timeout: Any) -> bool:
         """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more to say than TimeoutError,
