@@ -33,6 +33,7 @@ __all__ = [
     "InvalidTimestampError",
     "InvalidTopicError",
     "InvalidTransactionStateError",
+    "KafkaStorageError",
     "LeaderNotAvailableError",
     "LocalProtocolError",
     "LockedError",
@@ -534,6 +535,15 @@ class EligibleLeadersNotAvailableError(ClusterError):
     code = 83
     retriable = True
     about = "no replica that could lead is up"
+
+
+class KafkaStorageError(ClusterError):
+    """The disk of the node that was asked refused, such as one that is full; the text has what it said. A record is sent again until its
+    ``delivery_timeout_ms`` is over."""
+
+    code = 56
+    retriable = True
+    about = "the node's disk refused"
 
 
 class FencedEpochError(ClusterError):
