@@ -10,8 +10,9 @@ Texts never echo more than 64 bytes of foreign input: see :func:`excerpt`.
 from __future__ import annotations
 
 import errno
+from copy import copy
 from io import UnsupportedOperation
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 __all__ = [
     "BrokerNotAvailableError",
@@ -71,6 +72,7 @@ __all__ = [
     "UnknownServerError",
     "UnknownTopicError",
     "UnsyncedError",
+    "again",
     "cluster_error",
     "excerpt",
     "raise_for_status",
@@ -582,6 +584,17 @@ def cluster_error(code: int, details: str = "") -> ClusterError:
     error = ClusterError(f"Kafka's error {code}{': ' + details if details else ''}")
     error.code = code
     return error
+
+
+_E = TypeVar("_E", bound=Exception)
+
+
+def again(error: _E) -> _E:
+    """What to raise of an ``error`` that is kept, for every caller: a copy. The kept one would have a longer traceback each time, and keep
+    alive whatever the callers' frames hold."""
+    fresh = copy(error)
+    fresh.__cause__ = error.__cause__
+    return fresh
 
 
 def excerpt(data: bytes | str) -> str:

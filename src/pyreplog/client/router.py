@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from pyreplog.client.calls import MS, Calls
-from pyreplog.errors import ClusterError, UnknownTopicError, cluster_error
+from pyreplog.errors import ClusterError, UnknownTopicError, again, cluster_error
 from pyreplog.ports import Address, Clock, Random
 from pyreplog.wire import (
     NO_ERROR,
@@ -101,7 +101,7 @@ class Router:
             return True
         refusal = self._unknown.get(name)
         if refusal is not None:
-            raise refusal
+            raise again(refusal)
         return False
 
     def name_of(self, topic_id: str) -> str | None:

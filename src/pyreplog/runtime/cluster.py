@@ -42,6 +42,7 @@ from pyreplog.errors import (
     PyreplogError,
     RequestTimedOutError,
     UnknownTopicError,
+    again,
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import is_partition, open_readers, with_reserve
@@ -592,7 +593,7 @@ class Cluster:
             finally:
                 self._is_closing = False
         if self._failure is not None:
-            raise self._failure
+            raise again(self._failure)
 
     def _close_clients(self, timeout: float | None) -> None:
         if self._owner is not None:
@@ -643,7 +644,7 @@ class Cluster:
 
     def _check(self) -> None:
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
         if self._closed:
             raise ClosedError(f"the cluster {self._path!r} is closed")
 

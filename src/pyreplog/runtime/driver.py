@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol
 
 from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, PyreplogError
+from pyreplog.errors import ClosedError, PyreplogError, again
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
 from pyreplog.runtime.awaited import loop_future
@@ -149,7 +149,7 @@ class Driver:
         deadline_ns = self._deadline_ns(timeout)
         while not pending.settled:
             if self._refusal is not None:
-                raise self._refusal
+                raise again(self._refusal)
             if self._exclusive_wanted or not self._drive_until(pending, deadline_ns):
                 self._wait_turn(pending, deadline_ns)
             if self._now_ns() >= deadline_ns:
@@ -232,7 +232,7 @@ class Driver:
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
         future, end = loop_future()
         if not pending.add_waiter(end):
             future.set_result(None)
@@ -249,7 +249,7 @@ class Driver:
         transport = seat.transport
         if not transport.is_ready:
             if self._refusal is not None:
-                raise self._refusal
+                raise again(self._refusal)
             ready = self.network.ready
             # Where nobody drives, before those it will send to: who led to something already then takes the new requests with the waiting
             # ones. Asked before it is noted: a signal handler that comes in between would leave it out for ever.
@@ -425,7 +425,7 @@ class Driver:
     def check(self) -> None:
         """Raise ClosedError or ForkedError where nothing is driven any more."""
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
 
     def start(self) -> None:
         """Let the background thread take part."""

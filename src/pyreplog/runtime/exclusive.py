@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import GeneratorType
 from typing import TYPE_CHECKING
 
-from pyreplog.errors import ForkedError
+from pyreplog.errors import ForkedError, again
 
 if TYPE_CHECKING:
     from pyreplog.runtime.driver import Driver
@@ -25,7 +25,7 @@ __all__ = ["exclusive"]
 def exclusive(driver: Driver) -> Iterator[None]:
     """While inside, no machine of ``driver`` moves. Raises ForkedError in the child of a fork."""
     if isinstance(driver._refusal, ForkedError):
-        raise driver._refusal
+        raise again(driver._refusal)
     error = sys.exception()
     if error is not None:
         _let_go(error)

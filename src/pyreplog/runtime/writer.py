@@ -30,6 +30,7 @@ from pyreplog.errors import (
     ReentrantCallError,
     StorageError,
     UnsyncedError,
+    again,
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
@@ -497,7 +498,7 @@ class LogWriter:
     def check(self) -> None:
         """Raise :attr:`failure`, as :class:`ClosedError` where the log is poisoned."""
         if self._failure is not None:
-            raise self._failure
+            raise again(self._failure)
         if not self._is_mendable:
             self._syncer.check()
 
@@ -682,7 +683,7 @@ class LogWriter:
 
     def _check_process(self, pending: Pending) -> None:
         if isinstance(self._failure, ForkedError) and not pending.settled:
-            raise self._failure
+            raise again(self._failure)
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled, by the background thread."""
