@@ -18,7 +18,7 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log import Log, LogRoot, Sleeping
 from pyreplog.log.incarnation import read_farewell
-from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, SUMMARIES_NAME
+from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME, SUMMARIES_NAME
 from pyreplog.log.summary import NEVER_MS, Summary, checked, decode_body, decode_key, encode_body, encode_key, sealed
 from pyreplog.testing import SimClock
 from pyreplog.testing.disk import SimDisk
@@ -158,6 +158,47 @@ def test_a_log_of_which_everything_was_deleted_wakes(place: Place) -> None:
         log = root.logs[KEYS[7]]
         assert (log.start_offset, log.end_offset, log.epochs.entries) == (7, 7, told)
         assert list(told) == [(3, 7)]
+        root.close()
+
+
+@pytest.mark.parametrize("harm", ["gone", "empty", "garbled"])
+def test_a_log_whose_mark_was_lost_wakes(place: Place, harm: str) -> None:
+    """What the mark said the summary says, too: the log opens as it was left, what was deleted stays so, and so it is after a kill."""
+    fill(place)
+    path = place.of(f"root/{KEYS[7]}/{MARK_NAME}")
+    if harm == "gone":
+        place.disk.remove(path)
+    else:
+        file = place.disk.open(path, write=True)
+        file.truncate(0)
+        file.write_at(0, [b"" if harm == "empty" else b"\xff" * 400])
+        file.close()
+    root = open_root(place, 2)
+    check(root)
+    assert not root.logs[KEYS[7]].incomplete
+    root.close()
+    place.disk.remove(place.of(f"root/{CLEAN_SHUTDOWN_NAME}"))
+    root = open_root(place, 3)
+    check(root)
+    assert not root.logs[KEYS[7]].incomplete
+    root.close()
+
+
+def test_a_log_whose_mark_was_lost_with_its_end_is_damaged(place: Place) -> None:
+    """Records are missing that were there at the clean end: it is refused, now and later, and no new mark calls that whole."""
+    fill(place)
+    place.disk.remove(place.of(f"root/{KEYS[7]}/{MARK_NAME}"))
+    last = max(name for name in place.disk.list(place.of(f"root/{KEYS[7]}")) if name.endswith(".log"))
+    file = place.disk.open(place.of(f"root/{KEYS[7]}/{last}"), write=True)
+    file.truncate(0)
+    file.close()
+    root = open_root(place, 2)
+    with pytest.raises(CorruptError, match=r"ends before what was synced.*offsets 6 to 6 are damaged"):
+        root.logs.asleep(KEYS[7]).append_as_leader(batch(1), 3)
+    root.close()
+    for seed in (3, 4):
+        root = open_root(place, seed, lazy=False)
+        assert list(root.damaged) == [KEYS[7]]
         root.close()
 
 

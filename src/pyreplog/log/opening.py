@@ -62,6 +62,9 @@ class Origin(NamedTuple):
     high_watermark: int = 0
     trust_mark: bool = True
     """False: something else wrote here since, the mark is void."""
+    left: MarkState | None = None
+    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The recovery point is its
+    ``synced_end``, so that no records are missing."""
 
 
 def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Parts]:
@@ -160,7 +163,7 @@ def open_parts(
     if loaded.report.harmed:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]
-    new_state = _state_after(loaded, state, config, kept_id, partition, origin)
+    new_state = _state_after(loaded, state or origin.left, config, kept_id, partition, origin)
     mark_synced = loaded.report.clean
     if state is not None and not mark_synced:
         # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was

@@ -338,7 +338,16 @@ class LogRoot:
         directory = join(self.path, directory_name(*key))
         parts = None
         try:
-            parts = open_parts(self.disk, directory, key, None, self.clock, None, Origin(clean=True, same_boot=True))
+            left = log.mark_state
+            origin = Origin(
+                clean=True,
+                same_boot=True,
+                recovery_point=left.synced_end,
+                log_start_offset=left.start_offset,
+                high_watermark=left.high_watermark,
+                left=left,
+            )
+            parts = open_parts(self.disk, directory, key, None, self.clock, None, origin)
             log.take_parts(directory, parts)
         except (CorruptError, ConfigError, StorageError) as error:
             if not isinstance(log, Sleeping):

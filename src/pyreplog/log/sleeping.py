@@ -19,6 +19,7 @@ from pyreplog.log import history
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
+from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Parts
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS
@@ -112,6 +113,24 @@ class Sleeping(_Base):
     def summary(self) -> Summary:
         """How the disk has it."""
         return decode_body(self._body)
+
+    @property
+    def mark_state(self) -> MarkState:
+        """What its mark says, where that was not lost meanwhile: the summary has all that counts."""
+        known = decode_body(self._body)
+        return MarkState(
+            synced_end=known.flushed_offset,
+            high_watermark=known.high_watermark,
+            start_offset=known.start_offset,
+            durability="sync" if known.durability == "sync" else "os",
+            incomplete=known.incomplete,
+            adopted=known.end_offset > known.start_offset,  # the summary does not say; as where nobody does
+            poisoned=False,
+            epochs_crc=_history(known).checksum(),
+            topic_id=known.topic_id,
+            partition=self.topic_partition.partition,
+            reported=known.reported,
+        )
 
     @property
     def durability(self) -> str:
