@@ -161,6 +161,37 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
             producer.send("c", b"3").result(PATIENCE_S)
 
 
+@pytest.mark.parametrize("instead", ["nothing", "an empty folder", "another cluster", "an older state"])
+def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: Path, instead: str) -> None:
+    """The cluster's folder is moved away while it is open: whatever is in its place, the controller waits for its own state, and goes on
+    with that when it is back. Nothing is taken for a repeat, and what was acknowledged is there."""
+    path, away = tmp_path / "data", tmp_path / "away"
+    with pyreplog.Cluster(path) as cluster, cluster.producer() as producer:
+        older = (path / STATE).read_bytes()
+        cluster.admin.create_topic("a")
+        producer.send("a", b"1").result(PATIENCE_S)
+        path.rename(away)
+        if instead != "nothing":
+            path.mkdir(mode=0o700)
+        if instead == "another cluster":
+            with pyreplog.Cluster(tmp_path / "other", nodes=1):
+                pass
+            (path / STATE).write_bytes((tmp_path / "other" / STATE).read_bytes())
+        if instead == "an older state":
+            (path / STATE).write_bytes(older)
+        with cluster._driver.exclusive():
+            cluster._controller_interrupted(None)
+        assert not cluster._is_controlled
+        shutil.rmtree(path, ignore_errors=True)
+        away.rename(path)
+        assert cluster._driver.wait_until(lambda: cluster._is_controlled, PATIENCE_S)
+        assert cluster.admin.topics() == ["a"]
+        with cluster.producer() as another:
+            assert another.send("a", b"2").result(PATIENCE_S).offset == 1
+        assert producer.send("a", b"3").result(PATIENCE_S).offset == 2
+    assert set(read(path, "a").values()) == {b"1", b"2", b"3"}
+
+
 def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many partitions only those that somebody uses are opened, and everything is there; a process that dies leaves all to be opened."""
     opened: list[str] = []

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClosedError, InternalError, StorageError, excerpt
+from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError, excerpt
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import keep_reserve
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
@@ -31,7 +31,7 @@ from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
 from pyreplog.quorum.election import ReplicaEnd, UncleanElection
 from pyreplog.quorum.image import MetadataImage, PartitionKey
-from pyreplog.quorum.state import ControllerState, decode, encode, load, read_state, store
+from pyreplog.quorum.state import STATE_FILE, ControllerState, decode, encode, load, read_state, store
 from pyreplog.quorum.topics import new_id
 from pyreplog.wire import (
     METADATA_TOPIC_ID,
@@ -109,6 +109,8 @@ class Authority:
         self._config = controller.config
         self._controller = controller
         self._durable = durable
+        self._decided_offset = -1
+        """The last record of what is durable."""
         self._kept: deque[tuple[int, MetadataRecord]] = deque(maxlen=RECORDS_KEPT_MAX)
         self._kept_from = controller.image.offset + 1
         self._parked: dict[Address, _Parked] = {}
@@ -122,15 +124,20 @@ class Authority:
         """Asked for, and until when (ns) to wait for the ends of live replicas."""
 
     @classmethod
-    def open(cls, disk: Disk, folder: str, config: NodeConfig, random: Random, *, now_ns: int) -> Authority:
+    def open(cls, disk: Disk, folder: str, config: NodeConfig, random: Random, *, now_ns: int, after: Authority | None = None) -> Authority:
         """The authority whose state is in ``folder`` (made where missing); a folder without state begins a new cluster.
 
+        ``after``: the one that ended, whose cluster goes on. Then nothing is begun: a folder that is away for a moment, or another one in
+        its place, is refused, so that it can be tried again.
+
         Every broker is fenced until it registers, and no leader goes on in its old epoch. Raises :class:`CorruptError` where the state is
-        damaged, :class:`StorageError` where the disk refuses.
+        damaged, or is not the one that was decided by ``after``; :class:`StorageError` where the disk refuses.
         """
-        if disk.stat(folder) is None:
+        if after is None and disk.stat(folder) is None:
             disk.make_directory(folder)
         state = load(disk, folder)
+        if after is not None:
+            after._check_state(state)
         if state is None:
             # Also where the folder is there: whoever made it may have been killed before its name was durable.
             disk.sync_directory(folder.rstrip("/").rpartition("/")[0] or ("/" if folder.startswith("/") else "."))
@@ -187,6 +194,18 @@ class Authority:
         self._planned_ns = self.next_wake_ns
         self._last_ns = now_ns
         return replies
+
+    def _check_state(self, state: ControllerState | None) -> None:
+        """Whether ``state``, from the disk, has all that was answered by this authority."""
+        if state is None:
+            reason = "the controller's state is gone while the cluster was open"
+        elif state.cluster_id != self.cluster_id:
+            reason = f"the controller's state is that of another cluster, {excerpt(state.cluster_id)}"
+        elif state.image.offset < self._decided_offset:
+            reason = f"the controller's state ends at {state.image.offset}, and what was decided at {self._decided_offset}"
+        else:
+            return
+        raise CorruptError(f"{reason}: put the file back, and the controller goes on", file=f"{self._folder}/{STATE_FILE}")
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -343,6 +362,7 @@ class Authority:
                 self._undo(error)
             raise
         self._durable = data
+        self._decided_offset = controller.image.offset
         for entry in records:
             if len(self._kept) == RECORDS_KEPT_MAX:
                 self._kept_from = self._kept[0][0] + 1

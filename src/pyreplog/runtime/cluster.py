@@ -174,9 +174,11 @@ class Cluster:
 
     # ----------------------------------------------------------------------------------------------------------------------- start
 
-    def _start_controller(self) -> None:
-        """Begin with what is in its file. Nothing of it is left where a signal handler cuts this short."""
-        authority = Authority.open(self._controller_disk, self._path, self._config, self._random, now_ns=self._clock.monotonic_ns())
+    def _start_controller(self, after: Authority | None = None) -> None:
+        """Begin with what is in its file, which has to have what ``after`` decided. Nothing of it is left where a signal handler cuts this
+        short."""
+        now_ns = self._clock.monotonic_ns()
+        authority = Authority.open(self._controller_disk, self._path, self._config, self._random, now_ns=now_ns, after=after)
         transport = self._driver.network.endpoint()
         seat: Seat | None = None
         try:
@@ -252,7 +254,7 @@ class Cluster:
 
     def _restart_controller(self) -> bool:
         try:
-            self._start_controller()
+            self._start_controller(self._authority.authority)
         except PyreplogError as error:
             if self._is_controlled:
                 _log.exception("the controller cannot go on; no topic can be made and no leader elected until it can: %s", error)
