@@ -101,6 +101,15 @@ def test_partition_and_heal(cluster: BreakableCluster) -> None:
     assert values(cluster, b"3") == [b"1", b"2", b"3"]
 
 
+def test_a_topic_is_not_waited_for_where_nobody_hears_of_it(cluster: BreakableCluster) -> None:
+    """Who makes one waits for the nodes that the controller counts on: one that is cut off takes itself for served, and hears nothing."""
+    first = leader_of(cluster)
+    cluster.partition([first], [*(number for number in (1, 2, 3) if number != first), "controller"])
+    cluster.admin.create_topic("others", partitions=2, timeout=30)
+    assert cluster.nodes[first - 1].ready
+    cluster.heal()
+
+
 def test_one_way_cut(cluster: BreakableCluster) -> None:
     """A follower whose requests are lost leaves the in-sync set; the others go on."""
     send(cluster, b"1")

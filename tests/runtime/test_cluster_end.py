@@ -12,6 +12,7 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ClosedError, OutcomeUnknownError
+from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.exits import remembered
 from tests.runtime.strikes import Strike, Struck, struck
 
@@ -29,6 +30,29 @@ def test_a_node_of_a_closed_cluster_stays_down(tmp_path: Path) -> None:
     assert not node.alive
     with pyreplog.Cluster(tmp_path / "data") as again:
         assert all(node.ready for node in again.nodes)
+
+
+def test_producers_share_what_a_close_may_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, who closes the cluster waits for all of them no longer than it said."""
+    cluster = pyreplog.Cluster(tmp_path / "data", nodes=1)
+    producers = [cluster.producer() for _ in range(4)]
+    now_ns = 0
+    given: list[float | None] = []
+
+    def close(self: pyreplog.Producer, timeout: float | None = None) -> None:
+        nonlocal now_ns
+        given.append(timeout)
+        now_ns += 400_000_000
+        raise TimeoutError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pyreplog.Producer, "close", close)
+        patched.setattr(Driver, "monotonic_ns", lambda driver: now_ns)
+        cluster._close_clients(1.0)
+        cluster._close_clients(None)
+    assert given == [pytest.approx(1.0), pytest.approx(0.6), pytest.approx(0.2), 0.0] + [None] * 4
+    del producers
+    cluster.close()
 
 
 def test_closing_under_senders_readers_and_restarts(tmp_path: Path) -> None:

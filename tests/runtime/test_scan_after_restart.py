@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import pyreplog
+from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.member import ClusterNode
 
 PATIENCE_S = 30.0
@@ -34,6 +36,26 @@ def test_a_scan_waits_for_what_a_new_leader_began_with(tmp_path: Path) -> None:
             node.restart()
         assert cluster._driver.wait_until(lambda: all(in_sync(node) >= 2 for node in cluster.nodes), PATIENCE_S)
         assert pa.table(cluster.scan("orders"))["value"].to_pylist() == [b"alone"]
+
+
+def test_a_scan_waits_for_all_partitions_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten seconds, not ten for each partition whose leader cannot say where it ends."""
+    now_ns = 0
+    given: list[float] = []
+
+    def end_offset(self: pyreplog.Consumer, topic: str, partition: int, *, timeout: float) -> int:
+        nonlocal now_ns
+        given.append(timeout)
+        now_ns += 4_000_000_000
+        raise TimeoutError
+
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster:
+        cluster.admin.create_topic("orders", partitions=4)
+        with monkeypatch.context() as patched:
+            patched.setattr(pyreplog.Consumer, "end_offset", end_offset)
+            patched.setattr(Driver, "monotonic_ns", lambda driver: now_ns)
+            cluster._settle_ends("orders")
+    assert given == [10.0, 6.0, 2.0, 0.0]
 
 
 def test_a_scan_reads_on_with_too_few_nodes(tmp_path: Path) -> None:

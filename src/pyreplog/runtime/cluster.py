@@ -69,6 +69,8 @@ from pyreplog.wire import NO_LEADER
 __all__ = ["Cluster"]
 
 START_TIMEOUT_S: Final = 30.0
+ENDS_TIMEOUT_S: Final = 10.0
+"""How long a scan waits for leaders to know where their partitions end."""
 NODES_MAX: Final = 100
 LOCK_NAME: Final = "replog.controller.lock"
 _PRODUCER: Final = ProducerConfig()
@@ -301,13 +303,16 @@ class Cluster:
                 node._keep_producers(producer_ids)
 
     def _settle(self, topic: str, partition_count: int, timeout: float | None) -> None:
-        """Until every node that serves knows the topic, with leaders. None: as long as it comes closer."""
+        """Until every node that serves, as far as it and the controller know, knows the topic, with leaders. None: as long as it comes
+        closer."""
         done = wanted = 0
         refused: dict[int, PyreplogError] = {}
 
         def everywhere() -> bool:
             nonlocal done, wanted, refused
-            ready = [node for node in self._nodes if node.ready]
+            # Also by what the controller knows: one that is cut off hears of no topic, and not that it is taken for dead.
+            active = {broker.broker_id for broker in self._authority.authority.image.brokers.values() if broker.active}
+            ready = [node for node in self._nodes if node.ready and node.node_id in active]
             refused = {node.node_id: error for node in ready if (error := node._refused(topic)) is not None}
             done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
             return done >= wanted
@@ -509,13 +514,14 @@ class Cluster:
         offset (KIP-207). Without a leader, or with fewer in-sync replicas than it takes, nothing is committed that could be waited for."""
         description = self.admin.describe(topic)
         minimum = description.config.get("min.insync.replicas")
+        left_s = self._countdown(ENDS_TIMEOUT_S)
         with self.consumer(()) as consumer:
             for part in description.partitions:
                 needed = int(minimum or default_min_insync_replicas(len(part.replicas)))
                 if part.leader < 0 or len(part.isr) < min(needed, len(part.replicas)):
                     continue
                 try:
-                    consumer.end_offset(topic, part.partition)
+                    consumer.end_offset(topic, part.partition, timeout=left_s())
                 except (ClusterError, TimeoutError) as error:
                     if is_interruption(error):
                         raise
@@ -560,6 +566,12 @@ class Cluster:
             raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
         return next((node for node in self._nodes if node.node_id == entry.leader), None)
 
+    def _countdown(self, seconds: float) -> Callable[[], float]:
+        """Gives what is left of so many seconds."""
+        now_ns = self._driver.monotonic_ns
+        started_ns = now_ns()
+        return lambda: max(seconds - (now_ns() - started_ns) / 1e9, 0.0)
+
     def _topic_names(self) -> tuple[str, ...]:
         with self._driver.exclusive():
             return tuple(self._authority.authority.image.topic_ids)
@@ -576,7 +588,7 @@ class Cluster:
     def close(self, timeout: float | None = 10.0) -> None:
         """Send what producers still hold (up to ``timeout`` seconds; None: as long as it takes), end every node in order, release the
         folder. Twice is harmless: who comes second waits for the first, and finishes what that one was interrupted in."""
-        check_seconds("timeout", timeout)
+        timeout = check_seconds("timeout", timeout)
         if self._is_released:
             return
         with self._closing:
@@ -600,9 +612,10 @@ class Cluster:
     def _close_clients(self, timeout: float | None) -> None:
         if self._owner is not None:
             self._owner.stop()
+        left_s = None if timeout is None else self._countdown(timeout)
         for producer in list(self._producers):
             try:
-                producer.close(timeout)
+                producer.close(None if left_s is None else left_s())
             except (TimeoutError, ClosedError) as error:  # closed: who came as far as that before was interrupted
                 if is_interruption(error):
                     raise

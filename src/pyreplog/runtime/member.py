@@ -84,7 +84,7 @@ class ClusterNode:
 
     @property
     def ready(self) -> bool:
-        """Whether the controller lets it serve."""
+        """Whether the controller lets it serve, as far as it has heard: one that is cut off has heard nothing else yet."""
         node = self._node
         return node is not None and not node.fenced and node.broker_epoch >= 0
 
