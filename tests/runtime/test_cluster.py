@@ -432,7 +432,7 @@ def test_more_in_sync_replicas_are_asked_for_than_there_are(
     asked: list[int] = []
     asks = pyreplog.Consumer.end_offset
 
-    def noted(consumer: pyreplog.Consumer, topic: str, partition: int) -> int:
+    def noted(consumer: pyreplog.Consumer, topic: str, partition: int, *, timeout: float) -> int:
         asked.append(asks(consumer, topic, partition))
         return asked[-1]
 
