@@ -268,6 +268,34 @@ ACTIONS = st.lists(st.tuples(st.sampled_from("dddcao"), st.integers(1, 3)), max_
 
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS, st.integers(0, 60))
+def test_any_start(actions: list[tuple[str, int]], low: int) -> None:
+    """Records were deleted, up to the middle of a batch or of a transaction: of the rest committed readers see what they saw before, and a
+    reader that was there before, too."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0", LogConfig(segment_bytes=1024))
+    play = Play(log)
+    for action, producer in actions:
+        if action == "d":
+            play.data(producer, 3)
+        elif action in "ca":
+            play.end(producer, commit=action == "c")
+        else:
+            play.other()
+    log.set_high_watermark(log.end_offset)
+    reader = Live(log)
+    before = CommittedSource(reader)
+    assert offsets_of(before, 100) == play.visible(play.stable)
+    low = min(low, log.end_offset)
+    log.increment_start_offset(low)
+    reader.start_offset = low
+    left = [offset for offset in play.visible(play.stable) if offset >= low]
+    assert offsets_of(CommittedSource(Live(log))) == offsets_of(CommittedSource(Live(log)), 100) == offsets_of(before) == left
+    log.close(clean=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ACTIONS, st.integers(0, 60))
 def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
     """Whatever producers do: stable offset and committed records are those of the plain rules; from the log, from its files, after a
     restart; and the index names exactly the aborted transactions."""

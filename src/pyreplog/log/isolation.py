@@ -131,7 +131,8 @@ class _Fates:
         if not found:
             return [data], 0
         batches = [RecordBatch(data, position) for position in found]
-        self._begin(RecordBatch(data).base_offset)
+        # The first batch may begin below what is there: records within it were deleted.
+        self._begin(max(RecordBatch(data).base_offset, source.start_offset))
         parts: list[memoryview] = []
         begin = 0
         for position, batch in zip(found, batches, strict=True):
