@@ -176,6 +176,29 @@ def test_a_kill_within_a_write_leaves_the_value_before() -> None:
         assert found[0].synced_end == 11
 
 
+@pytest.mark.parametrize("torn", range(3))
+def test_a_sealed_mark_has_no_slot_that_power_loss_tore(place: Place, torn: int) -> None:
+    """Whichever it was: who looks at the folder after a life in order finds nothing damaged."""
+    mark = make(place)
+    mark.write(20, 20, 3)
+    mark.seal()
+    mark.write(21, 21, 3)
+    mark.sync()
+    mark.close()
+    content = place.read("replog.mark")
+    middle = SLOT_POSITIONS[torn] + 20
+    place.write("replog.mark", content[:middle] + b"\xff" * 8 + content[middle + 8 :])
+    found = find_mark(place.disk, place.path)
+    assert found is not None
+    again = MarkFile.open(place.disk, place.path, *found, synced=True)
+    again.write(22, 22, 3)
+    again.seal()
+    again.close()
+    content = place.read("replog.mark")
+    slots = [parse_slot(content[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
+    assert [None if slot is None else slot.synced_end for slot in slots] == [22, 22, 22]
+
+
 def test_a_sealed_mark_says_the_same_without_any_one_slot(place: Place) -> None:
     """After a life that ended in order no damage to one slot, nor a lost end, brings an older mark back. No write, no seal."""
     mark = make(place)

@@ -89,6 +89,7 @@ class MarkFile:
         "_state",
         "_synced_end",
         "_topic_id",
+        "_torn",
         "path",
     )
 
@@ -100,6 +101,7 @@ class MarkFile:
         self._sequence = state.sequence
         self._topic_id = decode_uuid(state.topic_id)
         self._sealed = True  # nothing was written since it was opened
+        self._torn = False
         self._buffer = bytearray(SLOT_SIZE)
         self._crc_part = memoryview(self._buffer)[: _SLOT.size]
         self._parts = (self._buffer,)
@@ -175,7 +177,9 @@ class MarkFile:
         file = disk.open(path, write=True)
         if not synced:
             file.sync()
-        return cls(path, file, found, slot)
+        mark = cls(path, file, found, slot)
+        mark._torn = _broken_count(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)) > 0
+        return mark
 
     def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
         """Write these where they differ from what was last written. Not synced."""
@@ -216,10 +220,12 @@ class MarkFile:
 
     def seal(self) -> None:
         """As :meth:`sync`, at the end of a life: a second slot says the same, so that no damage to one of them makes readers, who have the
-        mark alone to go by, believe an older one. Costs nothing where nothing was written since it was opened."""
+        mark alone to go by, believe an older one; and a slot that a power loss left torn says it, too. Costs nothing where nothing was
+        written since it was opened."""
         if not self._sealed:
-            self._write_slot(self._synced_end, self._high_watermark, self._start_offset)
-            self.sync()
+            for _ in SLOT_POSITIONS if self._torn else SLOT_POSITIONS[:1]:
+                self._write_slot(self._synced_end, self._high_watermark, self._start_offset)
+                self.sync()
             self._sealed = True
 
     def close(self) -> None:

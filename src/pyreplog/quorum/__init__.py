@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     )
     from pyreplog.quorum.placement import place
     from pyreplog.quorum.state import ControllerState, decode, encode, load, store
-    from pyreplog.quorum.topics import new_id
+    from pyreplog.quorum.topics import PARTITIONS_MAX, new_id
 
 __all__ = [
     "CONTROLLER_ADDRESS",
     "LOST_DIRECTORY",
     "MISSING",
+    "PARTITIONS_MAX",
     "STATE_FILE",
     "Authority",
     "AuthorityEndpoint",
@@ -72,6 +73,7 @@ _LATER: Final = {
     "Controller": ".controller",
     "ControllerState": ".state",
     "MISSING": ".election",
+    "PARTITIONS_MAX": ".topics",
     "MetadataImage": ".image",
     "PartitionImage": ".image",
     "PartitionKey": ".image",

@@ -19,6 +19,7 @@ from pyreplog.errors import (
     cluster_error,
 )
 from pyreplog.log import check_topic
+from pyreplog.quorum import PARTITIONS_MAX
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.opening import check_name
@@ -106,7 +107,7 @@ class Admin:
         check_name(name)
         check_topic(name)
         check_flag("exist_ok", exist_ok)
-        count = 1 if partitions is None else whole("partitions", partitions, 1, INT32_MAX)
+        count = 1 if partitions is None else whole("partitions", partitions, 1, PARTITIONS_MAX)
         factor = min(3, self._node_count)
         if replication_factor is not None:
             factor = whole("replication_factor", replication_factor, 1, INT32_MAX)
