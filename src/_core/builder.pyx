@@ -314,7 +314,8 @@ cdef class BatchBuilder:
 
     cdef _Memory memory              # [0, used) is the batch so far: room for the header, then records
     cdef list pool                   # memories of this builder, `memory` among them
-    cdef Py_ssize_t size_max
+    cdef Py_ssize_t size_max         # of a batch with one record
+    cdef Py_ssize_t size_target      # of one with several
     cdef Py_ssize_t used
     cdef int32_t record_count
     cdef int64_t base_timestamp
@@ -328,10 +329,13 @@ cdef class BatchBuilder:
     cdef int64_t stamp_ms            # the clock's last answer to `gather`, and the same as an object: many records share a millisecond
     cdef object stamp
 
-    def __cinit__(self, Py_ssize_t size_max=1048588):
+    def __cinit__(self, Py_ssize_t size_max=1048588, size_target=None):
         if not BATCH_HEADER_SIZE < size_max <= INT32_MAX:
             raise ValueError(f"size_max {size_max} is not within {BATCH_HEADER_SIZE + 1} and {INT32_MAX}")
         self.size_max = size_max
+        self.size_target = size_max if size_target is None else size_target
+        if not 0 <= self.size_target <= size_max:
+            raise ValueError(f"size_target {size_target} is not within 0 and size_max, {size_max}")
         self.memory = _new_memory(min(size_max, MEMORY_SIZE_FIRST))
         self.pool = [self.memory]
         self.stamp_ms = -1
@@ -418,7 +422,7 @@ cdef class BatchBuilder:
         if outcome is None or self.record_count == 0 or self.busy:
             return None
         behind = record_write_value(
-            p + self.used, p + min(min(self.memory.capacity, self.size_max), self.size_limit), subtract_wrapping(now, self.base_timestamp),
+            p + self.used, p + min(min(self.memory.capacity, self.size_target), self.size_limit), subtract_wrapping(now, self.base_timestamp),
             self.record_count, <const uint8_t *>PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)
         )
         if behind == NULL:
@@ -636,7 +640,7 @@ cdef class BatchBuilder:
         What is sent most, so the loop is bare: it runs no Python code, and so nobody changes the list. REQUIRES one record before.
         """
         cdef Py_ssize_t count = PyList_GET_SIZE(values)
-        cdef const uint8_t *end = self.memory.p + min(self.memory.capacity, self.size_max)
+        cdef const uint8_t *end = self.memory.p + min(self.memory.capacity, self.size_target)
         cdef uint8_t *p = self.memory.p + self.used
         cdef uint8_t *behind
         cdef record_frame frame = record_frame_of(subtract_wrapping(timestamp, self.base_timestamp))
@@ -679,18 +683,19 @@ cdef class BatchBuilder:
         """Write a record behind the last one, where it does not count yet; the byte behind it, NULL where it does not fit. Runs no Python code."""
         cdef int64_t headers_size = _headers_size(headers) if len(headers) > 0 else 0
         cdef int32_t header_count = <int32_t>len(headers) if headers_size <= INT32_MAX else 0
+        cdef Py_ssize_t size_max = self.size_max if self.record_count == 0 else self.size_target
         cdef int64_t size
         cdef int64_t delta
         cdef uint8_t *p
         delta = 0 if self.record_count == 0 else subtract_wrapping(timestamp, self.base_timestamp)
         p = self.memory.p
         p = record_write(
-            p + self.used, p + min(self.memory.capacity, self.size_max), delta, self.record_count,
+            p + self.used, p + min(self.memory.capacity, size_max), delta, self.record_count,
             key.p, key.size, value.p, value.size, header_count, headers_size,
         )
         if p == NULL:
             size = self.used + record_size(delta, self.record_count, key.size, value.size, header_count, headers_size)
-            if size > self.size_max:
+            if size > size_max:
                 return NULL
             self._reserve(size, self.used)
             p = self.memory.p

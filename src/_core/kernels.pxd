@@ -365,6 +365,7 @@ cdef extern from "table.h" nogil:
     ctypedef struct table_batch:
         uint8_t *p
         int64_t capacity
+        int64_t target
         int64_t used
         int64_t base_timestamp
         int64_t max_timestamp

@@ -361,7 +361,7 @@ cdef class ArrowRows:
                     return table_time_at(&chunk.rows, row - chunk.start, otherwise)
         raise IndexError(f"row {row} of {self.row_count}")
 
-    def encode(self, int64_t row, int64_t timestamp, target):
+    def encode(self, int64_t row, int64_t timestamp, target, size_target=None):
         """Write a batch of the rows from ``row`` on into ``target``: (the first row that was not taken, bytes written)."""
         cdef Py_buffer view
         cdef table_batch batch
@@ -376,6 +376,7 @@ cdef class ArrowRows:
                 raise ValueError(f"target has {view.len} bytes; a batch takes at least {BATCH_HEADER_SIZE}")
             batch.p = <uint8_t *>view.buf
             batch.capacity = min(view.len, <Py_ssize_t>INT32_MAX)
+            batch.target = batch.capacity if size_target is None else size_target
             batch.used = BATCH_HEADER_SIZE
             for chunk in self.chunks:
                 if row >= chunk.start + chunk.array.length:

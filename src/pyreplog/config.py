@@ -387,8 +387,8 @@ def producer_batch_max(config: LogConfig) -> int:
     """Bytes of the largest batch of several records to be made for a topic: no leader refuses it. Where none has room in that, each goes
     alone, and the leader tells."""
     limit = batch_max(config)
-    # The leader compresses anew, and what does not get smaller grows by some bytes for each block.
-    return limit if config.compression_type == "producer" else limit - limit // 8 - 64
+    # The leader compresses, and what does not get smaller grows by some bytes for each block. What is made is not compressed yet.
+    return limit if config.compression_type in ("producer", "uncompressed") else limit - limit // 8 - 64
 
 
 def _read(kind: str, key: str, value: object) -> object:

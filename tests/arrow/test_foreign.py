@@ -49,6 +49,18 @@ WAYS = pytest.mark.parametrize("way", [by_table, by_rows])
 Way = Callable[[Any], list[Record]]
 
 
+def test_a_row_above_the_target_is_alone() -> None:
+    """Several rows stay within ``size_target``; a first one may fill the memory, and nothing follows it."""
+    values = [b"1", bytes(900), b"", b"2" * 30, b"3" * 60]
+    rows, memory = ArrowRows(pa.record_batch({"value": pa.array(values, pa.binary())})), bytearray(1000)
+    first, found = 0, []
+    while first < rows.row_count:
+        behind, size = rows.encode(first, NOW, memory, 150)
+        found.append((behind - first, size <= 150))
+        first = behind
+    assert found == [(1, True), (1, False), (2, True), (1, True)]
+
+
 class Handed:
     """Gives the same capsules to whoever asks."""
 

@@ -159,6 +159,25 @@ def test_size_limit_is_exact() -> None:
     assert BatchBuilder(100).extend([bytes(100)], None, None, None, NOW, 0) == 0
 
 
+def test_a_record_above_the_target_is_alone() -> None:
+    """Several records stay within ``size_target``, exactly; a first one may have ``size_max``, and nothing follows it."""
+    for target in range(150, 230):
+        builder = BatchBuilder(1000, target)
+        assert builder.extend([bytes(900), b""], None, None, None, NOW, 0) == 1
+        assert not builder.append(b"", None, (), NOW)
+        builder.reset()
+        assert builder.extend([bytes(2000)], None, None, None, NOW, 0) == 0
+        for values in ([b"v" * 7] * 40, [bytearray(b"v" * 7)] * 40):
+            builder.reset()
+            exact = BatchBuilder(target)
+            assert builder.extend(values, None, None, None, NOW, 0) == exact.extend(values, None, None, None, NOW, 0)
+            assert bytes(builder.finish()) == bytes(exact.finish())
+    with pytest.raises(ValueError, match="size_target"):
+        BatchBuilder(100, 101)
+    with pytest.raises(ValueError, match="size_target"):
+        BatchBuilder(100, -1)
+
+
 @pytest.mark.parametrize("size_max", [-1, 0, 61, 2**31])
 def test_absurd_limits(size_max: int) -> None:
     """A limit that no batch fits, or that no segment could hold, is a ValueError."""

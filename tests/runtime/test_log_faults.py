@@ -20,8 +20,8 @@ import pytest
 import pyreplog
 from pyreplog.log.segments import Segments
 from pyreplog.ports import File
+from pyreplog.runtime.encoder import Encoder
 from pyreplog.runtime.syncer import Syncer
-from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemDisk
 from pyreplog.system.file import SystemFile
 from pyreplog.testing import SimDisk
@@ -243,13 +243,13 @@ def test_a_disk_that_takes_a_part_and_then_fails() -> None:
 def test_a_table_without_memory_for_a_later_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first batch is there by then, and the error says so."""
     log = opened(SimDisk(), config={"max.message.bytes": 1000})
-    encode = LogWriter._encode_rows
+    encode = Encoder.rows
 
-    def short(self: LogWriter, rows: Any) -> Iterator[tuple[memoryview, int, int, int]]:
+    def short(self: Encoder, rows: Any) -> Iterator[tuple[memoryview, int, int, int]]:
         yield next(encode(self, rows))
         raise MemoryError
 
-    monkeypatch.setattr(LogWriter, "_encode_rows", short)
+    monkeypatch.setattr(Encoder, "rows", short)
     with pytest.raises(pyreplog.OutcomeUnknownError, match=r"0 to 1 are written, the others are refused \(no memory\)"):
         log.append_arrow(pyarrow.table({"value": [b"x" * 400] * 6}))
     assert log.end_offset == 2

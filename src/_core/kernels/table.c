@@ -182,7 +182,6 @@ int64_t table_check(const table_rows *t, int64_t count, int64_t size_max, int64_
 }
 
 int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t timestamp, table_batch *b) {
-    const uint8_t *end = b->p + b->capacity;
     for (int64_t row = start; row < count; row++) {
         int64_t key_size, value_size, first, last;
         const uint8_t *key = bytes_at(&t->key, row, &key_size);
@@ -191,6 +190,7 @@ int64_t table_encode(const table_rows *t, int64_t start, int64_t count, int64_t 
         const int64_t base = b->record_count == 0 ? at : b->base_timestamp;
         headers_at(t, row, &first, &last);
         const int64_t headers = first == last ? 0 : headers_size(t, first, last);
+        const uint8_t *end = b->p + (b->record_count == 0 || b->capacity < b->target ? b->capacity : b->target);
         uint8_t *p = record_write(b->p + b->used, end, subtract_wrapping(at, base), b->record_count, key, key_size, value, value_size,
                                   (int32_t)(last - first), headers);
         if (p == NULL) {

@@ -59,6 +59,7 @@ typedef struct {
 typedef struct {
     uint8_t *p;
     int64_t capacity;
+    int64_t target;           /* with a record in it, it grows up to here only */
     int64_t used;
     int64_t base_timestamp;
     int64_t max_timestamp;

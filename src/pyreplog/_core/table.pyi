@@ -26,8 +26,9 @@ class ArrowRows:
         has where that can be seen. Releases the GIL."""
     def timestamp(self, row: int, otherwise: int) -> int:
         """The timestamp (ms) that :meth:`encode` gives ``row``: -1 where it is null, ``otherwise`` where there is no such column."""
-    def encode(self, row: int, timestamp: int, target: Buffer) -> tuple[int, int]:
+    def encode(self, row: int, timestamp: int, target: Buffer, size_target: int | None = None) -> tuple[int, int]:
         """Write a batch of the rows from ``row`` on, as many as fit, into ``target``: (the first row not taken, bytes written).
 
+        A batch of several rows has ``size_target`` bytes at most (None: as many as there are): a larger row is alone in its batch.
         ``timestamp`` (ms) is theirs where the table has no such column; a null is none (-1). REQUIRES that :meth:`check` found nothing.
         Releases the GIL."""

@@ -101,6 +101,10 @@ class Intake:
         """
         if self._bounded:
             self._check_times(header)
+        self.check_size(header)
+
+    def check_size(self, header: RecordBatch) -> None:
+        """The same for the size alone, once it is in the topic's codec."""
         size = header.size
         # What another codec makes of it may be larger by some bytes for each of its blocks.
         if self._codec is not None and header.codec != self._codec and size + size // 8 + 64 > self.size_max:

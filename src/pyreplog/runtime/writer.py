@@ -20,11 +20,10 @@ from typing import Any, Final
 
 from pyreplog.arrow import ArrowRows
 from pyreplog.client import Acks, Failures, Outcome, Pending
-from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, batch_max
+from pyreplog.config import INT64_MAX
 from pyreplog.errors import (
     ClosedError,
     ForkedError,
-    MessageTooLargeError,
     OutcomeUnknownError,
     PyreplogError,
     ReentrantCallError,
@@ -39,6 +38,7 @@ from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import LINGER_S, Background
 from pyreplog.runtime.chores import Chores
+from pyreplog.runtime.encoder import Encoder
 from pyreplog.runtime.follow import WriterNews
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.logger import LOGGER, tell_unheard
@@ -103,14 +103,13 @@ class LogWriter:
         self._failure: PyreplogError | None = None
         self._busy = False  # the fence against half-done changes
         config = log.config
-        self._size_max = batch_max(config)
         self._sync_each = config.durability == "sync"
         self._flushes = not self._sync_each and (config.flush_messages != INT64_MAX or config.flush_ms != INT64_MAX)
         self._flush_ns = config.flush_ms * 1_000_000
         log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
         self._gather_size_max = min(GATHER_SIZE_MAX, buffer_memory // 4)
-        self._builder = BatchBuilder(self._size_max)
-        self._gatherer = BatchBuilder(self._size_max)
+        self._encoder = Encoder(log, clock.wall_ms)
+        self._gatherer = BatchBuilder(self._encoder.size_target)
         # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
         self.gathering = Gathering(self._gatherer, self._stamp_ms, self._gather)
         self._gathering: Outcome | None = None
@@ -122,7 +121,6 @@ class LogWriter:
         self._hurry = False
         # Only what waits for a sync: under `os` nothing does.
         self._room = Room(buffer_memory, max_block_ms)
-        self._table_memory = bytearray()
         self._is_new = True
         self._look: Callable[[], float | None] | None = None
         self._look_due_ns = 0
@@ -165,11 +163,7 @@ class LogWriter:
             raise guard.refuse()
         with guard.lock:
             self._enter()
-            builder = self._builder
-            builder.reset()
-            if not builder.append(value, key, headers, self._now_ms() if timestamp is None else timestamp):
-                raise self._too_large(0)
-            offset = self._write(builder.finish()).base_offset
+            offset = self._write(self._encoder.one(value, key, headers, timestamp)).base_offset
         try:
             if self._sync_each:
                 self._syncer.wait(offset + 1)
@@ -192,17 +186,13 @@ class LogWriter:
             self._enter()
             if not count:
                 return range(self.log.end_offset, self.log.end_offset)
-            builder = self._builder
-            builder.reset()
-            stamp = self._now_ms()
-            taken = builder.extend(values, keys, headers, timestamps, stamp, 0)
+            batches = self._encoder.many(values, keys, headers, timestamps, self._now_ms())
             start = self.log.end_offset
             offsets = range(start, start + count)  # made first: a lack of memory would be told as if nothing were there
             in_part = None
-            if taken == count:
-                self._write(builder.finish())
+            if len(batches) == 1:
+                self._write(batches[0][0])
             else:
-                batches = self._encode_several(values, keys, headers, timestamps, stamp, taken)
                 in_part = self._write_several((batch for batch, _ in batches), offsets)
         return self._counted(offsets, in_part)
 
@@ -219,77 +209,36 @@ class LogWriter:
         with self.lock:
             self._enter()
             if len(values):
-                self._builder.reset()
                 stamp = self._now_ms()
-                taken = self._builder.extend(values, keys, headers, timestamps, stamp, 0)
                 row = 0
-                for batch, count in self._encode_several(values, keys, headers, timestamps, stamp, taken):
+                for batch, count in self._encoder.many(values, keys, headers, timestamps, stamp):
                     self._write_later(batch, count, stamp if timestamps is None else timestamps[row : row + count], runs)
                     row += count
         self._background.arm()
         return Acks(runs)
 
-    def _encode_several(
-        self,
-        values: Sequence[Buffer | None],
-        keys: Sequence[Buffer | None] | None,
-        headers: Sequence[Headers] | None,
-        timestamps: Sequence[int | datetime] | None,
-        stamp: int,
-        taken: int,
-    ) -> list[tuple[memoryview, int]]:
-        """(batch, records) of all values, of which the builder holds the first ``taken``: everything is encoded before anything is written,
-        so that a value that is refused leaves nothing behind."""
-        builder = self._builder
-        batches: list[tuple[memoryview, int]] = []
-        while True:
-            count = builder.count
-            if not count:
-                raise self._too_large(taken)
-            batches.append((builder.finish(), count))
-            builder.reset()
-            if taken == len(values):
-                return batches
-            taken = builder.extend(values, keys, headers, timestamps, stamp, taken)
-
     def append_arrow(self, rows: ArrowRows) -> range:
         """The offsets of a table's rows, which count when this returns. One batch, or several in order."""
-        self._check_rows(rows)
+        self._encoder.check_rows(rows)
         count = rows.row_count
         with self.lock:
             self._enter()
             start = self.log.end_offset
             offsets = range(start, start + count)
-            in_part = self._write_several((batch for batch, _, _, _ in self._encode_rows(rows)), offsets)
+            in_part = self._write_several((batch for batch, _, _, _ in self._encoder.rows(rows)), offsets)
         return self._counted(offsets, in_part)
 
     def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
         """The same rows, written when this returns, and handles on when they count."""
-        self._check_rows(rows)
+        self._encoder.check_rows(rows)
         self._await_room()
         runs: list[tuple[Outcome, int, int]] = []
         with self.lock:
             self._enter()
-            for batch, row, count, stamp in self._encode_rows(rows):
+            for batch, row, count, stamp in self._encoder.rows(rows):
                 self._write_later(batch, count, RowStamps(rows, row, count, stamp), runs)
         self._background.arm()
         return Acks(runs)
-
-    def _check_rows(self, rows: ArrowRows) -> None:
-        row = rows.check(self._size_max)
-        if row < rows.row_count:
-            raise self._too_large(row)
-
-    def _encode_rows(self, rows: ArrowRows) -> Iterator[tuple[memoryview, int, int, int]]:
-        """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked for."""
-        stamp = self._now_ms()
-        row = 0
-        while row < rows.row_count:
-            if len(self._table_memory) < self._size_max:
-                self._table_memory = bytearray(self._size_max)
-            first = row
-            row, size = rows.encode(first, stamp, self._table_memory)
-            yield memoryview(self._table_memory)[:size], first, row - first, stamp
 
     def _counted(self, offsets: range, in_part: tuple[int, Exception] | None) -> range:
         """The range, once it counts. ``in_part``: of :meth:`_write_several`; raised once what is there counts, so that whoever then reads
@@ -403,9 +352,18 @@ class LogWriter:
             if ack is not None:
                 return ack
             if self._gathering is begun and not self._gatherer.count:
-                raise self._too_large(0)
+                return self._append_alone(value, key, headers, timestamp)
             if not self._has_room():
                 return None
+
+    def _append_alone(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack:
+        """The Ack of a record that goes into no batch with others: written now, or refused."""
+        stamp = self._now_ms() if timestamp is None else timestamp
+        batch = self._encoder.one(value, key, headers, stamp)
+        self._encoder.check_size(batch, 0)
+        runs: list[tuple[Outcome, int, int]] = []
+        self._write_later(batch, 1, [stamp], runs)
+        return Ack(runs[0][0], 0)
 
     def _waiting_size(self) -> int:
         """Bytes that wait to be written or, under ``sync``, for a sync."""
@@ -425,14 +383,6 @@ class LogWriter:
     def _sync_soon(self) -> None:
         self._hurry = True
         self._background.wake()
-
-    def _too_large(self, index: int) -> MessageTooLargeError:
-        larger = "raise the topic's max.message.bytes (and segment.bytes)"
-        if self._size_max == RECORDS_SIZE_MAX:
-            larger = "leave out compression.type: a compressed batch cannot be larger"
-        return MessageTooLargeError(
-            f"record {index} does not fit a batch of {self._size_max} bytes; nothing was appended. Send less at once, or {larger}"
-        )
 
     def _write_gathered(self) -> None:
         """Append the gathered batch. Its outcome is settled here under ``os``, by the next sync under ``sync``; a failure goes to it

@@ -1,0 +1,111 @@
+"""Encoder: values and tables to the batches that a log writes. Everything of an append is encoded and looked at before anything of it is
+written, so that what is refused leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from pyreplog.arrow import ArrowRows
+from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
+from pyreplog.errors import MessageTooLargeError
+from pyreplog.log import Intake, Log
+from pyreplog.ports import Buffer, Headers
+from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
+
+__all__ = ["Encoder"]
+
+
+class Encoder:
+    """Makes one log's batches, in memory that is reused. Belongs to one thread at a time, but for :meth:`check_rows`."""
+
+    def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
+        """``now_ms`` says the time of records that bring none."""
+        config = log.config
+        self._intake = Intake(config, log.topic_partition, log.clock)
+        self._now_ms = now_ms
+        self.size_max = batch_max(config)
+        """Bytes of a batch of one record, before it is compressed."""
+        self.size_target = min(self.size_max, max(producer_batch_max(config), HEADER_SIZE + 1))
+        """Bytes of one of several. Where the log compresses, less: what does not get smaller must not be refused for what it grows by."""
+        self._builder = BatchBuilder(self.size_max, self.size_target)
+        self._table_memory = bytearray()
+
+    def one(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> memoryview:
+        """A batch of one record."""
+        builder = self._builder
+        builder.reset()
+        if not builder.append(value, key, headers, self._now_ms() if timestamp is None else timestamp):
+            raise self._too_large(0)
+        return builder.finish()
+
+    def many(
+        self,
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None] | None,
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int | datetime] | None,
+        stamp: int,
+    ) -> list[tuple[memoryview, int]]:
+        """(batch, records) of all ``values``, of which there is one at least, in order. ``stamp`` serves where ``timestamps`` is None."""
+        builder = self._builder
+        builder.reset()
+        count = len(values)
+        taken = builder.extend(values, keys, headers, timestamps, stamp, 0)
+        if taken == count:
+            return [(builder.finish(), count)]
+        batches: list[tuple[memoryview, int]] = []
+        first = 0
+        while True:
+            if taken == first:
+                raise self._too_large(first)
+            batch = builder.finish()
+            self.check_size(batch, first)
+            batches.append((batch, taken - first))
+            if taken == count:
+                return batches
+            builder.reset()
+            first = taken
+            taken = builder.extend(values, keys, headers, timestamps, stamp, first)
+
+    def check_rows(self, rows: ArrowRows) -> None:
+        """Raise what is wrong with a row, whatever is encoded of it. Any thread, beside the others."""
+        row = rows.check(self.size_max)
+        if row < rows.row_count:
+            raise self._too_large(row)
+
+    def rows(self, rows: ArrowRows) -> Iterator[tuple[memoryview, int, int, int]]:
+        """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked for. REQUIRES
+        :meth:`check_rows`."""
+        stamp = self._now_ms()
+        if self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count:
+            # Encoded twice, as there is memory for one batch: that takes much less than to compress them.
+            for batch, first, _, _ in self._batches(rows, stamp):
+                self.check_size(batch, first)
+        return self._batches(rows, stamp)
+
+    def _batches(self, rows: ArrowRows, stamp: int) -> Iterator[tuple[memoryview, int, int, int]]:
+        row = 0
+        while row < rows.row_count:
+            if len(self._table_memory) < self.size_max:
+                self._table_memory = bytearray(self.size_max)
+            first = row
+            row, size = rows.encode(first, stamp, self._table_memory, self.size_target)
+            yield memoryview(self._table_memory)[:size], first, row - first, stamp
+
+    def check_size(self, batch: memoryview, first: int) -> None:
+        """Raise :class:`MessageTooLargeError` where the log would refuse ``batch``, which begins with record ``first`` of its call, for
+        what compression makes of it."""
+        if len(batch) > self.size_target:  # it has one record
+            try:
+                self._intake.check_size(RecordBatch(batch))
+            except MessageTooLargeError as error:
+                raise self._too_large(first, " once it is compressed") from error
+
+    def _too_large(self, index: int, when: str = "") -> MessageTooLargeError:
+        larger = "raise the topic's max.message.bytes (and segment.bytes)"
+        if self.size_max == RECORDS_SIZE_MAX:
+            larger = "leave out compression.type: a compressed batch cannot be larger"
+        return MessageTooLargeError(
+            f"record {index} does not fit a batch of {self.size_max} bytes{when}; nothing was appended. Send less at once, or {larger}"
+        )
