@@ -56,7 +56,7 @@ class Appended(NamedTuple):
 class Intake:
     """The settings of a log as far as they concern what comes in. Immutable; made anew when the settings change."""
 
-    __slots__ = ("_bounded", "_clock", "_codec", "_config", "_topic_partition", "append_time", "rewrites", "size_max")
+    __slots__ = ("_clock", "_codec", "_config", "_topic_partition", "append_time", "bounded", "converts", "rewrites", "size_max")
 
     def __init__(self, config: LogConfig, topic_partition: TopicPartition, clock: Clock) -> None:
         self._config = config
@@ -65,15 +65,17 @@ class Intake:
         self._codec = None if config.compression_type == "producer" else CODEC_NUMBERS[config.compression_type]
         #: Whether the leader's clock replaces the records' timestamps.
         self.append_time = config.message_timestamp_type == "LogAppendTime"
-        self._bounded = not self.append_time and (
+        #: Whether a record's own timestamp may be out of bounds.
+        self.bounded = not self.append_time and (
             config.message_timestamp_before_max_ms != INT64_MAX or config.message_timestamp_after_max_ms != INT64_MAX
         )
-        #: Whether :meth:`rewrite` has anything to do with a batch that may be written into.
-        self.rewrites = self.append_time or self._codec is not None or self._bounded
+        #: Whether :meth:`take` has anything to do with a batch that is trusted and may be written into; whether, if its times were checked.
+        self.converts = self.append_time or self._codec is not None
+        self.rewrites = self.converts or self.bounded
         #: Bytes of the largest batch that is taken from a client.
         self.size_max = batch_max(config)
 
-    def take(self, batch: Buffer, *, trusted: bool) -> tuple[memoryview, RecordBatch]:
+    def take(self, batch: Buffer, *, trusted: bool, times_checked: bool = False) -> tuple[memoryview, RecordBatch]:
         """One batch for a leader's log, as it goes there: checked unless ``trusted``, rewritten where the settings say so.
 
         Raises as :meth:`Log.append_as_leader`, for whatever keeps it from being looked at, too: nothing has changed then.
@@ -83,7 +85,9 @@ class Intake:
             header = RecordBatch(view)
             if not trusted:
                 view, header = admit(view, header)
-            if self.rewrites or view.readonly:
+            if self.bounded and not times_checked:
+                self.check_times(header)
+            if self.converts or view.readonly:
                 view, header = self.rewrite(view, header)
         except Exception as error:
             if isinstance(error, PyreplogError) or (trusted and isinstance(error, MemoryError)) or is_interruption(error):
@@ -99,8 +103,8 @@ class Intake:
 
         :class:`MessageTooLargeError`, :class:`InvalidTimestampError`, :class:`CorruptError`.
         """
-        if self._bounded:
-            self._check_times(header)
+        if self.bounded:
+            self.check_times(header)
         self.check_size(header)
 
     def check_size(self, header: RecordBatch) -> None:
@@ -113,12 +117,7 @@ class Intake:
             raise MessageTooLargeError(self.too_large(size))
 
     def rewrite(self, view: memoryview, header: RecordBatch) -> tuple[memoryview, RecordBatch]:
-        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the settings say so.
-
-        Raises :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds.
-        """
-        if self._bounded:
-            self._check_times(header)
+        """A batch in memory that may be written into, in the topic's codec and with the log's append time where the settings say so."""
         if self._codec is not None and header.codec != self._codec:
             view = memoryview(self._recompress(header, self._codec))
         elif view.readonly or self.append_time:
@@ -133,19 +132,38 @@ class Intake:
             raise MessageTooLargeError(self.too_large(header.size))  # readers would refuse it
         return recompress(header, codec)
 
-    def _check_times(self, header: RecordBatch) -> None:
-        """Kafka's rule: the bounds themselves are inside, and a record without a timestamp is in order."""
-        now = self._clock.wall_ms()
-        earliest = now - self._config.message_timestamp_before_max_ms
-        latest = now + self._config.message_timestamp_after_max_ms
+    def check_times(self, header: RecordBatch, first: int | None = None) -> None:
+        """Raise :class:`InvalidTimestampError` where a record's own timestamp is out of the topic's bounds. REQUIRES that it has any.
+
+        ``first``: of a batch that our own encoder made, which record of its call the batch begins with.
+        """
+        now, earliest, latest = self._bounds()
+        if first is not None and self._config.message_timestamp_before_max_ms == INT64_MAX and header.max_timestamp <= latest:
+            return  # our own encoder's header says of the latest record what is true
         for record in header.records(payload_of(header)):
             timestamp = record.timestamp
             if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
-                name = "before" if timestamp < earliest else "after"
-                raise InvalidTimestampError(
-                    f"record {record.offset - header.base_offset} of a batch for {self._topic_partition} has the timestamp {timestamp}, "
-                    f"the clock says {now}: outside message.timestamp.{name}.max.ms"
-                )
+                index = record.offset - header.base_offset
+                which = f"record {index} of a batch" if first is None else f"record {first + index}"
+                raise self._out_of_bounds(which, timestamp, now)
+
+    def check_time(self, timestamp: int) -> None:
+        """The same for one record, of which no more than its own ``timestamp`` is known yet."""
+        now, earliest, latest = self._bounds()
+        if timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            raise self._out_of_bounds("a record", timestamp, now)
+
+    def _bounds(self) -> tuple[int, int, int]:
+        """The time now, and Kafka's bounds: they are inside themselves, and a record without a timestamp is in order."""
+        now = self._clock.wall_ms()
+        return now, now - self._config.message_timestamp_before_max_ms, now + self._config.message_timestamp_after_max_ms
+
+    def _out_of_bounds(self, which: str, timestamp: int, now: int) -> InvalidTimestampError:
+        name = "before" if timestamp < now else "after"
+        return InvalidTimestampError(
+            f"{which} for {self._topic_partition} has the timestamp {timestamp}, the clock says {now}: "
+            f"outside message.timestamp.{name}.max.ms"
+        )
 
     def too_large(self, size: int) -> str:
         """Which setting a batch of ``size`` bytes exceeds, in words."""

@@ -337,10 +337,11 @@ class Log:
             raise InternalError(f"{self.topic_partition}: leader epoch {leader_epoch} after {self.epochs.latest}")
         history.assign(self, leader_epoch, self.end_offset)
 
-    def append_as_leader(self, batch: Buffer, leader_epoch: int, *, trusted: bool = False) -> Appended:
+    def append_as_leader(self, batch: Buffer, leader_epoch: int, *, trusted: bool = False, times_checked: bool = False) -> Appended:
         """Append one whole batch: give it offsets and epoch, in place where it is writable (it is handed over and not to be changed after).
 
         Checked first (size, checksum, count, density, no control records) unless ``trusted``: made by our own encoder in the same call.
+        So are its records' own timestamps, unless ``times_checked``: they were in bounds when they came.
         Raises :class:`MessageTooLargeError`, :class:`CorruptError`, :class:`InvalidRequestError`, :class:`StorageError`, and
         :class:`UnknownServerError` where looking at the batch met what nobody had foreseen: nothing was appended then;
         :class:`OutcomeUnknownError` where a write failed and what it left could not be cut off, so that the next opening may find it;
@@ -350,14 +351,16 @@ class Log:
         """
         if self._failure is not None or self._closed:
             self._check_writable()
-        if trusted and leader_epoch == self.epochs.current and not self._intake.rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
+        intake = self._intake
+        rewrites = intake.converts if times_checked else intake.rewrites
+        if trusted and leader_epoch == self.epochs.current and not rewrites and self.end_offset < _OFFSETS_SCARCE_FROM:
             places = self._append_own(((batch, True),), leader_epoch)
             if places:
                 return places[0]
-        view, header = self._intake.take(batch, trusted=trusted)
+        view, header = intake.take(batch, trusted=trusted, times_checked=times_checked)
         size = header.size
         if size > self._size_limit:
-            raise MessageTooLargeError(self._intake.too_large(size))
+            raise MessageTooLargeError(intake.too_large(size))
         base = self.end_offset
         idempotent = header.producer_id != -1
         if idempotent and (sent := self.producers.table.check(header)) is not None:
@@ -391,7 +394,7 @@ class Log:
             if active.size == before:
                 stamp(view, 0, -1)  # as it came, for it may come again
             if active.torn and self._poisoned:  # for lack of room: less than a batch, which no opening takes for one
-                raise self._intake.not_cut(header_count) from error
+                raise intake.not_cut(header_count) from error
             raise
         if base == self.flushed_offset:
             self._unsynced_since_ns = -1

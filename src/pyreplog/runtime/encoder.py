@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
 from pyreplog.arrow import ArrowRows
-from pyreplog.config import RECORDS_SIZE_MAX, batch_max, producer_batch_max
+from pyreplog.config import INT64_MAX, RECORDS_SIZE_MAX, batch_max, producer_batch_max
 from pyreplog.errors import MessageTooLargeError
 from pyreplog.log import Intake, Log
+from pyreplog.moments import record_ms
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import HEADER_SIZE, BatchBuilder, RecordBatch
 
@@ -17,13 +18,15 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Makes one log's batches, in memory that is reused. Belongs to one thread at a time, but for :meth:`check_rows`."""
+    """Makes one log's batches, in memory that is reused. Belongs to one thread at a time, but for what may be checked without it."""
 
     def __init__(self, log: Log, now_ms: Callable[[], int]) -> None:
         """``now_ms`` says the time of records that bring none."""
         config = log.config
         self._intake = Intake(config, log.topic_partition, log.clock)
         self._now_ms = now_ms
+        self.bounded = self._intake.bounded
+        """Whether a record's own timestamp may be out of the log's bounds. Its clock's never is."""
         self.size_max = batch_max(config)
         """Bytes of a batch of one record, before it is compressed."""
         self.size_target = min(self.size_max, max(producer_batch_max(config), HEADER_SIZE + 1))
@@ -37,7 +40,10 @@ class Encoder:
         builder.reset()
         if not builder.append(value, key, headers, self._now_ms() if timestamp is None else timestamp):
             raise self._too_large(0)
-        return builder.finish()
+        batch = builder.finish()
+        if self.bounded and timestamp is not None:
+            self._intake.check_times(RecordBatch(batch), 0)
+        return batch
 
     def many(
         self,
@@ -52,7 +58,8 @@ class Encoder:
         builder.reset()
         count = len(values)
         taken = builder.extend(values, keys, headers, timestamps, stamp, 0)
-        if taken == count:
+        bounded = self.bounded and timestamps is not None
+        if taken == count and not bounded:
             return [(builder.finish(), count)]
         batches: list[tuple[memoryview, int]] = []
         first = 0
@@ -60,7 +67,10 @@ class Encoder:
             if taken == first:
                 raise self._too_large(first)
             batch = builder.finish()
-            self.check_size(batch, first)
+            if bounded:
+                self._intake.check_times(RecordBatch(batch), first)
+            if count > 1:
+                self.check_size(batch, first)
             batches.append((batch, taken - first))
             if taken == count:
                 return batches
@@ -78,9 +88,12 @@ class Encoder:
         """(batch, first row, rows, time of those without one) in order. A batch is good until the next one is asked for. REQUIRES
         :meth:`check_rows`."""
         stamp = self._now_ms()
-        if self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count:
-            # Encoded twice, as there is memory for one batch: that takes much less than to compress them.
+        bounded = self.bounded and "timestamp" in rows.names
+        if bounded or (self.size_target < self.size_max and rows.check(self.size_target) < rows.row_count):
+            # Encoded twice, as there is memory for one batch only.
             for batch, first, _, _ in self._batches(rows, stamp):
+                if bounded:
+                    self._intake.check_times(RecordBatch(batch), first)
                 self.check_size(batch, first)
         return self._batches(rows, stamp)
 
@@ -92,6 +105,17 @@ class Encoder:
             first = row
             row, size = rows.encode(first, stamp, self._table_memory, self.size_target)
             yield memoryview(self._table_memory)[:size], first, row - first, stamp
+
+    def check_time(self, timestamp: int | datetime) -> int | datetime:
+        """``timestamp``, of a record that is to join others in a batch, as it was when it was found in bounds. Raises
+        :class:`InvalidTimestampError`. What is no time at all is left to the builder. Any thread."""
+        try:
+            found = record_ms(timestamp)
+        except TypeError:
+            return timestamp
+        if 0 <= found <= INT64_MAX:
+            self._intake.check_time(found)
+        return found
 
     def check_size(self, batch: memoryview, first: int) -> None:
         """Raise :class:`MessageTooLargeError` where the log would refuse ``batch``, which begins with record ``first`` of its call, for

@@ -170,7 +170,8 @@ class Log:
         self._run: tuple[list[Record], Iterator[Record]] = _NO_RUN
         self._move_count = 0
         if writer is not None:
-            self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
+            if not writer.bounded:
+                self.append_nowait = writer.gathering.append  # type: ignore[method-assign]  # the same face, fewer calls per record
             remember(writer)
         self._lookout = lookout
         if lookout is not None:
@@ -214,9 +215,10 @@ class Log:
 
         ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default: now). Threads
         that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ConfigError for a naive datetime
-        and a time before 1970 (-1 means none), MessageTooLargeError above max.message.bytes, StorageError where the disk refuses: nothing
-        was appended then. OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a StorageError and a
-        ClosedError, too) where the sync failed, here or in another thread: what of it is there shows when the log is opened again.
+        and a time before 1970 (-1 means none), MessageTooLargeError above max.message.bytes, InvalidTimestampError outside
+        message.timestamp.before.max.ms and .after.max.ms, StorageError where the disk refuses: nothing was appended then.
+        OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a StorageError and a ClosedError, too) where
+        the sync failed, here or in another thread: what of it is there shows when the log is opened again.
         """
         if wait:
             return self._writing().append(value, key, headers, timestamp)
@@ -253,7 +255,8 @@ class Log:
     ) -> range | Acks:
         """Append many records as one batch (several in order above max.message.bytes) and return the range of their offsets.
 
-        ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value that is refused leaves nothing behind.
+        ``keys``, ``headers`` and ``timestamps``, where given, are as long as ``values``. A value or a time that is refused leaves nothing
+        behind.
         Where the disk refuses one of several batches, OutcomeUnknownError says which records are there. ``wait=False`` returns
         :class:`Acks` as soon as the records are written: ``acks.result()``, ``await acks``, ``acks[0]``. What happens to them later the
         Acks tell; BufferExhaustedError where too much waits for the disk already.
@@ -277,7 +280,8 @@ class Log:
         it: now; null: none). A scan's other columns are left out: the log gives its own.
 
         Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column or without ``value``,
-        ConfigError for what no record can hold, MessageTooLargeError for a row above max.message.bytes: nothing was appended then.
+        ConfigError for what no record can hold, MessageTooLargeError for a row above max.message.bytes, InvalidTimestampError outside
+        message.timestamp.before.max.ms and .after.max.ms: nothing was appended then.
         """
         rows = rows_of(table)
         return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)

@@ -109,6 +109,8 @@ class LogWriter:
         log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
         self._gather_size_max = min(GATHER_SIZE_MAX, buffer_memory // 4)
         self._encoder = Encoder(log, clock.wall_ms)
+        self.bounded = self._encoder.bounded
+        """Whether a record's own timestamp is looked at before it is gathered: :attr:`gathering` does not."""
         self._gatherer = BatchBuilder(self._encoder.size_target)
         # One call into the core for each record of `append_nowait`, with no lock. What it does not take goes the long way.
         self.gathering = Gathering(self._gatherer, self._stamp_ms, self._gather)
@@ -293,6 +295,8 @@ class LogWriter:
         self, value: Buffer | None, *, key: Buffer | None = None, headers: Headers = (), timestamp: int | datetime | None = None
     ) -> Ack:
         """A handle on one record, which joins the batch being gathered. Whoever waits first writes the batch, or the background thread."""
+        if timestamp is not None and self.bounded:
+            timestamp = self._encoder.check_time(timestamp)
         ack: Ack = self.gathering.append(value, key=key, headers=headers, timestamp=timestamp)
         return ack
 
@@ -312,6 +316,8 @@ class LogWriter:
 
     def offer(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack | None:
         """As :meth:`append_nowait`, where that needs neither the disk nor a wait. None: nothing was taken; take the long way."""
+        if timestamp is not None and self.bounded:
+            timestamp = self._encoder.check_time(timestamp)
         ack: Ack | None = self._gatherer.gather(value, key, headers, timestamp, self._stamp_ms)
         if ack is not None:
             return ack
@@ -457,8 +463,9 @@ class LogWriter:
         if self._busy:
             self._repair()
 
-    def _write(self, batch: memoryview) -> Appended:
-        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns."""
+    def _write(self, batch: memoryview, times_checked: bool = True) -> Appended:
+        """Append one encoded batch. Under ``os`` it counts, and the mark says so, when this returns. ``times_checked``: as
+        :meth:`pyreplog.log.Log.append_as_leader`."""
         log = self.log
         appended: Appended | None = None
         if self._is_new:  # first: where no thread is to be had, nothing is appended
@@ -466,7 +473,7 @@ class LogWriter:
             self._is_new = False
         self._busy = True
         try:
-            appended = log.append_as_leader(batch, self.epoch, trusted=True)
+            appended = log.append_as_leader(batch, self.epoch, trusted=True, times_checked=times_checked)
             if not self._sync_each:
                 log.advance_high_watermark(log.end_offset)
                 log.write_mark()
@@ -503,7 +510,7 @@ class LogWriter:
         """Append one encoded batch of a producer, checked by the caller, or find that it is there. It counts after :meth:`settle`."""
         with self.lock:
             self._enter()
-            return self._write(batch)
+            return self._write(batch, times_checked=False)
 
     def keep_producers(self, producer_ids: frozenset[int]) -> None:
         """The log forgets none of these for age: what they began is not finished. Told anew from time to time."""
