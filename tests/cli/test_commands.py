@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
+import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import pyreplog
+from pyreplog.runtime import Log
 from tests.cli.support import Replog
 
 
@@ -185,6 +189,57 @@ def test_an_interrupted_append_tells_what_it_did(replog: Replog, tmp_path: Path,
     done = replog("append", tmp_path / "log")
     assert (done.code, done.out) == (130, "appended 2 records: log-0 offsets 0 to 1\n")
     assert "interrupted" in done.err
+
+
+@pytest.fixture
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, int, int], None]]:
+    """Has Ctrl-C come so many times when the n-th call of that method of a Log has done its work, and not returned yet."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def strike(name: str, number: int, times: int) -> None:
+        numbers = itertools.count(1)
+        method = getattr(Log, name)
+
+        def struck(*arguments: object, **named: object) -> object:
+            result = method(*arguments, **named)
+            if next(numbers) == number:
+                for _ in range(times):
+                    signal.raise_signal(signal.SIGINT)
+            return result
+
+        monkeypatch.setattr(Log, name, struck)
+
+    yield strike
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("words", [["append"], ["append", "piped"], ["import"], ["import", "--resume"]])
+def test_what_was_under_way_at_an_interruption_is_counted(
+    replog: Replog, tmp_path: Path, ctrl_c: Callable[[str, int, int], None], words: list[str]
+) -> None:
+    """Ctrl-C while a batch is written: what is told is what the log holds, to the record."""
+    rows = b"".join(b'{"value": "%d"}\n' % number for number in range(5000))
+    file = tmp_path / "rows.ndjson"
+    file.write_bytes(rows)
+    ctrl_c("append_many", 3, 1)
+    piped = words[1:] == ["piped"]
+    done = replog(words[0], tmp_path / "log", *([] if piped else [file, *words[1:]]), stdin=rows if piped else b"")
+    assert done.code == 130
+    assert done.err == f"replog {words[0]}: interrupted\n"
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert done.out == f"appended {log.end_offset:,} records: log-0 offsets 0 to {log.end_offset - 1}\n"
+        assert 0 < log.end_offset < 5000
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interruption_waits_for_nothing(replog: Replog, tmp_path: Path, ctrl_c: Callable[[str, int, int], None]) -> None:
+    """Where the disk never answers, Ctrl-C once more ends it; that more may be in the log than was counted is said."""
+    file = tmp_path / "rows.ndjson"
+    file.write_bytes(b'{"value": "a"}\n' * 2000)
+    ctrl_c("append_many", 2, 2)
+    done = replog("import", tmp_path / "log", file)
+    assert (done.code, done.out) == (130, "appended 1,000 records: log-0 offsets 0 to 999\n")
+    assert "up to 1,000 records more may be in the log than are told of" in done.err
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-"])

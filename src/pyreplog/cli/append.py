@@ -16,7 +16,7 @@ from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_
 from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say
 from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
 from pyreplog.cli.source import check_sources
-from pyreplog.cli.writing import Target, check_first, makes_log, open_target
+from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import PyreplogError
 
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         progress = Progress("appended", forced=arguments.progress)
         try:
             for batch in batches:
-                target.append(batch)
+                append_whole(target, batch)
                 progress.add(len(batch))
         except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
             failure = error

@@ -21,7 +21,7 @@ from pyreplog.cli.output import Progress, counted, in_options, say
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
 from pyreplog.cli.source import Source, check_sources
-from pyreplog.cli.writing import Target, check_first, makes_log, open_target
+from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
 from pyreplog.config import DURABILITIES
 from pyreplog.errors import ConfigError, PyreplogError
 from pyreplog.system import SystemDisk
@@ -135,7 +135,7 @@ def _append(rows: Iterator[Row], source: Source, target: Target, resume: Resume 
 
 
 def _write(batch: list[Row], source: Source, target: Target, resume: Resume | None) -> None:
-    target.append(batch)
+    append_whole(target, batch)
     if resume is not None:
         resume.note(source, len(batch))
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Literal, Protocol
 
-from pyreplog.cli.output import Progress, printable, say
+from pyreplog.cli.output import Progress, counted, printable, say
 from pyreplog.cli.rows import Row, RowError
 from pyreplog.config import LogConfig, nearest, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
@@ -18,7 +20,7 @@ from pyreplog.record import Ack, BatchBuilder
 from pyreplog.runtime import Cluster, Log, Producer, open_log
 from pyreplog.values import RecoveryProgress
 
-__all__ = ["Target", "check_first", "makes_log", "open_target"]
+__all__ = ["Target", "append_whole", "check_first", "makes_log", "open_target"]
 
 
 class Target(Protocol):
@@ -115,6 +117,41 @@ class TopicTarget:
             self.count += 1
         if failure is not None:
             raise failure
+
+
+class _Uncut:
+    """Ctrl-C within it waits for its end: what is cut short half-way is in the log, and nobody has counted it. A second one does not wait,
+    for the disk or the cluster may never answer, and says what it leaves uncounted."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._asked = False
+        self._ours = False
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    def __enter__(self) -> None:
+        # Who ignores it, or has a handler, knows why; no other thread may set one, or hears of it.
+        self._ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._ours:
+            signal.signal(signal.SIGINT, self._ask)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if isinstance(error, KeyboardInterrupt):
+            say(f"replog: not waited for: up to {counted(self._count, 'record')} more may be in the log than are told of")
+        if self._asked and error is None:  # else that is told, and ends it just as well
+            raise KeyboardInterrupt
+
+
+def append_whole(target: Target, rows: Sequence[Row]) -> None:
+    """As ``target.append``; Ctrl-C meanwhile is raised when all ``rows`` are counted."""
+    with _Uncut(len(rows)):
+        target.append(rows)
 
 
 def _too_large(row: Row, before: int) -> RowError:
