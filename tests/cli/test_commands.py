@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -240,6 +241,35 @@ def test_a_second_interruption_waits_for_nothing(replog: Replog, tmp_path: Path,
     done = replog("import", tmp_path / "log", file)
     assert (done.code, done.out) == (130, "appended 1,000 records: log-0 offsets 0 to 999\n")
     assert "up to 1,000 records more may be in the log than are told of" in done.err
+
+
+@pytest.mark.parametrize("module", ["pyreplog.cli.main", "pyreplog.runtime.cluster", "argparse", "build_parser"])
+def test_an_interrupted_start(module: str) -> None:
+    """Ctrl-C while the command is being loaded, wherever that is: exit code 130, and no traceback."""
+    program = f"""
+import runpy, sys
+class Struck:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            exec("raise KeyboardInterrupt")  # as within a dataclass: Python then likes to end by the signal
+def build_parser():
+    raise KeyboardInterrupt
+import pyreplog
+sys.meta_path.insert(0, Struck())
+if {module!r} == "build_parser":
+    import pyreplog.cli.main
+    pyreplog.cli.main.build_parser = build_parser
+sys.argv = ["replog", "topics", "x"]
+runpy.run_module("pyreplog", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "replog: interrupted\n")
+
+
+def test_the_script_is_what_meets_an_interrupted_start() -> None:
+    """What is installed as `replog` begins where `python -m pyreplog` does."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"replog": "pyreplog.__main__:main"}
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-"])
