@@ -179,7 +179,8 @@ def cli() -> str:
         "",
         "Work that takes longer than a second tells how far it is, on a terminal (unless the records themselves appear there) or with",
         "`--progress`. Control characters in topics, keys and values are escaped, so that a record cannot drive the terminal. A misspelt",
-        "name is answered with the one that is near, if there is one. `replog --version` prints the version.",
+        "name is answered with the one that is near, if there is one. `replog help COMMAND` is `replog COMMAND --help`;",
+        "`replog --version` prints the version.",
         "",
     ]
     for name, command in parsers.items():

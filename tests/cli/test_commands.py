@@ -357,6 +357,12 @@ def test_reading_disturbs_no_writer(replog: Replog, events: Path) -> None:
         (["dump", "x", "--follow"], "unknown option '--follow'; known are -h, --help,"),
         (["cat", "x", "--json", "--values"], "not allowed with argument --json"),
         (["cat", "x", "y"], "unexpected argument 'y'"),
+        (["--json", "topics", "x"], "--json is an option of 'replog topics': put it after the command"),
+        (["--start=5", "cat", "x"], "--start is an option of 'replog cat': put it after the command"),
+        (["--json"], "unknown option '--json'; known are -h, --help, --version"),
+        (["--jsn", "topics", "x"], "unknown option '--jsn'; did you mean '--json'?"),
+        (["help", "apend"], "unknown command 'apend'; did you mean 'append'?"),
+        (["helpx"], "unknown command 'helpx'; did you mean 'help'?"),
         (["cat"], "required: PATH"),
         (["cat", "x", "--start", "-5"], "not an offset"),
         (["dump", ""], "argument PATH: is empty: name a folder"),
@@ -382,6 +388,9 @@ def test_help(replog: Replog) -> None:
     """--help and --version succeed; no words at all shows the help and fails."""
     for words in (["--help"], ["cat", "--help"], ["--version"]):
         assert replog(*words).code == 0
+    for words in ([], ["cat"]):
+        assert replog("help", *words).out == replog(*words, "--help").out
+        assert replog("help", *words).code == 0
     done = replog()
     assert done.code == 2
     assert "describe" in done.out

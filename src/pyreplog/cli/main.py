@@ -53,11 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("replog: standard output is closed; use >/dev/null to see nothing")
         return EXIT_FAILED
     parser, parsers = build_parser()
+    if words and words[0] == "help":
+        words = [*words[1:], "--help"]
     if not words:
         parser.print_help()
         return EXIT_USAGE
     if not words[0].startswith("-") and words[0] not in parsers:
-        say(f"replog: unknown command {words[0]!r}{suggestion(words[0], tuple(parsers))}")
+        say(f"replog: unknown command {words[0]!r}{suggestion(words[0], (*parsers, 'help'))}")
         say("Try 'replog --help'.")
         return EXIT_USAGE
     try:
@@ -70,10 +72,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as leaving:  # argparse has printed help, version or an error
         return leaving.code if isinstance(leaving.code, int) else EXIT_USAGE
     try:
+        if words[0] not in parsers:
+            _refuse_before(parsers.get(arguments.command, parser), unknown)
         parsers.get(arguments.command, parser).refuse_unknown(unknown)
     except SystemExit:
         return EXIT_USAGE
     return _run(arguments)
+
+
+def _refuse_before(parser: Parser, words: Sequence[str]) -> None:
+    """Of what parsing left over of words that begin with an option, which is none that stands before a command."""
+    name = words[0].partition("=")[0] if words else ""
+    if parser.has_option(name):
+        parser.error(f"{name} is an option of {parser.prog!r}: put it after the command")
 
 
 def _fill_closed_streams() -> None:

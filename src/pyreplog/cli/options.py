@@ -54,6 +54,10 @@ class Parser(argparse.ArgumentParser):
             message += suggestion(choice[1], tuple(word.strip("' ") for word in choice[2].split(",")))
         self.exit(EXIT_USAGE, f"{self.prog}: {printable(message)}\nTry '{self.prog} --help'.\n")
 
+    def has_option(self, name: str) -> bool:
+        """Whether ``name`` is one of its options, dashes and all."""
+        return name in self._option_string_actions
+
     def refuse_unknown(self, words: Sequence[str]) -> None:
         """REQUIRES: ``words`` are what parsing left over. Exits with 2 when there are any."""
         for word in words:
