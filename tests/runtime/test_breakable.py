@@ -179,6 +179,13 @@ def test_no_fault_is_left_out_in_silence(cluster: BreakableCluster) -> None:
         cluster.partition([1, 2], [3, 4])
     with pytest.raises(ConfigError, match="node-2 is in two groups"):
         cluster.partition([1, 2], [2, 3])
+    alone: list[list[list[int | str]]] = [[], [[1]], [[1, 2], []]]
+    for groups in alone:
+        with pytest.raises(ConfigError, match="partition takes two groups or more"):
+            cluster.partition(*groups)
+    for one in (1, "node-1"):
+        with pytest.raises(ConfigError, match="cut takes two: no link leads from node-1 to itself"):
+            cluster.cut(1, one)
     for calls in (("fsync",), "sync"):
         with pytest.raises(ConfigError, match="no call of a disk"):
             cluster.fail_disk(1, calls=calls)

@@ -304,6 +304,8 @@ class BreakableCluster(Cluster):
         "producer-1"); who is in no group keeps all links, so clients and the controller do unless named."""
         sets = [[self._address_of(name) for name in group] for group in groups]
         pairs = [(one, other) for index, group in enumerate(sets) for others in sets[index + 1 :] for one in group for other in others]
+        if not pairs:
+            raise ConfigError("partition takes two groups or more, with somebody in them: between these the links are cut")
         for one, other in pairs:
             if one == other:
                 raise ConfigError(f"{one} is in two groups: between which of its links should be cut, nobody knows")
@@ -313,7 +315,10 @@ class BreakableCluster(Cluster):
 
     def cut(self, source: int | str, target: int | str) -> None:
         """Nothing arrives from ``source`` at ``target`` any more; the other way stays as it is."""
-        self._network.cuts[self._address_of(source), self._address_of(target)] = None
+        link = self._address_of(source), self._address_of(target)
+        if link[0] == link[1]:
+            raise ConfigError(f"cut takes two: no link leads from {link[0]} to itself")
+        self._network.cuts[link] = None
 
     def heal(self) -> None:
         """All links carry, all disks work, paused nodes go on. Killed ones stay dead, and a node whose disk failed is offline until
