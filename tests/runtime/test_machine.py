@@ -683,6 +683,17 @@ def test_row_41_partitions_that_are_none(tmp_path: Path, partition: Any) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_a_cluster_may_have_any_name(tmp_path: Path) -> None:
+    """Whoever opens its folder, or a node's, as a log hears that it is a cluster's, whatever it is called and has in it."""
+    path = tmp_path / "my data é"
+    pyreplog.Cluster(path).close()
+    for place in (path, path / "node-1"):
+        with pytest.raises(pyreplog.ConfigError, match=r"belongs to a cluster: write to it with Cluster\('.*my data é'\)"):
+            pyreplog.open_log(place)
+        with pytest.raises(FileNotFoundError, match=r"the cluster has no topic yet; Cluster\('.*my data é'\).admin.create_topic makes one"):
+            pyreplog.open_log(place, "r")
+
+
 def test_row_41_a_folder_whose_name_is_no_topics(tmp_path: Path) -> None:
     """The error says what to do, nothing is made; with a topic named the same folder is a log."""
     with pytest.raises(pyreplog.InvalidTopicError, match="'my log' is the folder's, and cannot be a topic's: name one with topic="):

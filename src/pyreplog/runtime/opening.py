@@ -74,6 +74,9 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int)
     if not found and topic is not None:
         others = tuple(sorted(list_topics(disk, folder)))
         raise UnknownTopicError(f"{folder} has no topic {topic!r}{suggestion(topic, others) if others else ': it holds none'}")
+    cluster = None if found else _cluster_of(disk, folder)
+    if cluster is not None:
+        raise StorageError(errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder)
     reader = finder.open(_choose(found, folder, topic, partition))
     assert reader is not None, "it was found just now"
     for refusal in distrusted(disk, reader):
@@ -164,15 +167,20 @@ def _check_place(disk: Disk, folder: str, topic: str | None) -> None:
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
+    cluster = _cluster_of(disk, folder)  # before its name: a cluster's may be anything
+    if cluster is not None:
+        raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({cluster!r}), or read it with mode='r'")
     _check_names(disk, folder, topic, there=stat is not None)
     if is_partition(disk, folder):
         raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
-    parent = os.path.dirname(os.path.abspath(folder))
-    for place in (folder, parent):
-        if disk.stat(f"{place}/{STATE_FILE}") is not None:
-            raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({place!r}), or read it with mode='r'")
     if stat is not None:
         check_alone(disk, folder)
+
+
+def _cluster_of(disk: Disk, folder: str) -> str | None:
+    """The folder of the cluster that ``folder`` is, or that it lies in; None: of none."""
+    places = (folder, os.path.dirname(os.path.abspath(folder)))
+    return next((place for place in places if disk.stat(f"{place}/{STATE_FILE}") is not None), None)
 
 
 def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
