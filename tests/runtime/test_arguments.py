@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 import pyreplog
@@ -108,6 +109,33 @@ def test_timestamps(tmp_path: Path, way: str) -> None:
         append(-1)
         append(7)
         assert [record.timestamp for record in log.read()] == [-1, 7]
+
+
+def test_what_goes_with_the_values_may_come_from_anywhere(tmp_path: Path) -> None:
+    """Keys, headers and timestamps of a generator, of what has no numbers and of what has others, as for append_many."""
+    keys = [b"a", None, b"b"]
+    made: list[Callable[[list[Any]], Any]] = [
+        list,
+        iter,
+        lambda items: dict(enumerate(items)).values(),
+        lambda items: pandas.Series(items, [7, 8, 9]),
+    ]
+    with pyreplog.Cluster(tmp_path / "cluster") as cluster, pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        cluster.admin.create_topic("t", partitions=2, config={"durability": "os"})
+        with cluster.producer() as producer:
+            for make in made:
+                others: dict[str, list[Any]] = {"keys": keys, "headers": [[("h", b"1")], (), ()], "timestamps": [1, 2, 3]}
+                log.append_many([b"x", b"y", b"z"], **{name: make(items) for name, items in others.items()})
+                for partition in (None, 0):
+                    sent = producer.send_many("t", iter([b"x", b"y", b"z"]), partition=partition, **{n: make(i) for n, i in others.items()})
+                    assert len(sent.result()) == 3
+            for wrong in ("abc", b"abc", 7):
+                with pytest.raises(TypeError, match="keys are a list, with one for each value, not"):
+                    producer.send_many("t", [b"x", b"y", b"z"], keys=wrong)  # type: ignore[arg-type]
+        with cluster.consumer("t") as consumer:
+            found = [(r.value, r.key, r.headers, r.timestamp) for r in consumer.until_end()]
+    expected = [(b"x", b"a", (("h", b"1"),), 1), (b"y", None, (), 2), (b"z", b"b", (), 3)]
+    assert sorted(found) == sorted(expected * 8)
 
 
 def test_as_many_of_each(tmp_path: Path) -> None:

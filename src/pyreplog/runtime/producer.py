@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import NoReturn, SupportsIndex
+from typing import NoReturn, SupportsIndex, TypeVar
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
@@ -20,6 +20,17 @@ from pyreplog.runtime.logger import tell_unheard
 from pyreplog.runtime.opening import check_name
 
 __all__ = ["Producer"]
+
+_Item = TypeVar("_Item")
+
+
+def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
+    """What goes with the values, to be read more than once: themselves, or what they give."""
+    if given is None or isinstance(given, (list, tuple)):
+        return given
+    if isinstance(given, (str, bytes, bytearray, memoryview)) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} are a list, with one for each value, not {type(given).__name__}")
+    return list(given)
 
 
 class Producer:
@@ -143,6 +154,7 @@ class Producer:
             if not isinstance(values, Iterable):
                 raise TypeError(f"values are a list, not {type(values).__name__}; send takes one of them")
             values = list(values)
+        keys, headers, timestamps = _listed(keys, "keys"), _listed(headers, "headers"), _listed(timestamps, "timestamps")
         while True:
             place = self._place  # as in send
             if topic not in self._known:
