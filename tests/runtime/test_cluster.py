@@ -356,6 +356,27 @@ producer.send("events", b"last words")
         assert [record.value for record in consumer.until_end()] == [b"last words"]
 
 
+def test_a_block_that_a_fork_leaves_ends_quietly(tmp_path: Path) -> None:
+    """A child that leaves the `with` of its parent's producer, consumer and cluster: no error, and what is queued stays the parent's."""
+    code = f"""
+import os, sys, pyreplog
+with pyreplog.Cluster({str(tmp_path / "data")!r}) as cluster:
+    cluster.admin.create_topic("events", config={{"durability": "os"}})
+    with cluster.consumer("events") as consumer:
+        with cluster.producer() as producer:
+            producer.send("events", b"once")
+            child = os.fork()
+        if child:
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            print(status, [record.value.decode() for record in consumer.until_end()])
+if not child:
+    sys.stderr.flush()
+    os._exit(7)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("7 ['once']", "")
+
+
 def test_child_of_a_fork(tmp_path: Path) -> None:
     """The child gets ForkedError or ClosedError, never hangs, and the parent goes on undisturbed."""
     code = f"""
@@ -381,6 +402,16 @@ if child == 0:
             use()
         except (pyreplog.ForkedError, pyreplog.ClosedError) as error:
             caught += 1
+    producer.close()
+    consumer.close()
+    caught += producer.closed + consumer.closed
+    for one in (producer, consumer):
+        one.close()
+        try:
+            with one:
+                pass
+        except pyreplog.ClosedError:
+            caught += 1
     cluster.close()
     os._exit(caught)
 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
@@ -389,7 +420,7 @@ print(status, [record.value.decode() for record in consumer.until_end()])
 cluster.close()
 """
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stdout.strip() == "6 ['before', 'queued', 'after']", done.stderr
+    assert done.stdout.strip() == "10 ['before', 'queued', 'after']", done.stderr
 
 
 class Number:

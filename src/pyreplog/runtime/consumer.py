@@ -17,6 +17,7 @@ from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopi
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.exclusive import is_parents
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -411,7 +412,8 @@ class Consumer:
         """End; whoever waits hears of it. Twice is harmless, and finishes what was interrupted."""
         if not self._ended:
             self._closed = True
-            self._on_close(self)
+            if not is_parents(self._driver):
+                self._on_close(self)
             self._ended = True
 
     @property

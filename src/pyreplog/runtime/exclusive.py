@@ -18,13 +18,19 @@ from pyreplog.errors import ForkedError, again
 if TYPE_CHECKING:
     from pyreplog.runtime.driver import Driver
 
-__all__ = ["exclusive"]
+__all__ = ["exclusive", "is_parents"]
+
+
+def is_parents(driver: Driver) -> bool:
+    """Whether this is the child of a fork, and ``driver`` with all that it drives its parent's."""
+    return isinstance(driver._refusal, ForkedError)
 
 
 @contextmanager
 def exclusive(driver: Driver) -> Iterator[None]:
     """While inside, no machine of ``driver`` moves. Raises ForkedError in the child of a fork."""
-    if isinstance(driver._refusal, ForkedError):
+    if is_parents(driver):
+        assert driver._refusal is not None, "a ForkedError"
         raise again(driver._refusal)
     error = sys.exception()
     if error is not None:

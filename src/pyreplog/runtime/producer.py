@@ -16,6 +16,7 @@ from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.exclusive import is_parents
 from pyreplog.runtime.logger import tell_unheard
 from pyreplog.runtime.opening import check_name
 
@@ -244,6 +245,8 @@ class Producer:
         Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why the first was not.
         """
         check_seconds("timeout", timeout)
+        if is_parents(self._driver):  # which sends what it holds
+            self._closed = self._ended = True
         if self._ended:
             return
         try:
