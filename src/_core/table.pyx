@@ -6,7 +6,7 @@ from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport strtol
-from libc.string cimport memset, strcmp, strncmp
+from libc.string cimport memset, strcmp, strlen, strncmp
 
 from foreign cimport (
     BUFFERS_ANY,
@@ -134,6 +134,11 @@ cdef int _read_time(table_time *out, arrow_schema *schema, arrow_array *array, a
         check_array(array, schema, parent, BUFFERS_ANY)
         out.is_null = True
         return 0
+    if strncmp(format, b"ts", 2) == 0 and strlen(format) == 4:
+        raise ConfigError(
+            "column timestamp has no time zone, and which moments it means is not said: give it one, for example "
+            'pc.assume_timezone(column, "UTC") in pyarrow, .dt.tz_localize("UTC") in pandas, .dt.replace_time_zone("UTC") in Polars'
+        )
     if strncmp(format, b"tss:", 4) == 0:
         out.multiplier = 1000
     elif strncmp(format, b"tsu:", 4) == 0:

@@ -64,7 +64,7 @@ CASTS: dict[str, Callable[[Any], Any]] = {
             [
                 ("key", pa.large_binary()),
                 ("value", pa.large_binary()),
-                ("timestamp", pa.timestamp("ms")),
+                ("timestamp", pa.timestamp("ms", "+02:00")),
                 ("headers", pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large_binary())]))),
             ]
         )
@@ -197,8 +197,13 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (pa.table({"value": [b"x"], "headers": [b"x"]}), TypeError, "list of structs"),
     (pa.table({"value": [b"x"], "headers": [[{"a": "x", "b": b"y"}]]}), TypeError, "list of structs"),
     (pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1, -2])}), ValueError, "row 1: the timestamp"),
-    (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp("us"))}), ValueError, "row 0: the timestamp"),
-    (pa.table({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s"))}), ValueError, "row 0: the timestamp"),
+    (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp("us", "UTC"))}), ValueError, "row 0: the timestamp"),
+    (pa.table({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))}), ValueError, "row 0: the timestamp"),
+    *(
+        (pa.table({"value": [b"x"], "timestamp": pa.array([1], pa.timestamp(unit))}), pyreplog.ConfigError, "no time zone.*assume_timezone")
+        for unit in ("s", "ms", "us", "ns")
+    ),
+    (pl.DataFrame({"value": [b"x"], "timestamp": [datetime(2024, 6, 1)]}), pyreplog.ConfigError, "no time zone.*replace_time_zone"),
     (pa.table({"value": [b"x"], "headers": [[{"key": None, "value": b"y"}]]}), ValueError, "row 0: a header has no key"),
     (pa.table({"value": [b"x"], "headers": [[{"key": b"\xff", "value": b"y"}]]}), ValueError, "not UTF-8"),
     (pa.table({"value": [b"x", bytes(2 << 20)]}), pyreplog.MessageTooLargeError, "record 1 does not fit"),

@@ -276,12 +276,12 @@ class Log:
 
         ``table``: whatever has ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pyarrow, Polars, DuckDB, pandas, another log's
         ``scan()``); a stream is read to its end first. Columns: ``value`` and, if there, ``key`` (binary or string, which is taken as
-        UTF-8), ``headers`` (list of structs of key and value, or map) and ``timestamp`` (timestamp of any unit, or int64 in ms; without
-        it: now; null: none). A scan's other columns are left out: the log gives its own.
+        UTF-8), ``headers`` (list of structs of key and value, or map) and ``timestamp`` (timestamp of any unit with a time zone, or
+        int64 in ms; without it: now; null: none). A scan's other columns are left out: the log gives its own.
 
-        Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column or without ``value``,
-        ConfigError for what no record can hold, MessageTooLargeError for a row above max.message.bytes, InvalidTimestampError outside
-        message.timestamp.before.max.ms and .after.max.ms: nothing was appended then.
+        Raises TypeError for what is no table and for a column of another type, ConfigError for an unknown column, without ``value``,
+        for timestamps without a time zone and for what no record can hold, MessageTooLargeError for a row above max.message.bytes,
+        InvalidTimestampError outside message.timestamp.before.max.ms and .after.max.ms: nothing was appended then.
         """
         rows = rows_of(table)
         return self._writing().append_arrow(rows) if wait else self._writing().append_arrow_nowait(rows)
