@@ -3,10 +3,10 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_AsLongLong, PyLong_Check, PyLong_CheckExact
-from cpython.memoryview cimport PyMemoryView_FromObject
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
@@ -30,6 +30,7 @@ from kernels cimport (
     record_write_value,
     subtract_wrapping,
 )
+from lend cimport borrow, check_lent
 
 from pyreplog.errors import ConfigError
 from pyreplog.moments import record_ms
@@ -111,15 +112,7 @@ cdef inline _Held _hold(object data, str what):
 
 cdef _Held _hold_buffer(object data, str what):
     cdef _Held held = _Held.__new__(_Held)
-    if isinstance(data, str):
-        raise TypeError(f"a {what} is bytes, not str: encode it, for example {what}.encode()")
-    try:
-        PyObject_GetBuffer(data, &held.buffer, PyBUF_SIMPLE)
-    except TypeError:
-        raise TypeError(f"a {what} is bytes, a contiguous buffer or None, not {type(data).__name__}") from None
-    except (BufferError, ValueError) as error:  # numpy raises the latter
-        kind = BufferError if isinstance(error, BufferError) else ValueError
-        raise kind(f"a {what} that is a {type(data).__name__} lends no bytes ({error}): copy it, for example bytes({what})") from None
+    borrow(data, what, &held.buffer)
     return held
 
 
@@ -154,15 +147,25 @@ cdef tuple _normal_headers(headers):
             raise TypeError("headers are (key, value) pairs") from None
         if not isinstance(key, str):
             raise TypeError(f"a header key is a str, not {type(key).__name__}")
-        if isinstance(value, str):
-            raise TypeError("a header value is bytes, not str: encode it, for example value.encode()")
         if value is not None and not isinstance(value, bytes):
-            try:
-                value = bytes(memoryview(value))
-            except TypeError:
-                raise TypeError(f"a header value is bytes, a buffer or None, not {type(value).__name__}") from None
+            value = _header_value(value)
         pairs.append((key, value))
     return tuple(pairs)
+
+
+cdef object _header_value(object value):
+    """A header's value as bytes, copied from what lends them, together or not; None where it is a null of Arrow's."""
+    cdef Py_buffer view
+    if type(value) is memoryview and not value.contiguous:
+        check_lent(value, "header value", PyMemoryView_GET_BUFFER(value).format, 1)
+        return bytes(value)
+    borrow(value, "header value", &view)
+    if view.buf == NULL and view.len < 0:
+        return None
+    try:
+        return PyBytes_FromStringAndSize(<const char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef tuple _pairs_of(object headers):
@@ -194,7 +197,13 @@ cdef int64_t _headers_size(tuple headers) except -1:
     cdef int64_t size = 0
     cdef Py_ssize_t key_size
     for pair in headers:
-        PyUnicode_AsUTF8AndSize((<tuple>pair)[0], &key_size)
+        try:
+            PyUnicode_AsUTF8AndSize((<tuple>pair)[0], &key_size)
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"a header key is text that UTF-8 can hold, and {(<tuple>pair)[0]!a} has half of a surrogate pair at {error.start}: "
+                "take it out, or write it otherwise"
+            ) from None
         value = (<tuple>pair)[1]
         size += header_size(key_size, -1 if value is None else PyBytes_GET_SIZE(value))
     return size

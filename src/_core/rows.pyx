@@ -2,7 +2,7 @@
 """RowEncoder: rows from Arrow arrays into record batches, one being gathered for each partition. The way back of columns.pyx."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, Py_buffer, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport Py_buffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
@@ -30,6 +30,7 @@ from kernels cimport (
     rows_group,
     rows_place,
 )
+from lend cimport borrow
 
 from pyreplog.errors import InternalError, InvalidRequestError, MessageTooLargeError
 
@@ -40,7 +41,9 @@ cdef enum:
 def murmur2(key):
     """Kafka's 32-bit hash of ``key``, unsigned."""
     cdef Py_buffer view
-    PyObject_GetBuffer(key, &view, PyBUF_SIMPLE)
+    borrow(key, "key", &view)
+    if view.len < 0:
+        raise TypeError("a key that is null has no hash")
     try:
         return murmur2_of(<const uint8_t *>view.buf, <size_t>view.len)
     finally:

@@ -219,6 +219,20 @@ def test_what_is_refused_leaves_nothing_behind(log: pyreplog.Log, given_table: A
     assert log.end_offset == 0
 
 
+def test_arrays_as_lists(log: pyreplog.Log, tmp_path: Path) -> None:
+    """An Arrow array where a list is asked for: its nulls are None, as a record's value and as its key."""
+    values, keys = pa.array([b"a", None, b"b"]), pa.array([None, b"k", None], pa.binary())
+    log.append_many(values, keys=keys)
+    assert [(record.value, record.key) for record in log.read()] == [(b"a", None), (None, b"k"), (b"b", None)]
+    with pyreplog.Cluster(tmp_path / "cluster") as cluster, cluster.producer() as producer:
+        cluster.admin.create_topic("t", partitions=3, config={"durability": "os"})
+        producer.send_many("t", values, keys=keys).result()
+        producer.send("t", values[1], key=keys[0]).result()
+        with cluster.consumer("t") as consumer:
+            found = [(record.value, record.key) for record in consumer.until_end()]
+    assert sorted(found, key=repr) == sorted([(b"a", None), (None, b"k"), (b"b", None), (None, None)], key=repr)
+
+
 def test_a_failing_stream(log: pyreplog.Log) -> None:
     """The error of a source that fails half-way comes out, and nothing was appended."""
 

@@ -10,14 +10,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import product
+from typing import Any
 
 import numpy
+import pyarrow
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, stamp
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, murmur2, stamp
+from pyreplog.errors import ConfigError
 from pyreplog.values import RecordMetadata, TimestampType
 from tests.golden import vectors
 from tests.oracle import batch as oracle
@@ -208,6 +211,112 @@ def test_takes_any_contiguous_buffer() -> None:
     assert records[0].headers == (("h", b"x"), ("n", numbers.tobytes()))
 
 
+class Pointers(ctypes.Structure):
+    """Two fields, of which one is an address; the name of the other only looks like it."""
+
+    _fields_ = (("O", ctypes.c_int), ("p", ctypes.c_char_p))
+
+
+class Plain(ctypes.Structure):
+    """Numbers, with names that look like addresses."""
+
+    _fields_ = (("OPX", ctypes.c_int), ("z", ctypes.c_short))
+
+
+WITH_POINTERS: list[Any] = [
+    numpy.array(["a"], dtype=object),
+    numpy.zeros(1, [("a", "i4"), ("b", object)]),
+    numpy.zeros(1, [("at", "M8[s]"), ("b", object)]),  # for which numpy gives no format
+    memoryview(numpy.array(["a", "b"], dtype=object)),  # type: ignore[arg-type]
+    (ctypes.py_object * 1)(),
+    (ctypes.c_char_p * 1)(),
+    (ctypes.c_wchar_p * 1)(),
+    (ctypes.c_void_p * 1)(),
+    (ctypes.POINTER(ctypes.c_int) * 1)(),
+    (Pointers * 1)(),
+    numpy.array(None, dtype=object),
+]
+SINGLE: list[Any] = [
+    numpy.int64(3),
+    numpy.float64(3),
+    numpy.bool_(True),
+    numpy.datetime64("2024-06-01"),
+    numpy.timedelta64(3, "s"),
+    numpy.void(b"ab"),
+    numpy.array(3),
+    numpy.array("2024-06-01", "M8[s]"),
+    memoryview(numpy.array(3)),  # type: ignore[arg-type]
+    ctypes.c_int(3),
+    Plain(),
+]
+LENDING: list[Any] = [
+    numpy.bytes_(b"abc"),
+    numpy.arange(3),
+    numpy.zeros((2, 3), "f4"),
+    numpy.zeros(2, complex),
+    numpy.array(["2024-06-01"], "M8[s]"),
+    numpy.array(["ab"]),
+    numpy.array([b"ab"]),
+    numpy.zeros(1, [("O", "i4"), ("P", "f8", (2,))]),
+    numpy.array([]),
+    memoryview(numpy.arange(6).reshape(2, 3)),  # type: ignore[arg-type]
+    array.array("d", [1.5]),
+    array.array("u", "text"),
+    (ctypes.c_int * 2)(1, 2),
+    (ctypes.c_char * 3)(b"a"),
+    ctypes.create_string_buffer(b"abc"),
+    (Plain * 2)(),
+    pyarrow.py_buffer(b"abc"),
+    pyarrow.scalar(b"abc"),
+]
+
+
+def taken_by_each(data: Any, what: str) -> Iterator[bytes | None]:
+    """What becomes of ``data`` as a value, a key or the value of a header, by each way into a batch."""
+    value, key, headers = (data if name == what else other for name, other in (("value", b""), ("key", None), ("header value", None)))
+    pairs = () if what != "header value" else [("h", headers)]
+
+    def one(fill: Callable[[BatchBuilder], object]) -> bytes | None:
+        builder = BatchBuilder()
+        fill(builder)
+        (record,) = RecordBatch(builder.finish()).records()
+        return record.value if what == "value" else record.key if what == "key" else record.headers[0][1]
+
+    def gather(builder: BatchBuilder) -> None:
+        builder.begin(Outcome(), [], 1 << 20)
+        assert builder.gather(value, key, pairs, NOW) is not None
+
+    yield one(lambda builder: builder.append(value, key, pairs, NOW))
+    yield one(lambda builder: builder.extend([value], [key], [pairs], None, NOW, 0))
+    yield one(gather)
+    if what == "value":
+        yield one(lambda builder: builder.extend([value], None, None, None, NOW, 0))
+
+
+@pytest.mark.parametrize("what", ["value", "key", "header value"])
+def test_what_lends_bytes_that_say_nothing_is_refused(what: str) -> None:
+    """Addresses, and the memory of one number, would be stored in silence and mean nothing to who reads them."""
+    for data in WITH_POINTERS + SINGLE:
+        text = f"a {what} is bytes, (not one|and a) {type(data).__name__}"
+        before = sys.getrefcount(data)
+        with pytest.raises(TypeError, match=text):
+            next(taken_by_each(data, what))
+        assert sys.getrefcount(data) == before  # no buffer is held
+        if what == "key":
+            with pytest.raises(TypeError, match=text):
+                murmur2(data)
+    for data in LENDING:
+        lent = data.tobytes() if isinstance(data, numpy.ndarray) else memoryview(data).tobytes()
+        assert {*taken_by_each(data, what)} == {lent}
+
+
+@pytest.mark.parametrize("what", ["value", "key", "header value"])
+def test_a_null_of_arrow_is_none(what: str) -> None:
+    """As iterating over an Arrow array gives it, whatever its type."""
+    for data in (pyarrow.scalar(None, pyarrow.binary()), pyarrow.scalar(None, pyarrow.string()), pyarrow.scalar(None)):
+        assert {*taken_by_each(data, what)} == {None}
+
+
 @pytest.mark.parametrize(
     ("value", "key", "headers", "timestamp", "error", "text"),
     [
@@ -215,7 +324,7 @@ def test_takes_any_contiguous_buffer() -> None:
         (b"", "text", (), 0, TypeError, r"key.encode\(\)"),
         (7, None, (), 0, TypeError, "not int"),
         (b"", 1.5, (), 0, TypeError, "not float"),
-        (memoryview(bytes(10))[::2], None, (), 0, BufferError, r"a value that is a memoryview lends .*: copy it, .* bytes\(value\)"),
+        (memoryview(bytes(10))[::2], None, (), 0, ValueError, r"a value that is a memoryview lends .*: copy it, .* bytes\(value\)"),
         (b"", numpy.arange(9)[::2], (), 0, ValueError, r"a key that is a ndarray lends no bytes .*: copy it.* bytes\(key\)"),
         (b"", None, [("a", "text")], 0, TypeError, "encode it"),
         (b"", None, [(b"a", b"")], 0, TypeError, "header key is a str, not bytes"),
@@ -226,7 +335,7 @@ def test_takes_any_contiguous_buffer() -> None:
         (b"", None, [5], 0, TypeError, "pairs"),
         (b"", None, {"a": b"b"}, 0, TypeError, "pairs"),
         (b"", None, 5, 0, TypeError, "pairs, not int"),
-        (b"", None, [("\ud800", b"")], 0, UnicodeEncodeError, "surrogates"),
+        (b"", None, [("a\ud800", b"")], 0, ConfigError, r"header key is text that UTF-8 can hold, and 'a\\ud800' has half of .* pair at 1"),
         (b"", None, (), -2, ValueError, "below -1"),
         (b"", None, (), 2**63, ValueError, "does not fit 64 bits"),
         (b"", None, (), "now", TypeError, "in ms since 1970, not str"),

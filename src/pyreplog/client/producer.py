@@ -213,7 +213,7 @@ class Producer:
         """
         state = self._state(topic)
         if partition is None:
-            partition = self._sticky(topic, state) if key is None else self._keyed(state, key)
+            partition = self._sticky(topic, state) if key is None else self._keyed(topic, state, key)
         queue = self._queue(state, topic, partition)
         # Before it has something: a signal handler that comes in between leaves nothing behind.
         self._active[topic, queue.partition] = queue
@@ -266,7 +266,7 @@ class Producer:
         """Group by partition, fill each one's batches, and remember where each record went."""
         groups: dict[int, list[int]] = {}
         for index, key in enumerate(keys):
-            number = self._sticky(topic, state) if key is None else self._keyed(state, key)
+            number = self._sticky(topic, state) if key is None else self._keyed(topic, state, key)
             group = groups.get(number)
             if group is None:
                 groups[number] = [index]
@@ -325,7 +325,7 @@ class Producer:
             raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(state.queues) - 1}, not {number}")
         return state.queues[number]
 
-    def _keyed(self, state: _TopicState, key: Buffer) -> int:
+    def _keyed(self, topic: str, state: _TopicState, key: Buffer) -> int:
         if type(key) is bytes:
             number = state.keys.get(key)
             if number is None:
@@ -333,8 +333,8 @@ class Producer:
                     state.keys.clear()
                 number = state.keys[key] = partition_for_key(key, len(state.queues))
             return number
-        if isinstance(key, str):
-            raise TypeError("key is a str; encode it first, e.g. key.encode()")
+        if getattr(key, "is_valid", None) is False:  # a null of an Arrow array
+            return self._sticky(topic, state)
         return partition_for_key(key, len(state.queues))
 
     def _sticky(self, topic: str, state: _TopicState) -> int:
