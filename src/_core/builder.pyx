@@ -257,6 +257,42 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
     return items
 
 
+def find_too_large(values, keys, headers, timestamps, Py_ssize_t size_max):
+    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each fits."""
+    cdef list value_list = values if type(values) is list else list(values)
+    cdef Py_ssize_t count = PyList_GET_SIZE(value_list)
+    cdef list key_list = _as_list(keys, count, "keys")
+    cdef list header_list = _as_list(headers, count, "headers")
+    cdef list timestamp_list = _as_list(timestamps, count, "timestamps")
+    cdef bint is_plain = key_list is None and header_list is None and timestamp_list is None
+    cdef _Held value_held
+    cdef _Held key_held
+    cdef tuple pairs
+    cdef int64_t headers_size
+    cdef int64_t size
+    cdef Py_ssize_t i
+    for i in range(count):
+        value = value_list[i]
+        if is_plain and PyBytes_Check(value):
+            if BATCH_HEADER_SIZE + record_size(0, 0, -1, PyBytes_GET_SIZE(value), 0, 0) > size_max:
+                return i
+            continue
+        key = None if key_list is None else key_list[i]
+        value_held = _hold(value, "value")
+        key_held = _hold(key, "key")
+        pairs = () if header_list is None else _normal_headers(header_list[i])
+        if timestamp_list is not None:
+            _timestamp(timestamp_list[i])
+        headers_size = _headers_size(pairs)
+        size = record_size(
+            0, 0, _field(key, key_held).size, _field(value, value_held).size,
+            <int32_t>len(pairs) if headers_size <= INT32_MAX else 0, headers_size,
+        )
+        if BATCH_HEADER_SIZE + size > size_max:
+            return i
+    return count
+
+
 @cython.final
 @cython.no_gc  # nothing that an outcome knows leads back to an Ack
 @cython.freelist(1024)

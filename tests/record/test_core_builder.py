@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, murmur2, stamp
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, RecordBatch, find_too_large, murmur2, stamp
 from pyreplog.errors import ConfigError
 from pyreplog.values import RecordMetadata, TimestampType
 from tests.golden import vectors
@@ -824,3 +824,28 @@ class Pool(RuleBasedStateMachine):
 
 TestPool = Pool.TestCase
 TestPool.settings = settings(stateful_step_count=30, max_examples=30)
+
+
+@given(st.lists(one_record, max_size=6), st.integers(HEADER_SIZE + 1, 400), st.sampled_from(["all", "values", "keys"]))
+def test_what_is_too_large_is_what_no_builder_takes_alone(rows: list[Any], size_max: int, given_: str) -> None:
+    """To the byte, whatever a record has."""
+    if given_ != "all":
+        rows = [(value, key if given_ == "keys" else None, (), NOW) for value, key, _, _ in rows]
+    refused = [index for index, row in enumerate(rows) if not BatchBuilder(size_max).append(*row)]
+    values, keys, headers, stamps = ([row[column] for row in rows] for column in range(4))
+    found = find_too_large(
+        values, None if given_ == "values" else keys, headers if given_ == "all" else None, stamps if given_ == "all" else None, size_max
+    )
+    assert found == (refused[0] if refused else len(rows))
+
+
+def test_what_no_record_can_hold_is_found_beside_what_is_too_large() -> None:
+    """As ``extend`` would say it."""
+    with pytest.raises(TypeError, match="encode"):
+        find_too_large([b"x", "text"], None, None, None, 1000)  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="encode"):
+        find_too_large([b"x"], ["text"], None, None, 1000)  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match="below -1"):
+        find_too_large([b"x"], None, None, [-2], 1000)
+    with pytest.raises(ConfigError, match="2 keys for 1 values"):
+        find_too_large([b"x"], [b"", b""], None, None, 1000)

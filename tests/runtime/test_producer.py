@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -74,3 +75,22 @@ def test_what_failed_is_remembered_by_the_next_machine(cluster: pyreplog.Cluster
         place = producer._place
         producer._interrupted(None)
         assert producer._place is place
+
+
+@pytest.mark.parametrize("refused", [b"x" * (2 << 20), "text"], ids=["too large", "text"])
+@pytest.mark.parametrize("keyed", [False, True], ids=["spread", "keyed"])
+def test_many_of_which_one_is_refused_are_not_sent(
+    cluster: pyreplog.Cluster, create: Callable[..., str], refused: Any, keyed: bool
+) -> None:
+    """However many batches and partitions came before it; and what was on its way already is sent, and what comes behind."""
+    topic = create(partitions=3)
+    values = [*(b"%07d" % number * 100 for number in range(4000)), refused, b"behind"]
+    with cluster.producer() as producer:
+        before = producer.send(topic, b"before")
+        with pytest.raises((pyreplog.MessageTooLargeError, TypeError), match="nothing was sent|encode"):
+            producer.send_many(topic, values, keys=[b"%d" % number for number in range(len(values))] if keyed else None)
+        after = producer.send(topic, b"after")
+        before.result(20)
+        after.result(20)
+    with cluster.consumer(topic) as consumer:
+        assert sorted(str(record.value) for record in consumer.until_end()) == ["b'after'", "b'before'"]

@@ -3,7 +3,7 @@
 try:
     from pyreplog._core import _platform as _platform
     from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
-    from pyreplog._core.builder import Ack, BatchBuilder, Gathering
+    from pyreplog._core.builder import Ack, BatchBuilder, Gathering, find_too_large
     from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
     from pyreplog._core.legacy import legacy_messages
     from pyreplog._core.rows import RowEncoder, murmur2
@@ -67,6 +67,7 @@ __all__ = [
     "find_offset",
     "find_producers",
     "find_timestamp",
+    "find_too_large",
     "murmur2",
     "legacy_messages",
     "stamp",

@@ -40,6 +40,17 @@ class Ack:
         """The record's offset once known, else None. Never waits."""
     def __await__(self) -> Generator[Any, None, RecordMetadata]: ...
 
+def find_too_large(
+    values: Sequence[Buffer | None],
+    keys: Sequence[Buffer | None] | None,
+    headers: Sequence[Headers] | None,
+    timestamps: Sequence[int | datetime] | None,
+    size_max: int,
+) -> int:
+    """The index of the first record that no batch of ``size_max`` bytes holds; how many there are where each fits. Raises what
+    :meth:`BatchBuilder.extend` raises of any of them, so that who spreads them over several batches begins with none where one is
+    refused."""
+
 @final
 class BatchBuilder:
     """Gathers records into one batch, in a buffer that is reused. Belongs to one thread at a time, but for :meth:`gather`.

@@ -20,7 +20,7 @@ from pyreplog.client.outcome import Outcome, Owner
 from pyreplog.errors import ClusterError, MessageTooLargeError
 from pyreplog.moments import record_ms
 from pyreplog.ports import Buffer, Headers
-from pyreplog.record import BatchBuilder, crc32c
+from pyreplog.record import BatchBuilder, crc32c, find_too_large
 
 __all__ = ["Batch", "Ledger", "PartitionQueue", "Sequencer"]
 
@@ -222,6 +222,18 @@ class PartitionQueue:
             return self.ready[0].deadline_ns
         return None if self.open is None else self._begun_ns + self._timeout_ns
 
+    def check(
+        self,
+        values: Sequence[Buffer | None],
+        keys: Sequence[Buffer | None] | None,
+        headers: Sequence[Headers] | None,
+        timestamps: Sequence[int | datetime] | None,
+    ) -> None:
+        """Raise what :meth:`extend`, called as often as it takes, would raise of any of them; nothing is added."""
+        index = find_too_large(values, keys, headers, timestamps, self._size_max)
+        if index < len(values):
+            raise MessageTooLargeError(_too_large(f"record {index} of {len(values)} for {self.topic}", self._size_max))
+
     def append(
         self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: SupportsIndex | datetime, now_ns: Callable[[], int]
     ) -> tuple[Outcome, int]:
@@ -311,10 +323,7 @@ class PartitionQueue:
             self.open = None
         builder = BatchBuilder(self._size_max)
         if not builder.append(value, key, headers, timestamp):
-            raise MessageTooLargeError(
-                f"a record for {self.topic}-{self.partition} does not fit a batch of {self._size_max} bytes; nothing was sent. Send "
-                "less at once, or to a topic made with a larger max.message.bytes (and segment.bytes)"
-            )
+            raise MessageTooLargeError(_too_large(f"a record for {self.topic}-{self.partition}", self._size_max))
         outcome = Outcome(self._owner, self.topic, self.partition, [record_ms(timestamp)])
         self._ledger.open(outcome)
         self._add(outcome, builder.finish(), 1, now_ns, NO_NUMBERS)
@@ -415,3 +424,10 @@ class PartitionQueue:
         self.refused.clear()
         self.ready.clear()
         return given_up
+
+
+def _too_large(what: str, size_max: int) -> str:
+    return (
+        f"{what} does not fit a batch of {size_max} bytes; nothing was sent. Send less at once, or to a topic made with a larger "
+        "max.message.bytes (and segment.bytes)"
+    )

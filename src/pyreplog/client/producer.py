@@ -231,7 +231,7 @@ class Producer:
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Queue many records, each as :meth:`send` would; ``keys``, ``headers``, ``timestamps``, where given, are as long as ``values``.
-        REQUIRES :meth:`knows`. What was queued before a value that is refused stays queued."""
+        REQUIRES :meth:`knows`. Nothing is queued where one of them is refused."""
         for name, given in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
             if given is None:
                 continue
@@ -240,6 +240,7 @@ class Producer:
             if len(given) != len(values):
                 raise ConfigError(f"{len(values)} values but {len(given)} {name}")
         state = self._state(topic)
+        state.queues[0].check(values, keys, headers, timestamps)
         stamp_ms = self._clock.wall_ms()
         if keys is not None and partition is None:
             return self._spread(topic, state, values, keys, headers, timestamps, stamp_ms)

@@ -6,7 +6,7 @@ the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` co
 
 from __future__ import annotations
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, murmur2, stamp
+from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, find_too_large, murmur2, stamp
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
     end_of,
@@ -48,6 +48,7 @@ __all__ = [
     "end_marker",
     "end_of",
     "legacy_batches",
+    "find_too_large",
     "murmur2",
     "partition_for_key",
     "payload_of",

@@ -148,7 +148,7 @@ class Producer:
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``,
-        ``acks[0]``."""
+        ``acks[0]``. Where one of them is refused here (MessageTooLargeError, TypeError, ConfigError), none is sent."""
         if not isinstance(values, (list, tuple)):
             if isinstance(values, (str, bytes, bytearray, memoryview)):
                 raise TypeError(f"values is one {type(values).__name__}; send_many takes a list of them, send takes one")
