@@ -6,7 +6,19 @@ the place of a key. ``Record``, ``RecordBatch``, ``BatchBuilder`` and ``Ack`` co
 
 from __future__ import annotations
 
-from pyreplog._core import HEADER_SIZE, Ack, BatchBuilder, Gathering, Record, RecordBatch, RowEncoder, crc32c, find_too_large, murmur2, stamp
+from pyreplog._core import (
+    HEADER_SIZE,
+    Ack,
+    BatchBuilder,
+    Gathering,
+    Record,
+    RecordBatch,
+    RowEncoder,
+    crc32c,
+    find_too_large,
+    murmur2,
+    stamp,
+)
 from pyreplog.record.batch import (
     RECORDS_SIZE_MAX,
     end_of,
