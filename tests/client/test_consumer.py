@@ -104,14 +104,22 @@ class Script:
 
     def asked(self) -> dict[int, int]:
         """The offsets that the kept fetch asks for, by partition."""
-        assert len(self.fetches) == 1, "one fetch per node"
-        body = self.fetches[0].body
-        assert isinstance(body, FetchRequest)
-        return {part.partition: part.fetch_offset for topic in body.topics for part in topic.partitions}
+        assert len(self.fetches) == 1, "one fetch that carries all"
+        return self.all_asked()[0]
 
-    def answer(self, *parts: PartitionData) -> None:
-        """Answer the kept fetch."""
-        message = self.fetches.pop()
+    def all_asked(self) -> list[dict[int, int]]:
+        """As :meth:`asked`, for each of the kept fetches."""
+        bodies = [message.body for message in self.fetches]
+        return [{part.partition: part.fetch_offset for topic in body.topics for part in topic.partitions} for body in bodies]  # type: ignore[union-attr]
+
+    @property
+    def nodes(self) -> list[int]:
+        """Those that are being asked, one for each fetch."""
+        return [fetch.node for fetch in self.consumer._fetches]
+
+    def answer(self, *parts: PartitionData, index: int = -1) -> None:
+        """Answer the kept fetch (the last one, where there are several)."""
+        message = self.fetches.pop(index)
         self.node.send("consumer", Response("node-1", message.correlation_id, FetchResponse([FetchableTopicResponse(TOPIC_ID, parts)])))
         self.turn()
 
@@ -141,8 +149,7 @@ def test_a_batch_may_begin_before_the_position() -> None:
     script = Script()
     script.consumer.seek(TOPIC, 0, 2)
     script.fetches.clear()
-    script.advance(10_000)
-    script.advance(100)
+    script.turn()
     assert script.asked() == {0: 2}
     script.answer(PartitionData(0, records=batch(0, b"a", b"b", b"c", b"d")))
     assert [record.offset for record in script.consumer.take()] == [2, 3]
@@ -208,11 +215,11 @@ def test_out_of_range_at_a_follower_is_asked_of_the_leader(policy: str) -> None:
     assert len(script.consumer.take()) == 2
     script.turn()
     assert script.asked() == {0: 2}
-    assert list(script.consumer._fetching) == [1], "a follower"
+    assert script.nodes == [1], "a follower"
     script.answer(PartitionData(0, ErrorCode.OFFSET_OUT_OF_RANGE, high_watermark=100, log_start_offset=50))
     for offset in range(2, 6):
         assert script.asked() == {0: offset}
-        assert list(script.consumer._fetching) == [2], "at once, and from now on: they do not take turns"
+        assert script.nodes == [2], "at once, and from now on: they do not take turns"
         script.answer(PartitionData(0, records=batch(offset, b"c"), high_watermark=100))
         assert [record.value for record in script.consumer.take()] == [b"c"]
         script.turn()
@@ -220,7 +227,7 @@ def test_out_of_range_at_a_follower_is_asked_of_the_leader(policy: str) -> None:
     script.advance(301_000)
     assert len(script.consumer.take()) == 1
     script.turn()
-    assert list(script.consumer._fetching) == [1], "after a while the follower is tried again"
+    assert script.nodes == [1], "after a while the follower is tried again"
 
 
 def test_damaged_bytes_are_told() -> None:
@@ -288,8 +295,6 @@ def test_a_seek_beats_the_reset() -> None:
     script.consumer.poll()
     script.consumer.seek(TOPIC, 0, 7)
     script.turn()
-    script.advance(10_000)
-    script.advance(100)
     assert script.asked() == {0: 7}
     assert script.consumer.position(TOPIC, 0) == 7
 
@@ -307,13 +312,13 @@ def test_one_fetch_of_a_partition_at_a_time() -> None:
 def test_a_follower_that_cannot_answer() -> None:
     """The leader is asked instead, until it has answered."""
     script = Script(leader=2, read_from="follower")
-    assert list(script.consumer._fetching) == [1]
+    assert script.nodes == [1]
     for _ in range(2):
         script.answer(PartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
         script.advance(100)
-        assert list(script.consumer._fetching) == [2]
+        assert script.nodes == [2]
     script.answer(PartitionData(0, high_watermark=0))
-    assert list(script.consumer._fetching) == [1]
+    assert script.nodes == [1]
 
 
 def test_what_was_cut_off_while_it_was_read() -> None:
@@ -432,3 +437,121 @@ def test_what_was_read_and_is_gone_is_said() -> None:
     body = script.fetches[0].body
     assert isinstance(body, FetchRequest)
     assert body.topics[0].partitions[0].last_fetched_epoch == -1
+
+
+def test_a_partition_does_not_wait_for_the_fetch_of_another() -> None:
+    """A node holds a fetch of what has nothing new for half a second: who is busy there is asked for in another one meanwhile."""
+    script = Script(partitions=3)
+    script.answer(PartitionData(0, records=batch(0, b"a", b"b")), PartitionData(1), PartitionData(2))
+    assert script.asked() == {1: 0, 2: 0}
+    for offset in range(2, 6):
+        assert script.consumer.take()
+        script.turn()
+        assert script.all_asked() == [{1: 0, 2: 0}, {0: offset}], "no clock was needed"
+        script.answer(PartitionData(0, records=batch(offset, b"c")))
+    script.answer(PartitionData(1), PartitionData(2, records=batch(0, b"d")), index=0)
+    assert [(record.partition, record.offset) for record in script.consumer.take()] == [(2, 0), (0, 5)]
+
+
+def test_what_has_nothing_new_is_asked_for_together_again() -> None:
+    """However many fetches it came to while some were busy: one carries all that are idle, and the earlier ones are of no account."""
+    script = Script(partitions=3)
+    script.answer(PartitionData(0, records=batch(0, b"a")), PartitionData(1, records=batch(0, b"b")), PartitionData(2))
+    assert len(script.consumer.take(1)) == 1
+    script.turn()
+    assert len(script.consumer.take(1)) == 1
+    script.turn()
+    assert script.all_asked() == [{2: 0}, {1: 1}, {0: 1}]
+    script.answer(PartitionData(2), index=0)
+    assert script.all_asked() == [{1: 1}, {0: 1}, {2: 0}], "the busy ones may have an answer on its way, which is not asked for twice"
+    script.answer(PartitionData(1), index=0)
+    assert script.all_asked() == [{0: 1}, {2: 0}, {1: 1, 2: 0}]
+    script.answer(PartitionData(0), index=0)
+    assert script.all_asked() == [{2: 0}, {1: 1, 2: 0}, {0: 1, 1: 1, 2: 0}]
+    script.answer(PartitionData(2, ErrorCode.NOT_LEADER_OR_FOLLOWER), index=0)
+    script.answer(PartitionData(1, records=batch(1, b"c")), PartitionData(2), index=0)
+    assert script.asked() == {0: 1, 1: 1, 2: 0}
+    assert not script.consumer.has_records
+    script.answer(PartitionData(0), PartitionData(1, records=batch(1, b"c")), PartitionData(2))
+    assert [record.value for record in script.consumer.take()] == [b"c"]
+
+
+def test_a_seek_does_not_wait_for_a_fetch() -> None:
+    """It is served at once, whatever becomes of the fetch before; back where that one waits, no other is needed, however often."""
+    script = Script()
+    script.answer(PartitionData(0, records=batch(0, b"a", b"b")))
+    for _ in range(3):
+        assert script.consumer.take()
+        script.turn()
+        assert script.asked() == {0: 2}
+        script.consumer.seek(TOPIC, 0, 1)
+        script.turn()
+        assert script.all_asked() == [{0: 2}, {0: 1}]
+        script.answer(PartitionData(0, records=batch(0, b"a", b"b")))
+    assert [record.offset for record in script.consumer.take()] == [1]
+    script.answer(PartitionData(0, records=batch(2, b"c")))
+    assert [record.offset for record in script.consumer.take()] == [2]
+
+
+def test_an_answer_for_behind_what_is_buffered() -> None:
+    """After a seek back, what the fetch at the end brings is asked for again once it is its turn: nothing is left out or doubled."""
+    script = Script()
+    script.consumer.seek(TOPIC, 0, 2)
+    script.turn()
+    script.answer(PartitionData(0, records=batch(2, b"c")))
+    assert script.consumer.take()
+    script.turn()
+    script.consumer.seek(TOPIC, 0, 1)
+    script.turn()
+    assert script.all_asked() == [{0: 0}, {0: 3}, {0: 1}]
+    script.answer(PartitionData(0, records=batch(1, b"b", b"c")))
+    script.answer(PartitionData(0, records=batch(3, b"d")))
+    assert [record.offset for record in script.consumer.take()] == [1, 2]
+    script.turn()
+    assert script.all_asked() == [{0: 0}, {0: 3}]
+    script.answer(PartitionData(0, records=batch(3, b"d")))
+    assert [record.offset for record in script.consumer.take()] == [3]
+
+
+def test_a_seek_to_where_a_fetch_waits_forgets_what_was_read_before() -> None:
+    """The fetch of before names the epoch that was read, and may be told that this is gone; who sought has read nothing."""
+    script = Script()
+    script.answer(PartitionData(0, records=batch(0, b"a")))
+    assert script.consumer.take()
+    script.turn()
+    script.consumer.seek(TOPIC, 0, 1)
+    script.turn()
+    assert script.all_asked() == [{0: 1}, {0: 1}]
+    script.answer(PartitionData(0, diverging_epoch=EpochEndOffset(0, 0)), index=0)
+    assert not script.consumer.has_records
+    assert script.consumer.position(TOPIC, 0) == 1
+
+
+def test_an_assignment_does_not_wait_for_a_fetch() -> None:
+    """What is read from now on is asked for at once."""
+    script = Script(partitions=2)
+    script.consumer.assign([TopicPartition(TOPIC, 0)])
+    script.turn()
+    assert script.asked() == {0: 0, 1: 0}
+    script.consumer.assign([TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+    script.turn()
+    assert script.all_asked() == [{0: 0, 1: 0}, {1: 0}]
+    script.answer(PartitionData(0), PartitionData(1, records=batch(0, b"not for this one")), index=0)
+    assert not script.consumer.has_records
+    script.answer(PartitionData(1, records=batch(0, b"a")), index=0)
+    assert [record.value for record in script.consumer.take()] == [b"a"]
+
+
+def test_a_lost_fetch_that_was_sought_away_from() -> None:
+    """That a node did not answer it is no reason to wait before the next one."""
+    script = Script(request_timeout_ms=1000)
+    script.advance(900)
+    script.consumer.seek(TOPIC, 0, 5)
+    script.turn()
+    script.advance(200)
+    assert script.nodes == [1]
+    assert script.all_asked() == [{0: 0}, {0: 5}]
+    script.answer(PartitionData(0, records=batch(5, b"a")))
+    assert [record.offset for record in script.consumer.take()] == [5]
+    script.turn()
+    assert script.all_asked() == [{0: 0}, {0: 6}]

@@ -1,9 +1,12 @@
 """Consumer: reads partitions that it was told to, each from its position, from whoever leads. A polled machine over a Transport.
 
-One fetch is outstanding per node; it carries every partition led there whose records are wanted and none are buffered. What arrives is
-buffered as batches and decoded when asked for. Only records below the high watermark ever arrive.
+A fetch carries every partition of one node whose records are wanted, none of them buffered or asked for already. A node holds it while
+there is nothing new, so what is wanted meanwhile (a partition that was read to the end of its buffer, or sought) goes in another one, and
+waits for none. What has nothing new is put together in one fetch again, so that idle partitions cost one for all. What arrives is buffered
+as batches and decoded when asked for. Only records below the high watermark ever arrive.
 
-Source: Kafka's ``Fetcher``, without sessions.
+Source: Kafka's ``Fetcher``, without sessions; but that one has one fetch per node, for which a seek waits, and since KAFKA-17182 none while
+anything of the node is buffered, so that who reads slowly hears late of the other partitions.
 """
 
 from __future__ import annotations
@@ -126,16 +129,31 @@ class OffsetAnswer(Pending):
         self._finish()
 
 
+_Question = tuple[int, int]
+"""What a fetch asks of a partition: records from this offset on, after a batch of this leader epoch."""
+
+
+class _Fetch:
+    """A fetch on its way, or held by its node."""
+
+    __slots__ = ("members", "node")
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.members: list[tuple[TopicPartition, _Partition, _Question]] = []
+
+
 class _Partition:
     """One assigned partition: what has been handed out (``position``), what is buffered, and from where to go on fetching."""
 
     __slots__ = (
+        "asked",
         "batches",
         "error",
         "failures",
         "fetch_offset",
-        "fetching",
         "high_watermark",
+        "is_idle",
         "last_epoch",
         "leader_until_ns",
         "paused_until_ns",
@@ -149,7 +167,11 @@ class _Partition:
         self.fetch_offset = -1
         self.batches: deque[RecordBatch] = deque()
         self.records: deque[Record] = deque()
-        self.fetching = False
+        self.asked: dict[_Question, _Fetch] = {}
+        """The fetches that have not been answered. One that was sought away from stays, and counts again after a seek back: it may wait for
+        as long as another would."""
+        self.is_idle = False
+        """The last answer said that there is nothing new."""
         self.resetting = False
         self.error: PyreplogError | None = None
         self.failures = 0
@@ -167,6 +189,12 @@ class _Partition:
         self.batches.clear()
         self.records.clear()
         self.error = None
+        self.is_idle = False
+
+    @property
+    def question(self) -> _Question:
+        """What to ask next."""
+        return self.fetch_offset, self.last_epoch
 
 
 class Consumer:
@@ -195,7 +223,7 @@ class Consumer:
         self._calls = Calls(transport, clock, address, self.config.request_timeout_ms)
         self._router = Router(self._calls, clock, random, bootstrap)
         self._partitions: dict[TopicPartition, _Partition] = {}
-        self._fetching: dict[int, None] = {}  # nodes that hold a fetch of ours
+        self._fetches: dict[_Fetch, None] = {}  # in the order in which they were sent
         self._lookups: list[OffsetAnswer] = []
         self._unsettled: list[OffsetAnswer] = []
         """Those and what was asked: what is interrupted half-way is in here still."""
@@ -389,10 +417,11 @@ class Consumer:
         now = self._now_ns()
         self._retry_ns = None
         asked = False
-        wanted: dict[int, dict[str, list[FetchPartition]]] = {}
-        members: dict[int, list[tuple[TopicPartition, _Partition, int]]] = {}
+        wanted: dict[int, _Fetch] = {}
         for entry, state in self._partitions.items():
-            if state.fetching or state.resetting or state.error is not None or state.batches or state.records:
+            if state.resetting or state.error is not None or state.batches or state.records:
+                continue
+            if state.asked and (state.fetch_offset, state.last_epoch) in state.asked:  # its question, without a call for every idle one
                 continue
             if state.paused_until_ns > now:
                 self._retry_ns = state.paused_until_ns if self._retry_ns is None else min(self._retry_ns, state.paused_until_ns)
@@ -407,16 +436,29 @@ class Consumer:
             assert route is not None, "a known leader has a route"
             if self.config.read_from == "follower" and not state.failures and now >= state.leader_until_ns:
                 leader = self._follower(route, entry.partition, leader)
-            if leader in self._fetching:
-                continue
-            part = FetchPartition(
-                entry.partition, -1, state.fetch_offset, state.last_epoch, partition_max_bytes=self.config.fetch_max_bytes
-            )
-            wanted.setdefault(leader, {}).setdefault(route.topic_id, []).append(part)
-            members.setdefault(leader, []).append((entry, state, state.fetch_offset))
-        for leader, topics in wanted.items():
-            asked |= self._fetch(leader, topics, members[leader])
+            fetch = wanted.get(leader)
+            if fetch is None:
+                fetch = wanted[leader] = _Fetch(leader)
+            fetch.members.append((entry, state, state.question))
+        for fetch in wanted.values():
+            if self._fetches:
+                self._gather_idle(fetch)
+            asked |= self._fetch(fetch)
         return self._ask_offsets() or asked
+
+    def _gather_idle(self, fetch: _Fetch) -> None:
+        """Where something in ``fetch`` had nothing new, add what else has nothing new and is in other fetches that the node holds.
+
+        Those are of no account from now on. What is busy stays where it is: its records may be on their way.
+        """
+        if not any(state.is_idle for _, state, _ in fetch.members):
+            return
+        for other in self._fetches:
+            if other.node == fetch.node:
+                for entry, state, question in other.members:
+                    current = state.is_idle and state.question == question and state.asked.get(question) is other
+                    if current and self._partitions.get(entry) is state:
+                        fetch.members.append((entry, state, question))
 
     def _leader(self, topic: str, partition: int, state: _Partition) -> int | None:
         route = self._router.topic(topic)
@@ -438,41 +480,55 @@ class Consumer:
         others = [node for node in route.isrs[partition] if node != leader and self._router.address(node) is not None]
         return others[partition % len(others)] if others else leader
 
-    def _fetch(self, leader: int, topics: dict[str, list[FetchPartition]], members: list[tuple[TopicPartition, _Partition, int]]) -> bool:
-        peer = self._router.address(leader)
+    def _fetch(self, fetch: _Fetch) -> bool:
+        node = fetch.node
+        topics: dict[str, list[FetchPartition]] = {}
+        for entry, _, (offset, epoch) in fetch.members:
+            route = self._router.topic(entry.topic)
+            assert route is not None, "or its leader would not be known"
+            part = FetchPartition(entry.partition, -1, offset, epoch, partition_max_bytes=self.config.fetch_max_bytes)
+            topics.setdefault(route.topic_id, []).append(part)
+        peer = self._router.address(node)
         body = FetchRequest(
             self.config.fetch_max_wait_ms,
             self.config.fetch_min_bytes,
             [FetchTopic(topic_id, parts) for topic_id, parts in topics.items()],
             rack_id=ANYWHERE if self.config.read_from == "follower" else "",
         )
-        if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(leader, members, answer)):
-            for entry, state, _ in members:
-                self._stumble(entry, state, leader)
+        if peer is None or not self._calls.send(peer, body, lambda answer: self._fetched(fetch, answer)):
+            for entry, state, question in fetch.members:
+                if question not in state.asked:  # else it is in a fetch that was sent
+                    self._stumble(entry, state, node)
             return False
-        self._fetching[leader] = None
-        for _, state, _ in members:
-            state.fetching = True
+        self._fetches[fetch] = None
+        for _, state, question in fetch.members:
+            state.asked[question] = fetch
         return True
 
-    def _fetched(self, leader: int, members: list[tuple[TopicPartition, _Partition, int]], answer: FetchResponse | None) -> None:
-        self._fetching.pop(leader, None)
-        for _, state, _ in members:
-            state.fetching = False
-        if answer is None or answer.error_code != NO_ERROR:
-            for entry, state, _ in members:
-                self._stumble(entry, state, leader)
-            return
+    def _fetched(self, fetch: _Fetch, answer: FetchResponse | None) -> None:
+        self._fetches.pop(fetch, None)
         data: dict[tuple[str | None, int], PartitionData] = {}
-        for topic in answer.responses:
-            name = self._router.name_of(topic.topic_id)
-            for part in topic.partitions:
-                data[name, part.partition_index] = part
-        for entry, state, offset in members:
+        refused = answer is None or answer.error_code != NO_ERROR
+        if answer is not None and not refused:
+            for topic in answer.responses:
+                name = self._router.name_of(topic.topic_id)
+                for part in topic.partitions:
+                    data[name, part.partition_index] = part
+        for entry, state, question in fetch.members:
+            if state.asked.get(question) is not fetch:  # asked again since, together with others
+                continue
+            del state.asked[question]
+            # Another position since, or back here with records before it still to be read: not what is wanted now.
+            if state.question != question or state.batches or state.records or self._partitions.get(entry) is not state:
+                continue
+            if refused:
+                self._stumble(entry, state, fetch.node)
+                continue
             found = data.get((entry.topic, entry.partition))
-            # Not in the answer: nothing new. Another position since: not what is wanted any more.
-            if found is not None and state.fetch_offset == offset and self._partitions.get(entry) is state:
-                self._take_in(entry, state, found, leader)
+            if found is not None:
+                self._take_in(entry, state, found, fetch.node)
+            # Not in the answer: nothing new.
+            state.is_idle = found is None or (found.error_code == NO_ERROR and state.question == question and not state.batches)
 
     def _take_in(self, entry: TopicPartition, state: _Partition, data: PartitionData, leader: int) -> None:
         code = data.error_code
