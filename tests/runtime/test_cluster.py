@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 import pyreplog
+from pyreplog.client import Pending
 from pyreplog.errors import MessageTooLargeError
 from pyreplog.ports import Disk
 from pyreplog.record import partition_for_key
@@ -748,6 +749,35 @@ def test_nobody_waits_behind_another(cluster: pyreplog.Cluster, create: Callable
         producer.send(quiet, b"at last").result(10)
         waiting.join(10)
     assert [record.value for record in got] == [b"at last"]
+
+
+def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Who polls and comes second waits on, for what is left of its time: it gets the next record, and not nothing at once."""
+    topic = create()
+    consumer, producer = cluster.consumer(topic), cluster.producer()
+    taken: list[pyreplog.Record] = []
+    patience: list[float] = []
+
+    class Rival:
+        """Drives, and takes the first record before who waited for it."""
+
+        monotonic_ns = consumer._driver.monotonic_ns
+        enter = consumer._driver.enter
+        driver = consumer._driver
+
+        def settles(self, pending: Pending, timeout: float) -> bool:
+            patience.append(timeout)
+            producer.send(topic, b"%d" % len(patience)).result(10)
+            settled = self.driver.settles(pending, timeout)
+            if len(patience) == 1:
+                taken.extend(consumer.take()[0])
+            return settled
+
+    consumer._driver = Rival()  # type: ignore[assignment]
+    assert [record.value for record in consumer.poll(30)] == [b"2"]
+    assert [record.value for record in taken] == [b"1"]
+    assert 30 >= patience[0] >= patience[1] > 0
+    consumer._driver = Rival.driver
 
 
 def test_the_drive_is_handed_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

@@ -179,16 +179,21 @@ class Consumer:
         """
         patience = check_seconds("timeout", timeout)
         count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
+        left = patience
+        begun_ns = self._driver.monotonic_ns()
         while True:
             records, pending = self.take(count_max)
             if pending is None:
                 return records
-            if not self._driver.settles(pending, patience):
+            settled = self._driver.settles(pending, left)
+            if not settled:
                 self.forget(pending)
-            self._check()
-            records = self._use(lambda machine: machine.take(count_max))
-            if records or patience is not None:
-                return records
+            if patience is not None:
+                left = max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
+            if not settled or left == 0:
+                self._check()
+                return self._use(lambda machine: machine.take(count_max))
+            # What came may be another thread's by now: then there is a next first record.
 
     def take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Pending | None]:
         """The records that are there (below ``ends``), and where there are none what is settled as soon as there are; then :meth:`forget`
