@@ -80,6 +80,19 @@ def test_the_same_names(tmp_path: Path) -> None:
     run(main)
 
 
+def test_nothing_to_read(tmp_path: Path) -> None:
+    """Who would wait for ever for records of nothing is told so."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster, cluster.consumer([]) as consumer:
+            assert await consumer.poll() == [record async for record in consumer.until_end()] == []
+            for reading in (consumer.poll(None), anext(aiter(consumer))):
+                with pytest.raises(pyreplog.ConfigError, match="nothing is assigned"):
+                    await reading
+
+    run(main)
+
+
 def test_waiting_for_records(tmp_path: Path) -> None:
     """A poll that waits is woken by what is sent; one that is cancelled loses nothing."""
 
@@ -125,6 +138,9 @@ class Held:
         assert builder.append(b"", None, (), 0)
         batch = RecordBatch(builder.finish(base_offset=offset, leader_epoch=0))
         return records_of(batch, "t", 0), None
+
+    def check_assigned(self) -> None:
+        """There is something to read."""
 
     def position(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
         """Behind what was taken."""

@@ -175,6 +175,11 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.consumer(5), pyreplog.ConfigError, "5 is none of a topic"),  # type: ignore[arg-type]
             (lambda: cluster.consumer(cluster.consumer(topic)), pyreplog.ConfigError, "is none of a topic"),  # type: ignore[arg-type]
             (lambda: cluster.consumer([(topic, "x")]), pyreplog.ConfigError, "'x'"),  # type: ignore[list-item]
+            (lambda: cluster.consumer((topic, "0")), pyreplog.ConfigError, f"the partition of '{topic}' is '0'; it must be a whole number"),
+            (lambda: cluster.consumer(("other", "0")), pyreplog.UnknownTopicError, "'other'"),
+            (lambda: cluster.consumer([topic, "0"]), pyreplog.UnknownTopicError, "'0'"),
+            (lambda: next(iter(cluster.consumer([]))), pyreplog.ConfigError, "nothing is assigned to this consumer"),
+            (lambda: cluster.consumer([]).poll(None), pyreplog.ConfigError, "nothing is assigned to this consumer"),
             (lambda: cluster.consumer(topic).seek(topic, 0, "x"), pyreplog.ConfigError, "offset is 'x'"),  # type: ignore[call-overload]
             (lambda: cluster.consumer(topic).poll("x"), pyreplog.ConfigError, "timeout is 'x'"),  # type: ignore[arg-type]
             (lambda: cluster.admin.create_topic("new", config={"segment.byte": 1}), pyreplog.ConfigError, "segment.bytes"),
@@ -778,6 +783,15 @@ def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Ca
     assert [record.value for record in taken] == [b"1"]
     assert 30 >= patience[0] >= patience[1] > 0
     consumer._driver = Rival.driver
+
+
+def test_two_topics_one_of_them_a_number(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """A pair of texts is two topics, whatever they are called, and nothing to read is read to its end."""
+    topic = create()
+    cluster.admin.create_topic("0", partitions=2)
+    assert cluster.consumer((topic, "0")).assignment == [(topic, 0), ("0", 0), ("0", 1)]
+    consumer = cluster.consumer([])
+    assert consumer.poll() == list(consumer.until_end()) == []
 
 
 def test_the_drive_is_handed_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

@@ -144,6 +144,8 @@ class Consumer:
         loop = asyncio.get_running_loop()
         deadline = None if patience is None else loop.time() + patience
         while not self._left:
+            if patience is None:
+                self._consumer.check_assigned()
             pending = await self._calls.read(self._take, count_max, None)
             if self._left or pending is None:
                 continue

@@ -111,7 +111,13 @@ class Consumer:
         partitions: list[TopicPartition] = []
         for entry in entries:
             if isinstance(entry, str):
-                partitions += [TopicPartition(entry, number) for number in range(self._partition_count(entry, patience))]
+                try:
+                    count = self._partition_count(entry, patience)
+                except UnknownTopicError:
+                    if isinstance(subject, tuple) and len(several) == 2 and entry is several[1] and entry.isdecimal():
+                        whole(f"the partition of {several[0]!r}", entry, 0, INT32_MAX)  # raises: a pair was meant, not a second topic
+                    raise
+                partitions += [TopicPartition(entry, number) for number in range(count)]
             else:
                 number = whole(f"the partition of {entry.topic!r}", entry.partition, 0, INT32_MAX)
                 if number >= (count := self._partition_count(entry.topic, patience)):
@@ -182,6 +188,8 @@ class Consumer:
         left = patience
         begun_ns = self._driver.monotonic_ns()
         while True:
+            if patience is None:
+                self.check_assigned()
             records, pending = self.take(count_max)
             if pending is None:
                 return records
@@ -227,6 +235,11 @@ class Consumer:
         """Nobody waits any more for what :meth:`take` gave."""
         self._use(lambda machine: machine.forget(pending))
 
+    def check_assigned(self) -> None:
+        """Raise :class:`ConfigError` where nothing is read: who waits for ever would do just that."""
+        if not self.assignment and not self._closed:
+            raise ConfigError("nothing is assigned to this consumer, so no record can come; assign() says what to read")
+
     def __iter__(self) -> Iterator[Record]:
         """Records for ever, waiting for more at the end."""
         while True:
@@ -247,6 +260,8 @@ class Consumer:
         gets."""
         if not self._left:
             self._check()
+            if ends is None:
+                self.check_assigned()
             pending = self._arrived(None, None, ends)
             if pending is not None:
                 self._driver.wait_for(pending, None)
