@@ -161,7 +161,8 @@ with pyreplog.Cluster(sys.argv[1], nodes=3, own_process=True) as cluster:
     with cluster.producer() as producer:
         producer.send("t", b"x").result(10)
         print("ready", flush=True)
-        time.sleep(60)
+        for _ in range(600):  # a signal that comes just before a sleep does not cut that one short
+            time.sleep(0.1)
 """
 
 
