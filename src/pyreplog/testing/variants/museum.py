@@ -233,7 +233,7 @@ _ALL: Final = (
     Variant("AckBeforeFsync", ("1",), _replica(leaders.AckBeforeFsync), ("S14", "S1"), schedules.ack_then_power_loss, _ONE_SYNC, 100),
     Variant("EpochEndOffByOne", ("29",), _replica(leaders.EpochEndOffByOne), ("S4", "S2", "S6"), schedules.one_foreign_record, _TWO, 400),
     Variant("AnswersLeft", ("31",), _replica(leaders.AnswersLeft), ("S14", "S1"), schedules.waiting_append, {}, 200),
-    Variant("OldEndTold", ("35",), _replica(leaders.OldEndTold), ("S8",), schedules.old_end_told, {}, 400),
+    Variant("OldEndTold", ("35",), _replica(leaders.OldEndTold), ("S8",), schedules.old_end_told, {}, 1000),
     Variant(
         "ChecksumUnchecked", ("37",), _log(logs.ChecksumUnchecked), ("S3",), schedules.rot_on_the_leader, {"min_insync_replicas": 1}, 0
     ),
