@@ -192,6 +192,16 @@ def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: P
     assert set(read(path, "a").values()) == {b"1", b"2", b"3"}
 
 
+def test_a_controller_that_begins_again_counts_on_nobody_yet(tmp_path: Path) -> None:
+    """Until the nodes are registered anew: that nobody is waited for does not mean that everybody serves."""
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        with cluster._driver.exclusive():
+            cluster._controller_interrupted(None)
+            assert not any(broker.active for broker in cluster._authority.authority.image.brokers.values())
+        with pytest.raises(TimeoutError, match="serve only 0 %"):
+            cluster._settle("none", 1, 0.0)
+
+
 def test_a_cluster_closed_in_order_opens_no_log_when_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of many partitions only those that somebody uses are opened, and everything is there; a process that dies leaves all to be opened."""
     opened: list[str] = []

@@ -310,9 +310,10 @@ class Cluster:
 
         def everywhere() -> bool:
             nonlocal done, wanted, refused
-            # Also by what the controller knows: one that is cut off hears of no topic, and not that it is taken for dead.
+            # Also by what the controller knows: one that is cut off hears of no topic, and not that it is taken for dead. A controller that
+            # has just begun again counts on nobody yet.
             active = {broker.broker_id for broker in self._authority.authority.image.brokers.values() if broker.active}
-            ready = [node for node in self._nodes if node.ready and node.node_id in active]
+            ready = [node for node in self._nodes if node.ready and (node.node_id in active or not active)]
             refused = {node.node_id: error for node in ready if (error := node._refused(topic)) is not None}
             done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
             return done >= wanted
