@@ -148,6 +148,25 @@ def test_records_gather_while_batches_are_on_their_way() -> None:
     assert first[0].result().leader_epoch == 3
 
 
+@pytest.mark.parametrize(("batch_size_max", "record_size_max"), [(4000, 1000), (1000, 4000)])
+def test_many_are_refused_as_one_is(batch_size_max: int, record_size_max: int) -> None:
+    """A record is taken where a batch of several or one of its own has room, whichever call brings it."""
+    for size in (500, 2000, 3900, 5000):
+        taken = []
+        for many in (False, True):
+            script = Script(batch_size_max=batch_size_max, record_size_max=record_size_max)
+            try:
+                if many:
+                    script.producer.send_many(TOPIC, [bytes(size)], partition=0)
+                else:
+                    script.producer.send(TOPIC, bytes(size), partition=0)
+            except MessageTooLargeError:
+                taken.append(False)
+            else:
+                taken.append(True)
+        assert taken == [size < 5000] * 2
+
+
 def test_in_flight_is_bounded() -> None:
     """No more requests than ``max_in_flight`` wait for answers; full batches wait their turn in order."""
     script = Script(max_in_flight=3, batch_size_max=200)

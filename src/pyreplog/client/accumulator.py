@@ -196,7 +196,7 @@ class PartitionQueue:
         self._owner = owner
         self._ledger = ledger
         self._builder = BatchBuilder(batch_size_max)
-        self._size_max = record_size_max
+        self._size_max = max(record_size_max, batch_size_max)
         self._timeout_ns = timeout_ms * 1_000_000
         self.open: Outcome | None = None
         """The batch that takes records."""

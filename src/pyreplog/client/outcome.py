@@ -153,6 +153,7 @@ class Outcome(Pending):
         self.timestamps = timestamps
 
     def so_far(self) -> str:
+        """The last refusal."""
         return "" if self.refusal is None else f". The last answer, after which it is sent again: {self.refusal}"
 
     def metadata(self, index: int) -> RecordMetadata:
