@@ -175,10 +175,14 @@ class MarkFile:
         """
         path = join(directory, MARK_NAME)
         file = disk.open(path, write=True)
-        if not synced:
-            file.sync()
-        mark = cls(path, file, found, slot)
-        mark._torn = _broken_count(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)) > 0
+        try:
+            if not synced:
+                file.sync()
+            mark = cls(path, file, found, slot)
+            mark._torn = _broken_count(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)) > 0
+        except BaseException:
+            file.close()
+            raise
         return mark
 
     def write(self, synced_end: int, high_watermark: int, start_offset: int) -> None:
