@@ -263,6 +263,23 @@ def offsets_of(source: CommittedSource, size_max: int = 1 << 20) -> list[int]:
     return found
 
 
+def played(actions: list[tuple[str, int]], count: int = 2) -> tuple[SimDisk, Log, Play]:
+    """A log after ``actions`` of producers, all of it committed; ``count`` records in each batch of a transaction."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    log = create(disk, "data/t-0", LogConfig(segment_bytes=1024))
+    play = Play(log)
+    for action, producer in actions:
+        if action == "d":
+            play.data(producer, count)
+        elif action in "ca":
+            play.end(producer, commit=action == "c")
+        else:
+            play.other()
+    log.set_high_watermark(log.end_offset)
+    return disk, log, play
+
+
 ACTIONS = st.lists(st.tuples(st.sampled_from("dddcao"), st.integers(1, 3)), max_size=50)
 
 
@@ -271,18 +288,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from("dddcao"), st.integers(1, 3)), max_
 def test_any_start(actions: list[tuple[str, int]], low: int) -> None:
     """Records were deleted, up to the middle of a batch or of a transaction: of the rest committed readers see what they saw before, and a
     reader that was there before, too."""
-    disk = SimDisk(Random(1))
-    disk.make_directory("data")
-    log = create(disk, "data/t-0", LogConfig(segment_bytes=1024))
-    play = Play(log)
-    for action, producer in actions:
-        if action == "d":
-            play.data(producer, 3)
-        elif action in "ca":
-            play.end(producer, commit=action == "c")
-        else:
-            play.other()
-    log.set_high_watermark(log.end_offset)
+    _, log, play = played(actions, 3)
     reader = Live(log)
     before = CommittedSource(reader)
     assert offsets_of(before, 100) == play.visible(play.stable)
@@ -299,18 +305,7 @@ def test_any_start(actions: list[tuple[str, int]], low: int) -> None:
 def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
     """Whatever producers do: stable offset and committed records are those of the plain rules; from the log, from its files, after a
     restart; and the index names exactly the aborted transactions."""
-    disk = SimDisk(Random(1))
-    disk.make_directory("data")
-    log = create(disk, "data/t-0", LogConfig(segment_bytes=1024))
-    play = Play(log)
-    for action, producer in actions:
-        if action == "d":
-            play.data(producer)
-        elif action in "ca":
-            play.end(producer, commit=action == "c")
-        else:
-            play.other()
-    log.set_high_watermark(log.end_offset)
+    disk, log, play = played(actions)
     assert log.last_stable_offset == play.stable
     source = CommittedSource(Live(log))
     assert offsets_of(source) == offsets_of(source, 100) == play.visible(play.stable)
