@@ -16,7 +16,7 @@ PACKAGE := $(VENV)/.ready-package
 CORE := $(VENV)/.ready-core
 group = $(VENV)/.ready-$(1)
 
-.PHONY: help pure demo pipeline test test-spark check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
+.PHONY: help pure dist demo pipeline test test-spark check sanitize soak soak-power bench bench-kafka docs clean lint layers types stubs cython spelling kernels
 help:
 	@echo "make demo      the main job on real data: append, kill the leader, kill the process, read in Spark and Polars; then the pipeline"
 	@echo "make pipeline  a Spark stream over the cluster, killed in the middle of a commit: every row exactly once, and a page of the run"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench     the figures, as a table"
 	@echo "make bench-kafka  all of Spark's, also against its own Kafka source and a broker, which Maven gets"
 	@echo "make pure      takes away what was compiled of Python, until the next make: its sources run as they are"
+	@echo "make dist      the sdist and the wheel, in build/dist"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
 # --- set-up: an existing .venv is used as it is ---------------------------------------------------------------------------------
@@ -145,6 +146,9 @@ bench-kafka: $(CORE) $(call group,bench)
 	@folder="$(CURDIR)/build/spark-$(KAFKA_SPARK)"; \
 	test -d "$$folder" || { $(PIP) install --target "$$folder.part" "pyspark==$(KAFKA_SPARK).*" && mv "$$folder.part" "$$folder"; } || exit 1; \
 	PYTHONPATH="$$folder" $(PY) -m benchmarks.kafka_run $(PYTEST)
+
+dist: $(VENV)/.ready-build
+	PYTHON=$(PY) .ci/dist build/dist
 
 docs: $(CORE) $(call group,docs)
 	$(PY) -m sphinx -n -W --keep-going -q -b html docs docs/_build/html
