@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,24 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "pyreplog"
 
 SHORT_LIVED_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for a minute or two gains nothing from compiling well: without, tests take twice as long on busy cores."""
+
+PYTHON_ALONE = """
+import _testcapi
+class Files:
+    sizes = [1, 2]
+    def size(self):
+        return sum(size for size in self.sizes)
+def deep(files, depth):
+    return deep(files, depth - 1) if depth else files.size()
+for nth in range(80):
+    _testcapi.set_nomemory(nth, nth + 1)
+    try:
+        deep(Files(), 3)
+    except MemoryError:
+        pass
+    finally:
+        _testcapi.remove_mem_hooks()
+"""
 
 SLOW_MACHINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -84,3 +104,11 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         terminalreporter.section("simulation")
         for line in sorted(lines):
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def failing_allocations() -> None:
+    """For tests that have allocations fail: needs the interpreter's own tests, and one that lives on where they do."""
+    pytest.importorskip("_testcapi")
+    if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
+        pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")

@@ -115,6 +115,7 @@ def ways(log: Log) -> dict[str, Callable[[], object]]:
 
 # Which thread's allocation fails is chance: it may be that of a thread that syncs, which then does not begin.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.usefixtures("failing_allocations")
 @pytest.mark.parametrize("way", ["own", "client's", "producer's", "group", "follower", "new epoch"])
 def test_whichever_allocation_fails(tmp_path: Path, way: str) -> None:
     """End, bytes, history and producers agree; or the log goes no further, and the next opening makes them agree."""

@@ -261,7 +261,7 @@ LENDING: list[Any] = [
     numpy.array([]),
     memoryview(numpy.arange(6).reshape(2, 3)),  # type: ignore[arg-type]
     array.array("d", [1.5]),
-    array.array("u", "text"),
+    ctypes.create_unicode_buffer("text"),
     (ctypes.c_int * 2)(1, 2),
     (ctypes.c_char * 3)(b"a"),
     ctypes.create_string_buffer(b"abc"),

@@ -457,40 +457,19 @@ source.close()
 """
 
 
-PYTHON_ALONE = """
-import _testcapi
-class Files:
-    sizes = [1, 2]
-    def size(self):
-        return sum(size for size in self.sizes)
-def deep(files, depth):
-    return deep(files, depth - 1) if depth else files.size()
-for nth in range(80):
-    _testcapi.set_nomemory(nth, nth + 1)
-    try:
-        deep(Files(), 3)
-    except MemoryError:
-        pass
-    finally:
-        _testcapi.remove_mem_hooks()
-"""
-
-
+@pytest.mark.usefixtures("failing_allocations")
 def test_row_37_no_memory(tmp_path: Path) -> None:
     """Some allocations of Python's within every call, which the seed draws of all that it makes, fail once: MemoryError, or an error it
     caused, comes out, nothing is left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
-    pytest.importorskip("_testcapi")
-    if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
-        pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")
     print(f"REPLOG_CRASH_SEED={SEED}")
     _check_no_memory(ran(NO_MEMORY, tmp_path / "log", 60, SEED, options=(), quiet=False))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("failing_allocations")
 def test_row_37_no_memory_all(tmp_path: Path) -> None:
     """Each of them."""
-    pytest.importorskip("_testcapi")
     _check_no_memory(ran(NO_MEMORY, tmp_path / "log", 0, SEED, options=(), quiet=False, timeout_s=3600))
 
 
@@ -526,12 +505,10 @@ log.close()
 """
 
 
+@pytest.mark.usefixtures("failing_allocations")
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_row_37_no_memory_behind_the_write(tmp_path: Path, durability: str) -> None:
     """What is told as a MemoryError is not in the log, so that who sends it again does not double it; else the outcome is unknown."""
-    pytest.importorskip("_testcapi")
-    if subprocess.run([sys.executable, "-c", PYTHON_ALONE], capture_output=True, timeout=60, check=False).returncode < 0:
-        pytest.skip("this Python dies by itself where an allocation fails: 3.13.5 does")
     assert ran(REFUSED_OR_UNKNOWN, tmp_path / "log", durability, options=()) == "[] True True\n"
 
 
