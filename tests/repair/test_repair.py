@@ -362,6 +362,17 @@ def test_what_was_deleted_stays_so_although_the_end_is_lost(cut: int) -> None:
     reader.close()
 
 
+def test_a_segment_whose_name_is_above_every_offset_is_none() -> None:
+    """Readers and writers do not see it either: what it holds is lost, and the rest is saved."""
+    disk = golden("packed").disk.snapshot()
+    names = sorted(name for name in disk.list(f"{ROOT}/t-0") if name.endswith(".log"))
+    sound = golden("packed").full[KEY]
+    disk.rename(f"{ROOT}/t-0/{names[-1]}", f"{ROOT}/t-0/{'9' * 20}.log")
+    plan, found = repaired(disk)
+    check(plan, found[KEY], sound)
+    assert plan.lost[-1].end == sound[-1][1]
+
+
 def test_the_beginning_and_a_whole_segment() -> None:
     """A first batch, a middle segment, the last one: what is gone is named exactly."""
     sound = golden("own")

@@ -208,6 +208,13 @@ PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
         "should begin with an offset",
     ),
     (
+        "a segment whose name is above every offset",
+        "plain-0",
+        lambda path: (path / ("9" * 20 + ".log")).touch(),
+        Level.WARNING,
+        "should begin with an offset",
+    ),
+    (
         "a folder that Kafka refuses",
         "plain-0",
         lambda path: (path.parent / "lost+found").mkdir(),

@@ -21,6 +21,7 @@ PUT_BACK: Final = "nothing to do: the next opening for writing puts back what th
 MADE_ANEW: Final = "nothing to do: it is made anew from the batches when the log is next opened for writing"
 _SMALL_TRIES: Final = 10
 _OFFSET_DIGITS: Final = 20
+_OFFSET_MAX: Final = 2**63 - 1
 _SEGMENT: Final = re.compile(r"([0-9]{20})\.log")
 _SNAPSHOT: Final = re.compile(r"([0-9]{20})\.snapshot")
 _UNREADY: Final = re.compile(r"[0-9]{20}\..*\.cleaned")
@@ -92,7 +93,7 @@ def read_file(disk: Disk, path: str, book: Book | None = None) -> bytes | None:
 def segment_bases(names: list[str]) -> dict[int, str]:
     """Base offset -> name of each log file, rising."""
     found = {int(match[1]): name for name in names if (match := _SEGMENT.fullmatch(name)) is not None}
-    return dict(sorted(found.items()))
+    return {base: name for base, name in sorted(found.items()) if base <= _OFFSET_MAX}
 
 
 def segment_files(disk: Disk, path: str, names: list[str]) -> dict[int, str]:
@@ -351,7 +352,7 @@ class FolderCheck:
                 self._book.note(path, "what an earlier recovery cut off the log's end was kept here", "remove it when nobody misses it")
             elif (match := _FILE_OF_SEGMENT.fullmatch(name)) is None:
                 continue
-            elif not (match[1].isascii() and match[1].isdigit()):
+            elif not (match[1].isascii() and match[1].isdigit() and int(match[1]) <= _OFFSET_MAX):
                 self._book.warn(path, "a file that Kafka would refuse to start with: its name should begin with an offset", "move it away")
             elif len(match[1]) != _OFFSET_DIGITS:
                 self._book.warn(path, f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits", "move it away")
