@@ -252,6 +252,24 @@ def test_segments_that_changed_places_are_not_saved_as_each_other() -> None:
     assert [(lost.start, lost.end) for lost in plan.lost] == [(1, 2), (6, 7)]
 
 
+@pytest.mark.parametrize("position", [*range(8), 12, 13, 16, 17])
+def test_a_header_is_mended_before_a_torn_tail(position: int) -> None:
+    """Nothing behind the last batch says where it ends, but its own header does."""
+    sound = golden("own")
+    disk = sound.disk.snapshot()
+    path = max(path for path in files(disk) if path.endswith(".log"))
+    last = sound.full[KEY][-1]
+    file = disk.open(path, write=True)
+    at = file.size() - len(last[2])
+    file.write_at(file.size(), [b"torn" * 40])
+    file.close()
+    disk.write_back()
+    disk.flip(path, at + position, 1)
+    plan, found = repaired(disk)
+    assert (plan.lost, [(one.start, one.end) for one in plan.mended]) == ([], [(last[0], last[1])])
+    assert found[KEY] == sound.full[KEY]
+
+
 def half_replaced(swaps: Sequence[int], *, originals: bool, cleaned: Sequence[int] = ()) -> SimDisk:
     """A broker's folder of four segments, whose replacement was interrupted: those of ``swaps`` are still to get their names
     (``originals``: what they replace is still there), those of ``cleaned`` were not ready."""

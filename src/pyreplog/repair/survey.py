@@ -18,6 +18,9 @@ from crc32c import crc32c
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import (
+    CHUNK_SIZE,
+    HEADER_SIZE,
+    OVERHEAD,
     Batch,
     Broken,
     PartitionState,
@@ -31,10 +34,9 @@ from pyreplog.verify import (
     split_deleted,
 )
 
-HEADER_SIZE: Final = 61
+_CRC_FROM: Final = 21
 _CRC_POSITION: Final = 17
 _MAGIC_POSITION: Final = 16
-_LENGTH_POSITION: Final = 8
 _EPOCH_POSITION: Final = 12
 
 
@@ -251,24 +253,26 @@ def _mend(
     later: Sequence[int],
 ) -> Piece | None:
     """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
-    stop = after.position if after is not None else window.size
-    size = stop - position
-    if size < HEADER_SIZE:
+    reach = (window.size if after is None else after.position) - position
+    head = bytearray(window.take(position, HEADER_SIZE))
+    if len(head) < HEADER_SIZE:
         return None
-    data = bytearray(window.take(position, size))
-    if len(data) < size:
+    said, length = struct.unpack_from(">qi", head)
+    (stored,) = struct.unpack_from(">I", head, _CRC_POSITION)
+    # Up to what comes next, or as its own header says, where what comes next is damaged, too.
+    for size in (reach, length + OVERHEAD):
+        computed = _checksum(window, position, size) if HEADER_SIZE <= size <= reach else None
+        if computed is not None and (stored ^ computed).bit_count() <= 1:
+            break
+    else:
         return None
-    (said,) = struct.unpack_from(">q", data)
-    struct.pack_into(">qi", data, 0, expected, size - 12)
-    data[_MAGIC_POSITION] = 2
-    stored = struct.unpack_from(">I", data, _CRC_POSITION)[0]
-    computed = crc32c(bytes(data[21:]))
-    if (stored ^ computed).bit_count() > 1:
-        return None
-    struct.pack_into(">I", data, _CRC_POSITION, computed)
-    (epoch,) = struct.unpack_from(">i", data, _EPOCH_POSITION)
-    (delta,) = struct.unpack_from(">i", data, 23)
-    if delta < 0 or (end is not None and expected + delta + 1 != end):
+    struct.pack_into(">qi", head, 0, expected, size - OVERHEAD)
+    head[_MAGIC_POSITION] = 2
+    struct.pack_into(">I", head, _CRC_POSITION, computed)
+    (epoch,) = struct.unpack_from(">i", head, _EPOCH_POSITION)
+    (delta,) = struct.unpack_from(">i", head, 23)
+    next_offset = expected + delta + 1
+    if delta < 0 or (end is not None and (next_offset > end or (next_offset < end and size == reach))):
         return None
     if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
         return None  # a batch of elsewhere in this log, and no flip of one bit
@@ -281,8 +285,20 @@ def _mend(
         epoch = known
     elif (before is not None and epoch < before) or _rose(epoch, behind):
         return None
-    struct.pack_into(">i", data, _EPOCH_POSITION, epoch)
-    return Piece(expected, expected + delta + 1, epoch, path, position, size, bytes(data[:21]))
+    struct.pack_into(">i", head, _EPOCH_POSITION, epoch)
+    return Piece(expected, next_offset, epoch, path, position, size, bytes(head[:_CRC_FROM]))
+
+
+def _checksum(window: Window, position: int, size: int) -> int | None:
+    """Of the batch of ``size`` bytes at ``position``, piece by piece, for damage may be as large as a segment; None where the file ends
+    before."""
+    computed, at, end = 0, position + _CRC_FROM, position + size
+    while at < end:
+        piece = window.take(at, min(CHUNK_SIZE, end - at))
+        if not piece:
+            return None
+        computed, at = crc32c(piece, computed), at + len(piece)
+    return computed
 
 
 def _cut_behind_gaps(plan: PartitionPlan) -> None:

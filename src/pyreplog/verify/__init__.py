@@ -6,7 +6,7 @@ through the ``Disk`` port, takes no lock and changes nothing, so it may run besi
 
 from __future__ import annotations
 
-from pyreplog.verify.batches import HEADER_SIZE, Batch, Broken, Window, batch_at, look_behind, resume, walk
+from pyreplog.verify.batches import CHUNK_SIZE, HEADER_SIZE, OVERHEAD, Batch, Broken, Window, batch_at, look_behind, resume, walk
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
@@ -20,6 +20,7 @@ from pyreplog.verify.show import small_file
 from pyreplog.verify.states import partition_of
 
 __all__ = [
+    "CHUNK_SIZE",
     "CODEC_NAMES",
     "CONTROL_NAMES",
     "HEADER_SIZE",
@@ -31,6 +32,7 @@ __all__ = [
     "Level",
     "Look",
     "Malformed",
+    "OVERHEAD",
     "PartitionState",
     "PlainRecord",
     "Unavailable",
