@@ -27,6 +27,7 @@ from pyreplog.verify import (
     Window,
     batch_at,
     find_partitions,
+    leads_on,
     look_behind,
     read_partition_state,
     resume,
@@ -191,13 +192,15 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
                 raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
+            if batch.base_offset > expected and not leads_on(window, batch, following):
+                raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and those behind it do not", batch.size)
             if not _epoch_fits(plan, window, batch, later):
                 raise Broken(position, f"leader epoch {batch.leader_epoch} does not belong here", batch.size)
         except Broken as broken:
             after = resume(window, position, expected + 1, broken.size, following=following, dense=state.dense)
             end = after.base_offset if after is not None else following
             # Where nothing follows, what is above the mark may be anything: only its own header says where it ends.
-            mended = _mend(plan, window, path, position, after, expected, end, later) if state.dense else None
+            mended = _mend(plan, window, path, position, after, expected, end, later)
             if mended is not None:
                 plan.pieces.append(mended)
                 plan.mended.append(Range(mended.base_offset, mended.next_offset, broken.reason))
@@ -274,6 +277,8 @@ def _mend(
     next_offset = expected + delta + 1
     if delta < 0 or (end is not None and (next_offset > end or (next_offset < end and size == reach))):
         return None
+    if not plan.state.dense and next_offset != end:
+        return None  # where offsets are missing it may have had others
     if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
         return None  # a batch of elsewhere in this log, and no flip of one bit
     known = plan.state.epoch_at(expected)

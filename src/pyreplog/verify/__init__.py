@@ -6,7 +6,7 @@ through the ``Disk`` port, takes no lock and changes nothing, so it may run besi
 
 from __future__ import annotations
 
-from pyreplog.verify.batches import CHUNK_SIZE, HEADER_SIZE, OVERHEAD, Batch, Broken, Window, batch_at, look_behind, resume, walk
+from pyreplog.verify.batches import CHUNK_SIZE, HEADER_SIZE, OVERHEAD, Batch, Broken, Window, batch_at, leads_on, look_behind, resume, walk
 from pyreplog.verify.codecs import NAMES as CODEC_NAMES
 from pyreplog.verify.codecs import Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Finding, Level
@@ -44,6 +44,7 @@ __all__ = [
     "control_type",
     "decompress",
     "find_partitions",
+    "leads_on",
     "look_behind",
     "old_records_of",
     "partition_of",

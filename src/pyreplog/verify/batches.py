@@ -224,15 +224,20 @@ def _good(window: Window, position: int, expected: int, following: int | None, *
     batch = _whole(window, position)
     if batch is None or not expected <= batch.base_offset < expected + _INT32_MAX:
         return None
+    return batch if leads_on(window, batch, following, dense=dense) else None
+
+
+def leads_on(window: Window, batch: Batch, following: int | None, *, dense: bool = False) -> bool:
+    """Whether neither the batches behind ``batch`` nor ``following``, as in :func:`resume`, say that its base offset is wrong."""
     if following is not None and batch.last_offset >= following:
-        return None
+        return False
     after = batch.last_offset + 1
     # How many offsets a batch has its checksum covers: so one of those behind may be wrong where the next one agrees.
     for behind in look_behind(window, batch):
         if behind.base_offset == after or (behind.base_offset > after and not dense):
-            return batch
+            return True
         after += behind.last_offset - behind.base_offset + 1
-    return batch if after == batch.last_offset + 1 else None
+    return after == batch.last_offset + 1
 
 
 def look_behind(window: Window, batch: Batch) -> Iterator[Batch]:

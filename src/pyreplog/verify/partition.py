@@ -8,7 +8,7 @@ from typing import Final
 from pyreplog.errors import StorageError
 from pyreplog.ports import Disk
 from pyreplog.verify import states
-from pyreplog.verify.batches import Batch, Broken, Window, batch_at, resume
+from pyreplog.verify.batches import Batch, Broken, Window, batch_at, leads_on, resume
 from pyreplog.verify.codecs import NAMES, Unavailable, Undecodable, decompress
 from pyreplog.verify.findings import Book, Level
 from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_files, snapshots, split_deleted
@@ -187,7 +187,7 @@ class PartitionCheck(FolderCheck):
                         damaged, position = True, position + batch.size
                         continue
                     raise Broken(position, text, batch.size)
-                self._place(batch, part, expected)
+                self._place(window, batch, part, expected, self._following(base, bases))
                 if batch.last_offset - part > _SPAN_MAX:
                     self._reach_too_far(window, batch, path, self._following(base, bases), first=part == base)
                     damaged, part = True, batch.base_offset
@@ -248,13 +248,15 @@ class PartitionCheck(FolderCheck):
         if self._torn_from < 0:
             self._torn_from = offset
 
-    def _place(self, batch: Batch, base: int, expected: int) -> None:
+    def _place(self, window: Window, batch: Batch, base: int, expected: int, following: int | None) -> None:
         """Offsets, which no checksum covers, against what lies before. Raises :class:`Broken`."""
         if batch.base_offset < expected or (self._dense and batch.base_offset != expected):
             raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and {expected} is next", 0)
         if self.facts.mark is not None and batch.last_offset - base > _SPAN_MAX:
             raise Broken(batch.position, f"offset {batch.last_offset} is too far from the segment's base", 0)
         if batch.base_offset > expected:
+            if not leads_on(window, batch, following):
+                raise Broken(batch.position, f"a batch says that it begins at offset {batch.base_offset}, and those behind it do not", 0)
             self._producers.exact = False
 
     def _reach_too_far(self, window: Window, batch: Batch, path: str, following: int | None, *, first: bool) -> None:
