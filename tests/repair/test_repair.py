@@ -231,8 +231,9 @@ def test_no_batch_is_moved_to_where_nothing_agrees_with_it() -> None:
     assert [(one.start, one.end) for one in plan.lost] == [(0, 12)]
 
 
-def test_segments_that_changed_places_are_not_saved_as_each_other() -> None:
-    """One batch each, of one length and one count: all but the offsets would agree."""
+@pytest.mark.parametrize("pair", [(1, 6), (4, 5), (1, 3)])
+def test_segments_that_changed_places_are_not_saved_as_each_other(pair: tuple[int, int]) -> None:
+    """One batch each, of one length and one count: all but the offsets would agree, which may be one flipped bit apart."""
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))
     log = root.create_log("t", 0, root.new_topic_id(), LogConfig(segment_bytes=1024))
@@ -242,14 +243,37 @@ def test_segments_that_changed_places_are_not_saved_as_each_other() -> None:
     sync(disk, log)
     log.advance_high_watermark(8)
     root.close()
-    one, other = (f"{ROOT}/t-0/{base:020}.log" for base in (1, 6))
+    one, other = (f"{ROOT}/t-0/{base:020}.log" for base in pair)
     for source, target in ((one, "kept"), (other, one), ("kept", other)):
         disk.rename(source, target)
     plan, found = repaired(disk)
     content = found[KEY]
     assert not isinstance(content, str)
-    assert [base for base, _, _ in content] == [0, 2, 3, 4, 5, 7]
-    assert [(lost.start, lost.end) for lost in plan.lost] == [(1, 2), (6, 7)]
+    assert [base for base, _, _ in content] == [base for base in range(8) if base not in pair]
+    assert sorted({base for lost in plan.lost for base in range(lost.start, lost.end)}) == [*pair]
+
+
+@pytest.mark.parametrize(("place", "written"), [(4, 5), (5, 4), (2, 3), (2, 6)])
+def test_a_batch_that_was_written_to_the_place_of_another_one_is_not_saved_twice(place: int, written: int) -> None:
+    """Its offset is one flipped bit from the one that is missing, and all else agrees; but the batch of that offset is there, too."""
+    disk = SimDisk(Random(1))
+    root, log = led(disk, 0)
+    for number in range(8):
+        log.append_as_leader(batch(1, size=700, tag=b"%d-" % number), 0)
+    sync(disk, log)
+    log.advance_high_watermark(8)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    file = disk.open(path, write=True)
+    size = file.size() // 8
+    file.write_at(place * size, [bytes(file.read_at(written * size, size))])
+    file.close()
+    disk.write_back()
+    plan, found = repaired(disk)
+    content = found[KEY]
+    assert not isinstance(content, str)
+    assert [base for base, _, _ in content] == [base for base in range(8) if base != place]
+    assert [(lost.start, lost.end) for lost in plan.lost] == [(place, place + 1)]
 
 
 @pytest.mark.parametrize("position", [*range(8), 12, 13, 16, 17])

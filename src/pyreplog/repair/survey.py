@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -150,6 +151,7 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
         plan.pieces.clear()  # all of them are deleted, and would be seen again in a log that ends below its start
     if state.promised is not None and (expected or 0) < state.promised:
         _lose(plan, max(expected or 0, state.start_offset), state.promised, "the log ends before what was synced or shown")
+    _lose_moved(disk, plan)
     _cut_behind_gaps(plan)
     return plan
 
@@ -292,6 +294,38 @@ def _mend(
         return None
     struct.pack_into(">i", head, _EPOCH_POSITION, epoch)
     return Piece(expected, next_offset, epoch, path, position, size, bytes(head[:_CRC_FROM]))
+
+
+def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
+    """A batch of elsewhere in the log may say an offset that is one flipped bit from the one in whose place it lies. What was mended so is
+    lost, unless the batch of the offset that it says is there, and is another one."""
+    heads = {piece.base_offset: _head(disk, piece) for piece in plan.pieces if piece.patch}
+    moved = {base: said for base, head in heads.items() if (said := int.from_bytes(head[:8], "big", signed=True)) != base}
+    unsure = set()
+    for base, said in moved.items():
+        slot = bisect_right(plan.pieces, said, key=lambda piece: piece.base_offset) - 1
+        there = plan.pieces[slot] if slot >= 0 and said < plan.pieces[slot].next_offset else None
+        if there is None:
+            sure = slot < 0 or said >= (plan.state.promised or 0)
+        else:
+            sure = there.base_offset not in moved and _head(disk, there)[_CRC_POSITION:] != heads[base][_CRC_POSITION:]
+        if not sure:
+            unsure.add(base)
+    for piece in plan.pieces:
+        if piece.base_offset in unsure:
+            _lose(plan, piece.base_offset, piece.next_offset, f"the batch in its place says offset {moved[piece.base_offset]}")
+    plan.lost.sort()
+    plan.pieces = [piece for piece in plan.pieces if piece.base_offset not in unsure]
+    plan.mended = [one for one in plan.mended if one.start not in unsure]
+
+
+def _head(disk: Disk, piece: Piece) -> bytes:
+    """What lies in the file where ``piece`` has its base offset, length, leader epoch, format and checksum."""
+    file = disk.open(piece.path)
+    try:
+        return bytes(file.read_at(piece.position, _CRC_FROM))
+    finally:
+        file.close()
 
 
 def _checksum(window: Window, position: int, size: int) -> int | None:
