@@ -215,6 +215,13 @@ PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
         "should begin with an offset",
     ),
     (
+        "a segment that is a link to nothing",
+        "plain-0",
+        lambda path: _link_nowhere(sorted(path.glob("*.log"))[1]),
+        Level.DAMAGE,
+        "it cannot be read",
+    ),
+    (
         "a folder that Kafka refuses",
         "plain-0",
         lambda path: (path.parent / "lost+found").mkdir(),
@@ -229,6 +236,11 @@ PLANTED: list[tuple[str, str, Callable[[Path], object], Level, str]] = [
         "cluster.id",
     ),
 ]
+
+
+def _link_nowhere(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("nowhere")
 
 
 def _drop_last(file: Path, size: int) -> None:

@@ -120,7 +120,7 @@ class PartitionCheck(FolderCheck):
         try:
             file = disk.open(path)
         except StorageError as error:
-            if disk.stat(path) is None:
+            if name not in disk.list(self._path):
                 return  # removed by retention meanwhile
             book.damage(path, f"it cannot be read: {error}", "look at the disk and the file's mode; then verify again")
             return
