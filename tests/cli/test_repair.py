@@ -73,3 +73,16 @@ def test_it_never_overwrites(replog: Replog, events: Path, tmp_path: Path) -> No
         assert done.code == 1
         assert "name a new folder" in done.err
     assert replog("repair", events, "--yes").code == 2
+
+
+@pytest.mark.parametrize("name", [".lock", "replog.reserve", "events-0/replog.config", f"events-0/{0:020}.index"])
+def test_a_link_that_leads_to_itself_costs_nothing(replog: Replog, events: Path, tmp_path: Path, name: str) -> None:
+    """As one that leads to nothing: `verify` looks at the rest, `repair` saves all, and `dump` shows it."""
+    (events / name).unlink(missing_ok=True)
+    (events / name).symlink_to((events / name).name)
+    findings = replog("verify", events, "--json").objects()
+    assert (findings[-1]["records"], findings[-1]["damage"]) == (10, 1 if "/" in name else 0)
+    shown = replog("dump", events)
+    assert "offset 9" in shown.out, shown.code
+    assert replog("repair", events, "--to", tmp_path / "new", "--yes").code == 0
+    assert len(replog("cat", tmp_path / "new").objects()) == 10

@@ -82,6 +82,13 @@ def in_child(check: Callable[[], object]) -> str:
     return answer
 
 
+def test_a_link_that_leads_to_itself_leads_nowhere(disk: SystemDisk, tmp_path: Path) -> None:
+    """As one to what is not there: nothing is at its end."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "lost").symlink_to("nowhere")
+    assert [disk.stat(f"{tmp_path}/{name}") for name in ("loop", "lost", "loop/below")] == [None] * 3
+
+
 class TestModes:
     @pytest.mark.parametrize("mask", [0o000, 0o022, 0o777])
     def test_what_is_made_is_private_whatever_the_umask(self, disk: SystemDisk, tmp_path: Path, mask: int) -> None:

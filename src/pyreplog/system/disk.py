@@ -95,11 +95,15 @@ class SystemDisk:
         return SystemFile(path, fd, write=write)
 
     def stat(self, path: str) -> Stat | None:
-        """What is at ``path`` (links followed); None when nothing is."""
+        """What is at ``path`` (links followed); None when nothing is, and for a link that leads nowhere."""
         with self._doing("looking at", path):
             try:
                 status = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
+                return None
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
                 return None
         return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512)
 
