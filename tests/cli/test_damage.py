@@ -54,3 +54,27 @@ def test_an_export_of_damage_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["export", str(tmp_path / "ev"), str(tmp_path / f"out.{form}")]) == 3
     assert "\nreplog export: checksum mismatch" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["ev"]
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_what_an_opening_cuts_off_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    """Who writes cuts what is torn: how much, and where it is kept, stands on standard error, of a log and of a cluster."""
+    rows = tmp_path / "rows.ndjson"
+    rows.write_text('{"value": "b"}\n')
+    with pyreplog.open_log(tmp_path / "ev") as log:
+        log.append(b"a")
+    (tmp_path / "ev" / ".kafka_cleanshutdown").unlink()
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        cluster.admin.create_topic("orders")
+        for node in cluster.nodes:
+            node.kill()
+    for path, folder in (("ev", "ev/ev-0"), ("data", "data/node-1/orders-0")):
+        with (tmp_path / folder / "00000000000000000000.log").open("ab") as file:
+            file.write(b"\x07" * 5000)
+        assert main([command, str(tmp_path / path), str(rows)]) == 0
+        printed = capsys.readouterr()
+        assert printed.out.startswith("appended 1 record")
+        (kept,) = (tmp_path / folder).glob("replog.torn-*")
+        assert printed.err.startswith("replog: ")
+        assert "5000 bytes at its end were no whole batch and were cut off" in printed.err
+        assert kept.name in printed.err

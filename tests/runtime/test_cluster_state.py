@@ -105,6 +105,25 @@ def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path)
     assert read(path, "events") == written
 
 
+def test_a_torn_tail_of_a_node_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Which node cut how much off which partition after a kill, and where it is kept; the others say nothing."""
+    with pyreplog.Cluster(tmp_path) as cluster:
+        cluster.admin.create_topic("orders")
+        with cluster.producer() as producer:
+            producer.send("orders", b"x").result()
+        for node in cluster.nodes:
+            node.kill()
+    segment = next((tmp_path / "node-2" / "orders-0").glob("*.log"))
+    with segment.open("ab") as file:
+        file.write(b"torn")
+    with pyreplog.Cluster(tmp_path):
+        pass
+    (said,) = [record.getMessage() for record in caplog.records if "not closed cleanly" in record.getMessage()]
+    assert said.startswith("node 2: orders-0 was not closed cleanly: recovered up to offset 1: ")
+    (kept,) = segment.parent.glob("replog.torn-*")
+    assert f"cut off; kept beside it in {kept}" in said
+
+
 def test_a_second_process_is_refused(tmp_path: Path) -> None:
     """While one process has the folder open another gets LockedError with its pid, and disturbs nothing."""
     path = tmp_path / "data"

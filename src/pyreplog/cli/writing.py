@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -195,11 +196,24 @@ def _check_partition(row: Row, own: int, before: int, path: str) -> None:
         )
 
 
+class _Told(logging.Handler):
+    """Keeps the warnings of ``pyreplog``: nobody else hears them where the command is the application."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See ``logging``."""
+        self.lines.append(record.getMessage())
+
+
 class _Recovery:
-    """Shows how far the recovery is of what is opened at ``path``."""
+    """Shows how far the recovery is of what is opened at ``path``, and then what it found."""
 
     def __init__(self, path: str, *, forced: bool) -> None:
         self._path = os.path.abspath(path)
+        self._told = _Told()
         self._progress = Progress("recovered", forced=forced, sized=True)
 
     def tell(self, now: RecoveryProgress) -> None:
@@ -209,10 +223,14 @@ class _Recovery:
         self._progress.add(now.scanned_size - self._progress.count)
 
     def __enter__(self) -> _Recovery:
+        logging.getLogger("pyreplog").addHandler(self._told)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        logging.getLogger("pyreplog").removeHandler(self._told)
         self._progress.close()
+        for line in self._told.lines:
+            say(f"replog: {line}")
 
 
 @contextmanager

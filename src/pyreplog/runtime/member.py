@@ -15,7 +15,7 @@ from pyreplog.ports import Address, Clock, Disk
 from pyreplog.quorum import CONTROLLER_ADDRESS
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.opening import check_name
-from pyreplog.runtime.recovery import Recovery
+from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.values import TopicPartition
 
 __all__ = ["ClusterNode", "close_disk"]
@@ -163,6 +163,7 @@ class ClusterNode:
             close_disk(disk)
             raise
         try:
+            tell_torn(root, f"node {self._node_id}")
             for partition, error in root.damaged.items():
                 _log.error("node %d: %s is damaged and not served: %s", self._node_id, partition, error)
             node = Node(

@@ -14,7 +14,7 @@ from pyreplog.log import Finder, Log, LogReader, LogRoot, check_topic, distruste
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.recovery import Recovery
+from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -149,6 +149,7 @@ def open_for_writing(
             log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked))
         else:
             _take_over(log, asked, folder, name)
+        tell_torn(root, name, log)
         made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, buffer_memory, max_block_ms))
         return made[0]
     except ConfigError:

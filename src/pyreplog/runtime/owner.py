@@ -19,7 +19,7 @@ from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs
 from pyreplog.runtime.logger import LOGGER
-from pyreplog.runtime.recovery import Recovery
+from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.spool import Appender, Resumer, Spool, Waiting, apply, producer_of
 from pyreplog.system import SystemChance
@@ -219,10 +219,12 @@ def settle_root(root: LogRoot) -> None:
 
 def apply_unowned(disk: Disk, folder: str, clock: Clock) -> None:
     """Open the log root ``folder``, append what waits in its spool, and release it. :class:`LockedError` where somebody has it open."""
-    with Recovery(f"the log root {folder!r}", clock) as recovery:
+    name = f"the log root {folder!r}"
+    with Recovery(name, clock) as recovery:
         root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), onlooker=recovery)
     clean = False
     try:
+        tell_torn(root, name)
         settle_root(root)
         apply_waiting(Spool(disk, folder), lambda: RootAppender(root))
         clean = True

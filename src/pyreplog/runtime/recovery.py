@@ -7,11 +7,12 @@ from threading import Lock
 from types import TracebackType
 from typing import Final
 
+from pyreplog.log import Log, LogRoot
 from pyreplog.ports import Clock
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.values import RecoveryProgress, TopicPartition
 
-__all__ = ["Recovery"]
+__all__ = ["Recovery", "tell_torn"]
 
 LONG_S: Final = 1.0
 """One that takes longer is logged."""
@@ -72,3 +73,11 @@ class Recovery:
 
     def _elapsed_s(self) -> float:
         return (self._clock.monotonic_ns() - self._began_ns) / 1e9
+
+
+def tell_torn(root: LogRoot, name: str, besides: Log | None = None) -> None:
+    """Warn of what was cut off the ends of partitions, ``besides`` one, when ``root`` was opened. ``name``: whose root it is, in words."""
+    for log in root.logs.opened():
+        if log.recovery.torn_size and log is not besides:
+            found = log.recovery.in_words()
+            LOGGER.warning("%s: %s was not closed cleanly: recovered up to offset %d: %s", name, log.topic_partition, log.end_offset, found)
