@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,21 @@ def test_examples_with_spark_run_and_print_what_the_page_says(page: Path, spark_
     holds_what_it_shows(page, spark_outputs[page])
 
 
+@pytest.mark.parametrize("name", ["tutorial.md", "coming-from-sqlite.md"])
+def test_commands_run_where_the_examples_left_off(name: str, tmp_path: Path) -> None:
+    """The ``sh`` blocks of a page, after its Python and in the same folder: no command fails or complains, and none finds nothing to do."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert blocks
+    if any(block.startswith("sqlite3 ") for block in blocks) and shutil.which("sqlite3") is None:
+        pytest.skip("needs the command sqlite3")
+    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    for words in ([sys.executable, "-c", script(DOCS / name)[0]], *(["sh", "-e", "-c", block] for block in blocks)):
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PAGE_SECONDS_MAX, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout
+        assert " 0 records" not in done.stdout
+
+
 def generator() -> ModuleType:
     """``docs/generate.py`` as a module."""
     spec = importlib.util.spec_from_file_location("generate_docs", DOCS / "generate.py")
@@ -223,6 +239,14 @@ def test_the_controllers_state_is_as_its_page_shows_it() -> None:
     ((key, members),) = state.suspects.items()
     assert (state.image.topics[key[0]].name, key[1], members) == ("orders", 0, {2: ReplicaEnd(0, 1)})
     assert [(broker.broker_id, broker.fenced) for broker in state.image.brokers.values()] == [(1, False), (2, True)]
+
+
+def test_the_acknowledgement_table_is_one() -> None:
+    """The first page and the page on durability promise the same, word by word."""
+    pages = [(ROOT / "README.md").read_text(encoding="utf-8"), (DOCS / "internals" / "durability.md").read_text(encoding="utf-8")]
+    tables = [re.findall(r"^\| (?:`\"(?:sync|os)\"`|any) .*$", page, re.MULTILINE) for page in pages]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 5
 
 
 def test_the_readme_shows_the_two_commands() -> None:

@@ -105,6 +105,31 @@ def test_a_node_whose_folder_is_gone_is_still_one_of_the_cluster(tmp_path: Path)
     assert read(path, "events") == written
 
 
+ACKNOWLEDGED = """
+import os, sys, pyreplog
+cluster = pyreplog.Cluster(sys.argv[1], nodes=3)
+cluster.admin.create_topic("orders", partitions=3, config={"durability": sys.argv[2]})
+producer = cluster.producer()
+for ack in [producer.send("orders", b"%d" % number) for number in range(30)]:
+    ack.result()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+@pytest.mark.parametrize("left", [1, 2, 3])
+def test_all_but_one_copy_may_be_lost_while_all_are_in_sync(tmp_path: Path, left: int, durability: str) -> None:
+    """The cluster dies at once, and of its three folders one comes back: every acknowledged record is there, and more are taken."""
+    subprocess.run([sys.executable, "-c", ACKNOWLEDGED, str(tmp_path / "data"), durability], check=True)
+    for number in {1, 2, 3} - {left}:
+        shutil.rmtree(tmp_path / "data" / f"node-{number}")
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        with cluster.producer() as producer:
+            producer.send("orders", b"30").result(PATIENCE_S)
+        with cluster.consumer("orders") as consumer:
+            assert sorted(int(record.value or b"") for record in consumer.until_end()) == [*range(31)]
+
+
 def test_a_torn_tail_of_a_node_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Which node cut how much off which partition after a kill, and where it is kept; the others say nothing."""
     with pyreplog.Cluster(tmp_path) as cluster:
