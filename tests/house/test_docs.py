@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import get_type_hints
@@ -257,6 +258,17 @@ def test_the_readme_shows_the_two_commands() -> None:
         assert f"make {target}" in readme
         assert re.search(rf"\b{target}\b", ci)
     assert {"demo", "test", "check", "sanitize", "bench", "docs"} <= set(targets)
+
+
+def test_the_floor_plan_is_the_one_that_is_checked() -> None:
+    """Line by line, the architecture page has the layers of pyproject.toml."""
+    page = (DOCS / "internals" / "architecture.md").read_text(encoding="utf-8")
+    plan = re.search(r"## The floor plan\n.*?```text\n(.*?)```", page, re.DOTALL)
+    assert plan is not None
+    drawn = [re.split(r"  +", line)[0] for line in plan.group(1).splitlines() if not line.startswith(" ")]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["name"] == "floor plan")
+    assert drawn == [re.sub(r"[()]", "", layer) for layer in layers]
 
 
 def test_every_room_is_on_the_architecture_page() -> None:
