@@ -120,6 +120,9 @@ def test_streams() -> None:
     ("options", "text"),
     [
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset'; did you mean 'startingOffsets'"),
+        ({"columns": "key"}, "option 'columns' means nothing here: choose them by their names and types, as in .schema("),
+        ({"servers": "localhost:9092"}, "option 'servers' means nothing here: name the folder by 'path'"),
+        ({"groupId": "g"}, "option 'groupid' means nothing here: progress is kept in the checkpoint"),
         ({"zzz": "1"}, "unknown option 'zzz'; known are path, topic"),
         (
             {"kafka.bootstrap.servers": "x:9092"},

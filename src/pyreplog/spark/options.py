@@ -77,6 +77,13 @@ _INSTEAD: Final = {
 }
 """What stands for an option of a Kafka client."""
 
+_ELSEWHERE: Final = {
+    "columns": 'choose them by their names and types, as in .schema("offset long, value binary")',
+    "groupid": "progress is kept in the checkpoint of the query",
+    "servers": "name the folder by 'path'",
+}
+"""What stands for a name that one may well try."""
+
 _OF_TABLES: Final = ("owner", "provider", "location")
 """What Spark adds when a table is made."""
 
@@ -178,6 +185,8 @@ def _unknown(key: str) -> str:
     if key.lower().startswith("kafka."):
         instead = _INSTEAD.get(key.lower(), "leave it out")
         return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: {instead}"
+    if key.lower() in _ELSEWHERE:
+        return f"option {excerpt(key)} means nothing here: {_ELSEWHERE[key.lower()]}"
     known = tuple(_CANONICAL)
     near = suggestion(key.lower(), known)
     for lower, name in _CANONICAL.items():
