@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import get_type_hints
@@ -220,13 +221,16 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_one_title_per_page() -> None:
-    """Each page begins with its one ``# Title``. A fragment of the change log is no page."""
+    """Each page begins with its one ``# Title``, and no heading is more than one level below the one before it: `make docs` refuses that. A
+    fragment of the change log is no page."""
     for page in LINKED:
         if page.parent.name == "changes" and page.name != "README.md":
             continue
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert len(re.findall(r"^# ", text, re.MULTILINE)) == 1, page
         assert text.startswith("# "), page
+        levels = [len(marks) for marks in re.findall(r"^(#+) ", text, re.MULTILINE)]
+        assert all(below <= above + 1 for above, below in pairwise(levels)), page
 
 
 def test_the_controllers_state_is_as_its_page_shows_it() -> None:
