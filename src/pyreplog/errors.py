@@ -14,6 +14,8 @@ from copy import copy
 from io import UnsupportedOperation
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
+from pyreplog.interruptions import is_interruption
+
 __all__ = [
     "BrokerNotAvailableError",
     "BufferExhaustedError",
@@ -172,9 +174,9 @@ class StorageError(PyreplogError, OSError, metaclass=_ByErrno):
 
     @classmethod
     def from_os_error(cls, error: OSError, doing: str, path: str) -> StorageError:
-        """The same failure with what was being done, so that the text reads ``[Errno 28] No space left ... while appending``. One without a
-        number is none of the system's: a signal handler raised it (a TimeoutError, say), and it is raised as it is."""
-        if error.errno is None:
+        """The same failure with what was being done, so that the text reads ``[Errno 28] No space left ... while appending``. What a signal
+        handler raised (a TimeoutError, say) is none of the system's, and neither is one without a number: it is raised as it is."""
+        if error.errno is None or is_interruption(error):
             raise error
         advice = _ADVICE.get(error.errno, "")
         return cls(error.errno, f"{error.strerror or error} while {doing}{advice and f' ({advice})'}", path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from types import CodeType
@@ -14,10 +15,12 @@ def is_interruption(error: BaseException) -> bool:
 
     It then says nothing of what our code was doing, and belongs to whoever called us. Known by the handlers that are set now: a frame of
     one of them is in the traceback. One that is written in C, or was replaced meanwhile, is not known. Any thread; takes some ten
-    microseconds, so ask only about what was raised.
+    microseconds, so ask only about what was raised. Of what the frame that asks got from C itself it is known at once: nobody's.
     """
-    handlers = frozenset(_handlers())
     trace = error.__traceback__
+    if trace is None or (trace.tb_next is None and trace.tb_frame is sys._getframe(1)):
+        return False
+    handlers = frozenset(_handlers())
     while trace is not None:
         if trace.tb_frame.f_code in handlers:
             return True
@@ -26,8 +29,9 @@ def is_interruption(error: BaseException) -> bool:
 
 
 def _handlers() -> Iterator[CodeType]:
-    import signal  # noqa: PLC0415  (a log needs it no sooner)
-
+    signal = sys.modules.get("signal")
+    if signal is None:  # then nobody has set one; and to load it may be what there is no descriptor for
+        return
     for number in signal.valid_signals():
         handler = signal.getsignal(number)
         while isinstance(handler, partial):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import errno
 import gzip
+import signal
 import struct
 import tracemalloc
 from random import Random
@@ -165,4 +167,26 @@ def test_codecs_that_cannot_be_loaded_are_a_refusal_of_the_disk(monkeypatch: pyt
             with pytest.raises(StorageError) as caught:
                 compression.compress(compression.GZIP, b"x")
         assert caught.value.errno == errno.EMFILE
+    assert compression.compress(compression.GZIP, b"x")
+
+
+def test_what_a_handler_raises_while_the_codecs_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is its caller's, and the next call loads them."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("that is enough")
+
+    def strike(*_: object) -> None:
+        during.undo()
+        signal.raise_signal(signal.SIGALRM)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with monkeypatch.context() as during:
+            monkeypatch.setattr(compression, "cramjam", compression._Later())  # type: ignore[attr-defined]
+            with pytest.raises(TimeoutError, match="^that is enough$"):
+                during.setattr(builtins, "__import__", strike)
+                compression.compress(compression.GZIP, b"x")
+    finally:
+        signal.signal(signal.SIGALRM, before)
     assert compression.compress(compression.GZIP, b"x")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -168,20 +169,33 @@ def test_an_alarm_is_no_answer_of_a_nodes(cluster: pyreplog.Cluster, create: Cal
         assert consumer.end_offset("events", 0, timeout=PATIENCE_S) == 0
 
 
-def test_an_alarm_is_no_refusal_of_the_disks(tmp_path: Path, alarm: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Struck within a write it is raised as it is. The log goes on, with the record or without it."""
+@pytest.mark.parametrize(
+    "error",
+    [Alarm("that is enough"), BrokenPipeError(errno.EPIPE, "of the handler's"), pyreplog.StorageError(errno.EIO, "of another log")],
+    ids=["alarm", "pipe", "log"],
+)
+def test_what_a_handler_raises_is_no_refusal_of_the_disks(tmp_path: Path, error: OSError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Struck within a write it is raised as it is, with a number or without. The log goes on, with the record or without it."""
     write = os.pwrite
+
+    def ring(*_: object) -> None:
+        raise error
 
     def strike(*arguments: Any) -> int:
         monkeypatch.setattr(os, "pwrite", write)
-        alarm()
+        signal.raise_signal(signal.SIGALRM)
         return write(*arguments)
 
+    before = signal.signal(signal.SIGALRM, ring)
     with pyreplog.open_log(tmp_path / "log") as log:
         log.append(b"before")
         monkeypatch.setattr(os, "pwrite", strike)
-        with pytest.raises(Alarm):
-            log.append(b"struck")
+        try:
+            with pytest.raises(type(error)) as caught:
+                log.append(b"struck")
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert caught.value is error
         log.append(b"after")
         assert [record.value for record in log if record.value != b"struck"] == [b"before", b"after"]
 

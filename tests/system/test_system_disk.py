@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -624,3 +625,26 @@ class TestPlatform:
         clock: Clock = SystemClock()
         assert clock.monotonic_ns() <= clock.monotonic_ns()
         assert abs(clock.wall_ms() - time.time() * 1000) < 5000
+
+
+def test_what_a_handler_raises_is_no_answer_of_the_systems(disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that a file is not there, nor that the system does not say since when it runs: both would hide records."""
+
+    def ring(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "of the handler's")
+
+    look = os.stat
+
+    def strike(*arguments: Any, **named: Any) -> os.stat_result:
+        signal.raise_signal(signal.SIGALRM)
+        return look(*arguments, **named)
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for ask in (disk.stat, disk.boot_id):
+            with monkeypatch.context() as during:
+                during.setattr(os, "stat", strike)
+                with pytest.raises(FileNotFoundError, match="of the handler's"):
+                    ask(str(tmp_path))
+    finally:
+        signal.signal(signal.SIGALRM, before)

@@ -26,6 +26,7 @@ from pyreplog.errors import (
     StorageError,
     UnexpectedAppendOffsetError,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import cutting, group, history, rolling
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import write_epochs
@@ -660,8 +661,8 @@ class Log:
 
     def poison(self, error: Exception) -> None:
         """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable
-        before."""
-        if self._poisoned or self._closed:
+        before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the disk."""
+        if self._poisoned or self._closed or is_interruption(error):
             return
         self._failure = self._failure or error
         self._poisoned = True
@@ -676,7 +677,7 @@ class Log:
     def give_up(self, error: StorageError) -> None:
         """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room
         nothing that was written before is in doubt; after any other refusal of a write it is."""
-        if error.errno not in OUT_OF_ROOM:
+        if error.errno not in OUT_OF_ROOM and not is_interruption(error):
             self.poison(error)
         elif self._failure is None:
             self._failure = error

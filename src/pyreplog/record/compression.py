@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pyreplog._core import RecordBatch
 from pyreplog.config import RECORDS_SIZE_MAX
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ else:
             except ModuleNotFoundError:
                 raise
             except (OSError, ImportError) as error:  # no descriptor to load it with, for example
+                if is_interruption(error):
+                    raise
                 code = getattr(error, "errno", None) or (errno.EMFILE if "open files" in str(error) else errno.EIO)
                 raise StorageError(code, f"{error} while loading the codecs", "cramjam") from error
             globals()["cramjam"] = loaded

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import ClosedError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import Log, SyncPlan
 from pyreplog.runtime.guard import Guard
 
@@ -176,6 +177,8 @@ class Syncer:
             for file in plan.files:
                 file.sync()
         except StorageError as error:
+            if is_interruption(error):
+                raise
             with self._lock:
                 self._failed = error
                 log.poison(error)

@@ -18,6 +18,7 @@ from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.errors import StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.held import HeldSyncs
@@ -99,7 +100,9 @@ class SystemDisk:
         with self._doing("looking at", path):
             try:
                 status = os.stat(path)
-            except (FileNotFoundError, NotADirectoryError):
+            except (FileNotFoundError, NotADirectoryError) as error:
+                if is_interruption(error):
+                    raise
                 return None
             except OSError as error:
                 if error.errno != errno.ELOOP:
@@ -214,7 +217,9 @@ class SystemDisk:
                 return ""
             with open(BOOT_ID_PATH, encoding="ascii") as file:
                 return file.read().strip()
-        except OSError:
+        except OSError as error:
+            if is_interruption(error):
+                raise
             return ""
 
     def close(self) -> None:

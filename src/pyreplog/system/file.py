@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn, SupportsIndex
 
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer
 from pyreplog.system.process import Process, current
 from pyreplog.system.shelf import SHELF, make_room
@@ -257,7 +258,9 @@ class SystemFile:
             return False
         try:
             status = os.fstat(descriptor.fd)
-        except OSError:
+        except OSError as error:
+            if is_interruption(error):
+                raise
             return False
         parked = Descriptor(-1, _Parked((status.st_dev, status.st_ino)), descriptor)
         if self._descriptor is descriptor:

@@ -19,6 +19,7 @@ import time
 from typing import Final
 
 from pyreplog.errors import LockedError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.system.process import current
 
 __all__ = ["SystemLock", "take_lock"]
@@ -140,7 +141,7 @@ def _try(fd: int) -> bool:
         else:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES):
+        if error.errno in (errno.EAGAIN, errno.EACCES) and not is_interruption(error):
             return False
         raise
     return True

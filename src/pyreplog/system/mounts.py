@@ -6,6 +6,8 @@ import os
 import re
 from typing import Final
 
+from pyreplog.interruptions import is_interruption
+
 __all__ = ["is_shared", "kind_of"]
 
 MOUNTS_PATH: Final = "/proc/self/mountinfo"
@@ -50,6 +52,7 @@ def kind_of(path: str) -> str:
                 point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[4]).rstrip("/")
                 if len(point) >= depth and (place == point or place.startswith(f"{point}/")):
                     found, depth = kind, len(point)
-    except OSError:
-        pass
+    except OSError as error:
+        if is_interruption(error):
+            raise
     return found
