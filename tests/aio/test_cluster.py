@@ -167,6 +167,59 @@ def test_a_poll_of_no_records_is_refused() -> None:
     run(main)
 
 
+class Watched:
+    """A record of which the seek that may have to forget it asks where it is: that takes until it is told."""
+
+    def __init__(self, partition: int, began: threading.Event, told: threading.Event) -> None:
+        self.topic, self._partition, self._began, self._told = "t", partition, began, told
+
+    @property
+    def partition(self) -> int:
+        """Its partition, to the thread that seeks."""
+        self._began.set()
+        self._told.wait(FOREVER)
+        return self._partition
+
+
+@pytest.mark.parametrize("ask", ["poll", "loop"])
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_cancelled_seek_that_is_under_way_gives_no_record_twice(partition: int, ask: str) -> None:
+    """Who polls meanwhile gets what the seek leaves, once."""
+
+    async def main() -> None:
+        held = Held()
+        held.told.set()
+        consumer = aio.Consumer(held, Calls("test"))  # type: ignore[arg-type]
+        began, told = threading.Event(), threading.Event()
+        left = [Watched(partition, began, told), Watched(1, began, told)]
+        consumer._left.extend(left)  # type: ignore[arg-type]
+        seek = asyncio.create_task(consumer.seek("t", 0, 50))
+        await asyncio.to_thread(began.wait, FOREVER)
+        seek.cancel()
+        await asyncio.gather(seek, return_exceptions=True)
+        got: list[Any] = []
+
+        async def poll() -> None:
+            while len(got) < 4:
+                got.extend(await consumer.poll(None, 1))
+
+        async def loop() -> None:
+            async for record in consumer:
+                got.append(record)
+                if len(got) == 4:
+                    break
+
+        asked = asyncio.create_task(poll() if ask == "poll" else loop())
+        await asyncio.wait([asked], timeout=0.05)
+        told.set()
+        await asked
+        kept = left if partition else left[1:]
+        assert got[: len(kept)] == kept
+        assert [record.offset for record in got[len(kept) :]] == list(range(50, 54 - len(kept)))
+
+    run(main)
+
+
 @pytest.mark.parametrize("after", ["poll", "position", "seek"])
 def test_a_cancelled_poll_that_is_under_way_comes_first(after: str) -> None:
     """What it takes is handed out before what is taken later, counts for the position, and is forgotten by a seek."""

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -116,8 +117,8 @@ class Consumer:
         """Made by the cluster."""
         self._consumer = consumer
         self._calls = calls
-        #: Taken, and not yet handed out, because whoever asked was cancelled, or takes one by one. Threads add to it, in order, under the
-        #: lock.
+        #: Taken, and not yet handed out, because whoever asked was cancelled, or takes one by one. Threads add to it, in order, and take
+        #: out what a seek forgets, under the lock; who picks needs none.
         self._left: deque[Record] = deque()
         self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
@@ -134,10 +135,19 @@ class Consumer:
         """
         patience = check_seconds("timeout", timeout)
         count_max = None if count_max is None else whole("count_max", count_max, 1)  # of none there is always one more to wait for
-        if not await self._fill(patience, count_max):
+        while await self._fill(patience, count_max):
+            count = len(self._left) if count_max is None else min(count_max, len(self._left))
+            records = [record for _ in range(count) for record in self._pick()]  # a poll that was cancelled may be adding to it
+            if records:
+                return records
+        return []
+
+    def _pick(self) -> list[Record]:
+        """The next record; none where there is none any more, because a seek that was cancelled took it just now."""
+        try:
+            return [self._left.popleft()]
+        except IndexError:
             return []
-        count = len(self._left) if count_max is None else min(count_max, len(self._left))
-        return [self._left.popleft() for _ in range(count)]  # one by one: a poll that was cancelled may be adding to it
 
     async def _fill(self, patience: float | None, count_max: int | None) -> bool:
         """Have something to hand out; whether there is anything after ``patience`` seconds."""
@@ -178,7 +188,11 @@ class Consumer:
         """In a thread: go on elsewhere, without the records taken before that ``forget`` names."""
         with self._taking:
             found = move()
-            self._left = deque(record for record in self._left.copy() if not forget(record))
+            left: list[Record] = []
+            with suppress(IndexError):  # taken out one by one: if this was cancelled, somebody may be picking beside it
+                while True:
+                    left.append(self._left.popleft())
+            self._left.extend(record for record in left if not forget(record))
             return found
 
     def _position(self, place: tuple[str, int], timeout: float | None) -> int:
@@ -193,8 +207,8 @@ class Consumer:
         """Records for ever, waiting for more at the end."""
         while True:
             await self._fill(None, None)
-            while self._left:
-                yield self._left.popleft()
+            while picked := self._pick():
+                yield picked[0]
 
     async def until_end(self) -> AsyncIterator[Record]:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
@@ -204,8 +218,8 @@ class Consumer:
             pending = None if self._left else await self._calls.read(self._take, None, ends)
             if pending is not None:
                 await self._wait(pending, None)
-            while self._left:
-                yield self._left.popleft()
+            while picked := self._pick():
+                yield picked[0]
             more = await self._calls.read(self._consumer.has_more, ends)
 
     @property
