@@ -149,3 +149,16 @@ def test_interrupted_at_any_moment(path: Path) -> None:
             take_lock(str(path), "").release()
             assert len(os.listdir("/proc/self/fd")) == before, moment
         assert moment > 5
+
+
+def test_a_copy_of_its_descriptor_keeps_no_lock_that_was_released(path: Path) -> None:
+    """Such as that of a process that was forked a moment ago, or by code that tells nobody of it."""
+    disk = SystemDisk()
+    lock = disk.lock(str(path), "the first")
+    assert isinstance(lock, SystemLock)
+    copy = os.dup(lock._fd)
+    try:
+        lock.release()
+        disk.lock(str(path), "the second").release()
+    finally:
+        os.close(copy)

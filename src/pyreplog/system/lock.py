@@ -62,6 +62,8 @@ class SystemLock:
             if self._key is not None:
                 with contextlib.suppress(OSError):
                     os.ftruncate(fd, 0)  # the text names a holder, and there is none any more
+            with contextlib.suppress(OSError):
+                _set(fd, fcntl.F_UNLCK)  # a process that was forked just now may still have a copy, which would keep it
         finally:
             if self._fd >= 0:  # no other thread was faster
                 self._fd = -1
@@ -136,15 +138,20 @@ def _now() -> str:
 
 def _try(fd: int) -> bool:
     try:
-        if _SETLK:
-            fcntl.fcntl(fd, _SETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        else:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _set(fd, fcntl.F_WRLCK)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES) and not is_interruption(error):
             return False
         raise
     return True
+
+
+def _set(fd: int, kind: int) -> None:
+    """``F_WRLCK`` or ``F_UNLCK``."""
+    if _SETLK:
+        fcntl.fcntl(fd, _SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
+    else:
+        fcntl.lockf(fd, fcntl.LOCK_UN if kind == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _refuse_registered(path: str) -> None:

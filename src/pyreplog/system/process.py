@@ -5,7 +5,8 @@ file and disk remembers the :class:`Process` it was made in; after ``fork()`` th
 everything made in it raises :class:`ForkedError`. Testing one attribute costs 20 ns where ``os.getpid()`` costs a system call.
 
 An open-file-description lock is shared with the child and would outlive the parent in it, so the child closes its copies of the
-lock files' descriptors at once. The parent's lock stays held: only the last copy's close, or an unlock, gives it up.
+lock files' descriptors at once. The parent's lock stays held: only the last copy's close, or an unlock, gives it up. The parent unlocks
+when it releases: a child that was forked just before may not have come to that yet.
 """
 
 from __future__ import annotations
