@@ -360,6 +360,32 @@ def test_who_waits_for_a_sync_while_the_log_is_opened_again(monkeypatch: pytest.
     log.close()
 
 
+def test_who_waits_for_a_sync_opens_a_log_again_whose_opening_was_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """... by a second Ctrl-C: that is nothing that the others could not do."""
+    log = opened(SimDisk())
+    alone(log)
+    sync = Syncer._sync
+    once = [True]
+
+    def strike(*_: object) -> None:
+        raise Interrupted
+
+    def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
+        if once.pop() if once else False:
+            cut_short(log, monkeypatch)
+            with monkeypatch.context() as second:
+                second.setattr(PartitionLog, "keep_tail", strike)
+                with pytest.raises(Interrupted):
+                    log.append(b"interrupted, too")
+        sync(self, of, plan)
+
+    monkeypatch.setattr(Syncer, "_sync", during)
+    assert log.append(b"first") == 0
+    assert log.append(b"last") == 1
+    assert [record.value for record in log] == [b"first", b"last"]
+    log.close()
+
+
 def test_who_waits_for_a_sync_hears_that_the_log_cannot_be_opened_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """... and where the partition cannot be opened again just now, it does not wait for ever; later appends succeed."""
     disk = SimDisk()

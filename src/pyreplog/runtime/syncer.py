@@ -14,9 +14,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
-from pyreplog.errors import ClosedError, StorageError
+from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Log, SyncPlan
 from pyreplog.runtime.guard import Guard
@@ -187,7 +188,10 @@ class Syncer:
                 self._after_failure(error)
             raise
         except ClosedError:
-            with self._lock:  # whoever opens the log again has it until it is there
+            with self._lock:  # whoever opens the log again has it until it is there, or was cut short
+                if log is self._log:
+                    with suppress(PyreplogError):  # it could not be opened again, and the next append tries it
+                        self._mend()
                 if log is self._log:
                     self._check_reachable(plan.upto)
                     raise
