@@ -60,6 +60,15 @@ def test_a_row_that_is_too_large_alone_is_told(tmp_path: Path) -> None:
         assert list(log) == []
 
 
+@pytest.mark.parametrize("config", [{"max.message.bytes": 4_000_000}, {"compression.type": "zstd"}], ids=str)
+def test_a_row_is_as_large_as_the_topic_takes(tmp_path: Path, config: dict[str, object]) -> None:
+    """Not as Kafka's default says; and where the topic compresses, what it comes to then counts."""
+    pyreplog.open_log(tmp_path, topic="t", config=config).close()
+    write(tmp_path, {"value": [b"a", bytes(3_000_000), b"b"]})
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log:
+        assert [len(record.value or b"") for record in log] == [1, 3_000_000, 1]
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 def test_topics_of_a_running_cluster(tmp_path: Path, config: dict[str, object]) -> None:
     """Each topic by its own settings, also where rows name theirs."""

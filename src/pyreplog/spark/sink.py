@@ -19,6 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from pyreplog.config import INT32_MAX
 from pyreplog.errors import ConfigError, InvalidRequestError
 from pyreplog.ports import File
 from pyreplog.record import HEADER_SIZE, RowEncoder
@@ -142,7 +143,7 @@ class _Stage:
         if encoder is None:
             size = min(self._options.batch_bytes, self._target.batch_limit(self._disk, topic))
             # A row that does not fit even so gets a batch alone, and the owner says what it thinks of it.
-            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), max(size, HEADER_SIZE + 1))
+            encoder = self._encoders[topic] = RowEncoder(self._target.count(topic), max(size, HEADER_SIZE + 1), INT32_MAX)
         columns = [_plain(batch.column(name)) for name in self._columns]
         rows = pa.RecordBatch.from_arrays(columns, names=self._columns)
         self._put(topic, encoder.add(rows, now_ms, self._turn % encoder.partition_count))
