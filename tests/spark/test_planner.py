@@ -119,6 +119,8 @@ def test_a_starting_time_that_nothing_reaches() -> None:
         (Bound("offsets", "startingOffsets", {A0: 3, A1: 0}), Bound("latest")),
         (Bound("earliest"), Bound("offsets", "endingOffsets", {A0: 25, A1: 5})),
         (Bound("offsets", "startingOffsets", {A0: 30, A1: 0}), Bound("offsets", "endingOffsets", {A0: 40, A1: 5})),
+        (Bound("offsets", "startingOffsets", {A0: 30, A1: 0}), Bound("latest")),
+        (Bound("offsets", "startingOffsets", {A0: 30, A1: 0}), Bound("timestamp", "endingTimestamp", timestamp=100)),
     ],
 )
 def test_what_is_not_there_is_a_loss(starting: Bound, ending: Bound) -> None:
@@ -131,8 +133,27 @@ def test_what_is_not_there_is_a_loss(starting: Bound, ending: Bound) -> None:
         assert available.start <= start < end <= available.end
 
 
+@pytest.mark.parametrize(
+    ("starting", "ending", "wanted"),
+    [
+        (Bound("timestamp", "s", timestamp=150), Bound("offsets", "e", {A0: 18, A1: 9}), [(0, 15, 18)]),
+        (Bound("timestamp", "s", timestamp=70), Bound("offsets", "e", {A0: 6, A1: 9}), [(1, 7, 9)]),
+        (Bound("offsets", "s", {A0: 12, A1: 3}), Bound("timestamp", "e", timestamp=80), [(1, 3, 8)]),
+        (Bound("earliest"), Bound("offsets", "e", {A0: 4, A1: 9}), [(1, 0, 9)]),
+    ],
+)
+def test_a_partition_whose_times_lie_beyond_its_offsets_has_nothing(
+    starting: Bound, ending: Bound, wanted: list[tuple[int, int, int]]
+) -> None:
+    """As in Kafka's source: where an offset and a time bound a read, partitions may lie anyhow to them, and the others are read."""
+    assert resolved(ReadOptions("/d", starting=starting, ending=ending, starting_strategy="latest"), THERE) == wanted
+
+
 def test_contradictions_are_refused() -> None:
-    """A start behind the end; JSON that leaves out a partition or names another."""
+    """A start behind the end, of offsets or of times; JSON that leaves out a partition or names another."""
+    times = ReadOptions("/d", starting=Bound("timestamp", "s", timestamp=150), ending=Bound("timestamps", "e", {A0: 160, A1: 149}))
+    with pytest.raises(ConfigError, match="s 150 lies behind e 149 for a-1"):
+        resolved(dataclasses.replace(times, starting_strategy="latest"), THERE)
     backwards = ReadOptions("/d", starting=Bound("offsets", "startingOffsets", {A0: 9}), ending=Bound("offsets", "endingOffsets", {A0: 7}))
     with pytest.raises(ConfigError, match="startingOffsets 9 lies behind endingOffsets 7 for a-0"):
         resolved(backwards, {A0: Available(5, 20)})

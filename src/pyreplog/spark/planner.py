@@ -134,11 +134,9 @@ def resolve(
         check_partitions(bound, there)
     ranges = []
     for partition, available in there.items():
+        _check_order(options.starting, options.ending, partition)
         start = start_of(options, partition, available, find_timestamp)
-        end = _end(options, partition, available, find_timestamp)
-        if start > end:
-            asked = f"{options.starting.option or 'start'} {start} lies behind {options.ending.option or 'end'} {end}"
-            raise ConfigError(f"{asked} for {partition}: nothing can be read between them")
+        end = max(start, _end(options, partition, available, find_timestamp))
         wanted = OffsetRange(partition.topic, partition.partition, start, end, available.topic_id, available.reach)
         kept, lost = remaining(wanted, available, "were asked for, but")
         if lost is not None:
@@ -180,6 +178,21 @@ def check_partitions(bound: Bound, there: Mapping[TopicPartition, Available]) ->
     if missing or extra:
         what = f"leaves out {', '.join(missing)}" if missing else f"names {', '.join(extra)}, which this load does not read"
         raise ConfigError(f"{bound.option} {what}; it must name exactly the partitions read: {', '.join(map(str, there))}")
+
+
+def _check_order(starting: Bound, ending: Bound, partition: TopicPartition) -> None:
+    """Of two offsets, or two times, the start is not the larger; how an offset lies to a time is not known to who asks, as in Kafka's
+    source."""
+    first, last = _said(starting, partition), _said(ending, partition)
+    if first is not None and last is not None and (starting.kind == "offsets") == (ending.kind == "offsets") and first > last:
+        asked = f"{starting.option} {first} lies behind {ending.option} {last}"
+        raise ConfigError(f"{asked} for {partition}: nothing can be read between them")
+
+
+def _said(bound: Bound, partition: TopicPartition) -> int | None:
+    """The offset or the time that ``bound`` gives for ``partition``; None for the earliest and the latest."""
+    number = bound.timestamp if bound.kind == "timestamp" else bound.offsets.get(partition)
+    return None if bound.kind == "offsets" and number in (EARLIEST_OFFSET, LATEST_OFFSET) else number
 
 
 def start_of(options: ReadOptions, partition: TopicPartition, available: Available, find_timestamp: FindTimestamp) -> int:
