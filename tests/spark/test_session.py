@@ -15,6 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 import pyreplog
 from pyreplog.errors import ConfigError
@@ -154,6 +155,15 @@ def test_a_schema_chooses_columns(spark: SparkSession, orders: tuple[Path, list[
     assert reader(spark, root).schema("timestamp timestamp").load().where("timestamp is null").count() == 20
     assert "did you mean 'offset'" in error(reader(spark, root).schema("ofset long"))
     assert "it is bigint" in error(reader(spark, root).schema("offset int"))
+    item = StructType([StructField("key", StringType(), nullable=False), StructField("value", BinaryType())])
+    for strict in (ArrayType(item), ArrayType(item.toNullable(), containsNull=False)):
+        assert "parts of headers are NOT NULL" in error(reader(spark, root).schema(StructType([StructField("headers", strict)])))
+
+
+def test_a_schema_without_columns(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
+    """It has the rows all the same."""
+    root, stored = orders
+    assert reader(spark, root).schema(StructType([])).load().count() == len(stored)
 
 
 def test_where_to_begin_and_end(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:

@@ -62,7 +62,8 @@ class Converter:
                 arrays.append(_headers(batch.column("headers")))
             else:
                 arrays.append(batch.column(column.source))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        # Of no columns there is nothing that would say how many rows there are.
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema) if arrays else batch.select([])
 
     def _topic(self, topic: str, count: int) -> pa.Array:
         made = self._topics.get(topic)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, StructType
 
 from pyreplog.errors import ConfigError
 from pyreplog.spark.batch import ReplogReader
@@ -68,4 +68,8 @@ def _fields(schema: StructType) -> list[Field]:
     """What ``schema`` says, checked."""
     fields = _plain_fields(schema)
     project(fields)
+    for field in schema.fields:
+        # Of what a list holds Spark compares that as well, and its short text does not tell.
+        if isinstance(field.dataType, ArrayType) and field.dataType != field.dataType.toNullable():
+            raise ConfigError(f"the schema says that parts of {field.name} are NOT NULL; ask for it as {field.dataType.simpleString()}")
     return fields
