@@ -345,6 +345,25 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     assert rows(lenient, start, anew) == span((0, 0, 4), (1, 0, 2))
 
 
+@pytest.mark.parametrize("limits", [{"maxBytesPerPartition": "20000"}, {"maxBytesPerTrigger": "60000"}], ids=str)
+def test_a_stream_that_fell_behind_deleted_records(tmp_path: Path, limits: dict[str, object]) -> None:
+    """Where it is planned by bytes, too, what was deleted before it was read is a loss, or is passed over."""
+    append(tmp_path, 100, size=1000)
+    options = limits | {"startingOffsets": "earliest"}
+    start = stream(tmp_path, **options).initialOffset()
+    with pyreplog.open_log(tmp_path, topic="t") as log:
+        log.delete_records(10)
+    careful = stream(tmp_path, **options)
+    with pytest.raises(RecordsDeletedError, match=r"of t-0 were planned, but now offsets 10 up to 100 are there"):
+        rows(careful, start, step(careful, start))
+    reader = stream(tmp_path, failOnDataLoss="false", **options)
+    found: list[tuple[int, int]] = []
+    while (end := step(reader, start)) != start:
+        found += rows(reader, start, end)
+        start = end
+    assert found == span((0, 10, 100))
+
+
 def test_spark_before_limits(tmp_path: Path) -> None:
     """Spark 4.0 and 4.1 ask for the latest offset without saying where they are: the first answer still says where the query began, and
     after a restart nothing is lost."""

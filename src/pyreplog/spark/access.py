@@ -117,8 +117,14 @@ class FileAccess:
         return None if found is None else found[0]
 
     def split_points(self, whole: OffsetRange, size: int) -> list[int]:
-        """Offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin."""
-        points = self._asked(TopicPartition(whole.topic, whole.partition), lambda reader: reader.split_points(whole.start, whole.end, size))
+        """Offsets strictly inside ``whole`` at which pieces of about ``size`` bytes begin, as far as it is there: of the rest tells who
+        reads it."""
+
+        def look(reader: LogReader) -> list[int]:
+            start = max(whole.start, reader.start_offset)
+            return reader.split_points(start, whole.end, size) if start <= reader.end_offset else []
+
+        points = self._asked(TopicPartition(whole.topic, whole.partition), look)
         return [point for point in points or () if whole.start < point < whole.end]
 
     def size_of(self, whole: OffsetRange) -> int:
