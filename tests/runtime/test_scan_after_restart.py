@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import pyreplog
+from pyreplog.log import LogReader
 from pyreplog.runtime.driver import Driver
 from pyreplog.runtime.member import ClusterNode
 
@@ -67,3 +72,30 @@ def test_a_scan_reads_on_with_too_few_nodes(tmp_path: Path) -> None:
         cluster.nodes[0].kill()
         cluster.nodes[1].kill()
         assert pa.table(cluster.scan("orders"))["value"].to_pylist() == [b"one"]
+
+
+def test_threads_share_a_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pass has all that was there when it began, also while segments are begun; in the files' reader is one thread at a time."""
+    inside = threading.Lock()
+
+    def alone(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            assert inside.acquire(blocking=False), "a second thread is inside"
+            try:
+                return method(*arguments)
+            finally:
+                inside.release()
+
+        return call
+
+    with pyreplog.Cluster(tmp_path / "data", nodes=1) as cluster, cluster.producer() as producer, ThreadPoolExecutor(4) as pool:
+        cluster.admin.create_topic("orders", config={"segment.bytes": 20_000})
+        scan = cluster.scan("orders", ["offset"])
+        for name in ("refresh", "read"):
+            monkeypatch.setattr(LogReader, name, alone(getattr(LogReader, name)))
+        for _ in range(10):
+            producer.send_many("orders", [bytes(1000)] * 50)
+            producer.flush()
+            for found in pool.map(lambda _: pa.table(scan)["offset"].to_pylist(), range(20)):
+                assert found == list(range(len(found)))
+        assert len(found) == 500

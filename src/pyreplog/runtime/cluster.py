@@ -61,6 +61,7 @@ from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
 from pyreplog.runtime.relay import ClusterAppender
 from pyreplog.runtime.retry import Retry
+from pyreplog.runtime.views import ReaderView
 from pyreplog.spool import Spool
 from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -496,7 +497,8 @@ class Cluster:
         readers = open_readers(self._controller_disk, self._path, topic)
         if not readers:
             raise self._advice.unknown_topic(topic)
-        sources = [(key.partition, reader) for key, reader in sorted(readers.items())]
+        # A scan may be read by several threads at once, and several times.
+        sources = [(key.partition, ReaderView(reader, self._controller_disk)) for key, reader in sorted(readers.items())]
         return Scan(
             sources,
             name=f"topic {topic!r}",
