@@ -122,7 +122,9 @@ def rows_of(source: object) -> ArrowRows:
     rows = ArrowRows(source)
     for position, name in enumerate(rows.names):
         if name not in COLUMNS:
-            raise ConfigError(f"unknown column {name!r}{suggestion(name, APPENDED_COLUMNS)}")
+            index = ": pandas hands the frame's index over as a column; leave it out by .reset_index(drop=True)"
+            why = index if name.startswith("__index_level_") else suggestion(name, APPENDED_COLUMNS)
+            raise ConfigError(f"unknown column {name!r}{why}")
         if name in rows.names[:position]:
             raise ConfigError(f"column {name!r} is there twice")
     if "value" not in rows.names:

@@ -187,6 +187,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (pa.array([b"x"]), TypeError, "named columns"),
     (pa.table({"key": [b"x"]}), pyreplog.ConfigError, "no column 'value'"),
     (pa.table({"value": [b"x"], "keys": [b"x"]}), pyreplog.ConfigError, "did you mean 'key'"),
+    (pd.DataFrame({"value": ["x", "y"]}, index=[7, 3]), pyreplog.ConfigError, r"the frame's index .*\.reset_index\(drop=True\)"),
     (pa.Table.from_arrays([pa.array([b"x"])] * 2, ["value", "value"]), pyreplog.ConfigError, "twice"),
     (pa.table({"value": [1]}), TypeError, "column value is of type int64; it must be binary or string"),
     (pa.table({"value": [[1]]}), TypeError, "column value is of type list; it must be binary or string"),
