@@ -179,7 +179,7 @@ def test_where_a_query_begins(tmp_path: Path) -> None:
         ({"startingOffsetsByTimestamp": {"t": {"0": 9000}}}, 9),
         ({"startingTimestamp": "99999", "startingOffsetsByTimestampStrategy": "latest"}, 10),
     ):
-        assert ends(stream(tmp_path, **options).initialOffset()) == {"0": start}, options
+        assert ends(stream(tmp_path, None, **options).initialOffset()) == {"0": start}, options
     with pytest.raises(LogTruncatedError, match="offsets 11 up to 11 of t-0 were asked for as the start, but offsets 0 up to 10 are there"):
         stream(tmp_path, startingOffsets={"t": {"0": 11}}).initialOffset()
     assert ends(stream(tmp_path, startingOffsets={"t": {"0": 11}}, failOnDataLoss="false").initialOffset()) == {"0": 10}
@@ -321,6 +321,8 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     assert step(lenient, start) == start
     shutil.move(tmp_path / "away", tmp_path / "t-1")
     assert step(strict, start) == start
+    with pytest.raises(RecordsDeletedError, match="t-1 was read up to offset 10, but the options leave it out now"):
+        step(stream(tmp_path, time, topic="t", partitions="0"), start)
 
     shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
     append(tmp_path, 5)
@@ -350,13 +352,13 @@ def test_a_stream_that_fell_behind_deleted_records(tmp_path: Path, limits: dict[
     """Where it is planned by bytes, too, what was deleted before it was read is a loss, or is passed over."""
     append(tmp_path, 100, size=1000)
     options = limits | {"startingOffsets": "earliest"}
-    start = stream(tmp_path, **options).initialOffset()
+    start = stream(tmp_path, None, **options).initialOffset()
     with pyreplog.open_log(tmp_path, topic="t") as log:
         log.delete_records(10)
-    careful = stream(tmp_path, **options)
+    careful = stream(tmp_path, None, **options)
     with pytest.raises(RecordsDeletedError, match=r"of t-0 were planned, but now offsets 10 up to 100 are there"):
         rows(careful, start, step(careful, start))
-    reader = stream(tmp_path, failOnDataLoss="false", **options)
+    reader = stream(tmp_path, None, failOnDataLoss="false", **options)
     found: list[tuple[int, int]] = []
     while (end := step(reader, start)) != start:
         found += rows(reader, start, end)

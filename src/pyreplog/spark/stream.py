@@ -220,7 +220,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         added: dict[TopicPartition, int] = {}
         for partition, end in before.ends.items():
             if partition not in there:
-                self._tell(RecordsDeletedError(f"{partition} was read up to offset {end}, but it is gone"))
+                why = "it is gone" if self._files().available(partition) is None else "the options leave it out now"
+                self._tell(RecordsDeletedError(f"{partition} was read up to offset {end}, but {why}"))
                 starts[partition] = ends[partition] = end
         for partition, found in there.items():
             end = before.ends.get(partition, -1)
