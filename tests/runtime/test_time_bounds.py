@@ -4,6 +4,7 @@ nothing else."""
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -15,7 +16,11 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
+from pyreplog.config import LogConfig
+from pyreplog.log import LogRoot
+from pyreplog.record import crc32c
 from pyreplog.testing import SimDisk
+from tests.log.support import batch
 
 NOW = 1_700_000_000_000
 MANY = ["append_many", "append_many later", "append_arrow", "append_arrow later"]
@@ -149,3 +154,25 @@ def test_the_logs_own_time_has_no_bounds() -> None:
         log.append_nowait(b"a", timestamp=5)
         log.append_many([b"b"], timestamps=[1 << 60])
         assert [record.timestamp for record in log.read()] == [NOW, NOW]
+
+
+def test_a_time_before_1970_is_a_time() -> None:
+    """Nothing here writes one; in another's log ``read`` and ``scan`` find the same records by it, and a record without one by none."""
+    disk = SimDisk()
+    root = LogRoot.open(disk, "/log", clock=Clock(), random=Random(1))
+    log = root.create_log("log", 0, root.new_topic_id(), LogConfig())
+    early = bytearray(batch(1, leader_epoch=0))
+    early[27:43] = struct.pack(">qq", -1000, -1000)
+    early[17:21] = struct.pack(">I", crc32c(early[21:]))
+    log.append_as_follower([early, *(batch(1, base_offset=at, timestamp=when, leader_epoch=0) for at, when in ((1, -1), (2, 5)))])
+    log.advance_high_watermark(3)
+    root.close()
+    with pyreplog.open_log("/log", "r", disk=disk) as reader:
+        cases: list[tuple[dict[str, Any], list[int]]] = [
+            ({"start_timestamp": -1000}, [0, 2]),
+            ({"end_timestamp": 5}, [0]),
+            ({"start_timestamp": 0}, [2]),
+        ]
+        for bounds, wanted in cases:
+            assert [record.offset for record in reader.read(**bounds)] == wanted
+            assert pa.table(reader.scan(**bounds))["offset"].to_pylist() == wanted

@@ -402,7 +402,7 @@ class Log:
             start = max(start, found[0])
         for record in records(self._view, start, end):
             timestamp = record.timestamp
-            if timestamp >= 0 and (low is None or timestamp >= low) and (high is None or timestamp < high):
+            if timestamp != -1 and (low is None or timestamp >= low) and (high is None or timestamp < high):
                 yield record
 
     def follow(self, start: int | None = None, *, timeout: float | None = None) -> Iterator[Record]:
