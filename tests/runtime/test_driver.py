@@ -11,7 +11,7 @@ import pytest
 from pyreplog.client import Pending
 from pyreplog.errors import ClosedError
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.driver import TIMER_CHECK, Driver, Seat
 from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import SystemClock
 from pyreplog.system.held import HeldSyncs
@@ -59,6 +59,27 @@ def test_who_sends_while_somebody_drives_takes_its_turn() -> None:
         driver.network.enter(leader.transport)
         driver.enter(producer)
         assert list(driver.network.ready) == [leader.transport, producer.transport]
+
+
+def test_who_waits_leaves_in_time_where_there_is_always_something_to_do() -> None:
+    """What others send without an end is not for one to see to who wanted to wait for a moment."""
+    clock = SimClock()
+    driver = Driver(clock, "test")
+
+    class Busy(Polled):
+        def poll(self, timeout_ns: int = 0) -> bool:
+            super().poll()
+            clock.advance(1_000_000)
+            if self.count < 10_000:
+                driver.network.enter(seat.transport)
+            return True
+
+    machine = Busy()
+    seat = seat_of(driver, machine)
+    driver.network.enter(seat.transport)
+    assert not driver.settles(Pending(driver), 0.1)
+    assert 100 <= machine.count <= 100 + TIMER_CHECK
+    assert driver.network.ready  # for whoever drives next
 
 
 def test_a_second_interrupt_while_the_first_is_seen_to(monkeypatch: pytest.MonkeyPatch) -> None:

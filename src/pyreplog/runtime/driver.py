@@ -295,11 +295,14 @@ class Driver:
                     self._poll(seat)
                 continue
             now = self._now_ns()
-            if now >= self._due_ns:
+            is_due = now >= self._due_ns
+            if now >= deadline_ns and (count >= TIMER_CHECK or not (ready or is_due)):
+                return  # also where there is always something to do: the background thread sees to it
+            if is_due:
                 self._poll_due(now)
             elif ready:
                 continue
-            elif pending is None or now >= deadline_ns:
+            elif pending is None:
                 return
             else:
                 self._park(min(self._due_ns, deadline_ns) - now)
