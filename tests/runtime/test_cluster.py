@@ -156,6 +156,7 @@ def test_bad_input(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
             (lambda: cluster.producer(delivery_timeout_ms=0.5), pyreplog.ConfigError, "delivery_timeout_ms"),  # type: ignore[arg-type]
             (lambda: cluster.consumer(topic, max_poll_records=0), pyreplog.ConfigError, "max_poll_records"),
             (lambda: cluster.consumer(topic, fetch_max_bytes=-1), pyreplog.ConfigError, "fetch_max_bytes"),
+            (lambda: cluster.consumer(topic, fetch_min_bytes=0), pyreplog.ConfigError, "fetch_min_bytes"),
             (lambda: pyreplog.NodeConfig(session_timeout_ms=-1), pyreplog.ConfigError, "session_timeout_ms"),
             (lambda: cluster.consumer("other"), pyreplog.UnknownTopicError, "'other'; admin.create_topic makes one"),
             (lambda: cluster.consumer(topic, auto_offset_reset="start"), pyreplog.ConfigError, "earliest"),  # type: ignore[arg-type]

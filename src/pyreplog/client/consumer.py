@@ -88,7 +88,7 @@ class ConsumerConfig:
     fetch_max_wait_ms: int = 500
     """How long a node may hold an empty answer."""
     fetch_min_bytes: int = 1
-    """A node waits (as long as it may) until it has so many."""
+    """A node waits (as long as it may) until it has so many. At least 1: one that did not wait would be asked again and again."""
     read_from: Literal["leader", "follower"] = "leader"
     """Whom to ask: the leader, or another replica in sync where there is one (its high watermark follows the leader's about a millisecond
     later); where that cannot answer, the leader all the same."""
@@ -101,7 +101,7 @@ class ConsumerConfig:
     def __post_init__(self) -> None:
         for name, low in (
             ("fetch_max_wait_ms", 0),
-            ("fetch_min_bytes", 0),
+            ("fetch_min_bytes", 1),
             ("fetch_max_bytes", 1),
             ("max_poll_records", 1),
             ("request_timeout_ms", 1),

@@ -432,9 +432,9 @@ class Cluster:
 
         ``auto_offset_reset``: where to begin, and where to go on when a position is no longer there; ``"none"``: begin at the first, and
         raise OffsetOutOfRangeError instead of going on elsewhere. ``max_poll_records``: the most of one poll. ``fetch_max_bytes``: of each
-        partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many, half a second at most. ``read_from``:
-        whom to ask, where a follower is in sync; it is about a millisecond behind. ``timeout``: how many seconds to wait for the first
-        news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
+        partition in one answer (one batch at least); ``fetch_min_bytes``: a node waits for so many (from 1), half a second at most.
+        ``read_from``: whom to ask, where a follower is in sync; it is about a millisecond behind. ``timeout``: how many seconds to wait for
+        the first news of the topics. Raises ConfigError, UnknownTopicError, RequestTimedOutError.
         """
         self._check()
         if auto_offset_reset not in ("earliest", "latest", "none"):
