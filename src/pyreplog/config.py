@@ -436,6 +436,10 @@ _LIMITS: Final = (
 _NAMES: Final = {_key(name): name for name in LogConfig._defaults}
 
 
+_FROM_0: Final = ("replica_fetch_max_bytes", "replica_fetch_backoff_ms")
+"""The settings of a node that may be 0. With no time between two turns of anything a node would do nothing else."""
+
+
 class NodeConfig(_Settings):
     """One node's settings. Times in ms, sizes in bytes."""
 
@@ -462,7 +466,7 @@ class NodeConfig(_Settings):
 
     def __post_init__(self) -> None:
         for name in self._defaults:
-            check_number(self, name, 0)
+            check_number(self, name, 0 if name in _FROM_0 else 1)
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | NodeConfig) -> NodeConfig:

@@ -36,6 +36,18 @@ def test_each_setting_has_its_text() -> None:
     assert NodeConfig.__slots__["heartbeat_interval_ms"].startswith("How often a node tells")  # type: ignore[attr-defined]
 
 
+def test_a_node_has_time_between_two_turns() -> None:
+    """One that is to do something again at once does nothing else."""
+    may_be_0 = {"replica_fetch_max_bytes", "replica_fetch_backoff_ms"}
+    for field in dataclasses.fields(NodeConfig):
+        if field.name in may_be_0:
+            NodeConfig(**{field.name: 0})
+            continue
+        with pytest.raises(ConfigError, match=f"{field.name} is 0; it must be a whole number from 1"):
+            NodeConfig(**{field.name: 0})
+        NodeConfig(**{field.name: 1})
+
+
 def test_a_repr_shows_what_was_changed() -> None:
     """And makes the same again."""
     assert repr(LogConfig()) == "LogConfig()"
