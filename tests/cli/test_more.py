@@ -114,6 +114,18 @@ def test_dump_of_an_empty_folder(replog: Replog, tmp_path: Path) -> None:
     assert "there is no file of a log in this folder" in done.err
 
 
+def test_dump_shows_what_lies_behind_a_file_that_cannot_be_read(replog: Replog, events: Path) -> None:
+    """It is said which and why; asked for alone it is an error."""
+    files = {row["file"] for row in replog("dump", events, "--json").objects()}
+    link = events / "events-0" / "00000000000000000000.aaa"
+    link.symlink_to("00000000000000000000.log")
+    done = replog("dump", events, "--json")
+    assert done.code == 3
+    assert {row["file"] for row in done.objects()} == files | {str(link)}
+    assert next(row["damage"] for row in done.objects() if row["file"] == str(link)).startswith("it cannot be read: [Errno 40]")
+    assert replog("dump", link).code == 1
+
+
 def test_dump_never_ends_in_a_traceback(replog: Replog, tmp_path: Path) -> None:
     """Files of garbage under every name that it knows."""
     for name in ("0.log", "0.index", "0.timeindex", "0.txnindex", "0.snapshot", "replog.mark", "replog.config", "leader-epoch-checkpoint"):

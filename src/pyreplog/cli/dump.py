@@ -16,7 +16,7 @@ from pyreplog.cli.output import Progress, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
 from pyreplog.config import nearest
-from pyreplog.errors import StorageError
+from pyreplog.errors import StorageError, StorageNotFoundError
 from pyreplog.system import SystemDisk
 from pyreplog.verify import (
     CODEC_NAMES,
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             files += 1
             if not arguments.json:
                 print(printable(file))
-            for row in rows_of_file(disk, file, records=arguments.records, picture=arguments.picture, tell=progress.add):
+            for row in _rows_or_why(disk, file, file != path, records=arguments.records, picture=arguments.picture, tell=progress.add):
                 damaged = damaged or "damage" in row
                 if arguments.json:
                     row.pop("picture", None)
@@ -90,6 +90,17 @@ def run(arguments: argparse.Namespace) -> int:
     if not files:
         raise StorageError(errno.ENOENT, "there is no file of a log in this folder", path)
     return EXIT_DAMAGED if damaged else EXIT_OK
+
+
+def _rows_or_why(disk: SystemDisk, file: str, is_one_of_many: bool, **wanted: Any) -> Iterator[Row]:
+    """As :func:`rows_of_file`. That one of many files cannot be read is no reason not to show the others, nor that a writer removed it."""
+    try:
+        yield from rows_of_file(disk, file, **wanted)
+    except StorageError as error:
+        if not is_one_of_many:
+            raise
+        if not isinstance(error, StorageNotFoundError):
+            yield {"damage": f"it cannot be read: {error}"}
 
 
 def _near(path: str) -> str:
