@@ -120,6 +120,8 @@ class MemorySlice:
 class MemoryLog:
     """One partition. ``mark`` is what ``write_mark`` last wrote: (synced end, high watermark, incomplete)."""
 
+    has_unsynced_segment = False  # it has none
+
     def __init__(self, config: LogConfig | None = None, *, topic: str = "t", partition: int = 0, topic_id: str = "T" * 22) -> None:
         self.config = config or LogConfig()
         self.topic_partition = TopicPartition(topic, partition)

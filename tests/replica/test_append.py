@@ -454,6 +454,30 @@ def test_flush_ms_of_an_os_log(make_bench: MakeBench) -> None:
     assert not bench.syncs[1]
 
 
+@pytest.mark.parametrize(("flush_ms", "synced"), [(0, [1]), (50, [])])
+def test_an_os_log_that_is_not_to_wait(make_bench: MakeBench, flush_ms: int, synced: list[int]) -> None:
+    """``flush.ms`` of 0 is at once, not never."""
+    bench = led(make_bench(1, flush_ms=flush_ms))
+    bench.append(1)
+    assert [sync.upto for sync in bench.syncs[1]] == synced
+
+
+@pytest.mark.parametrize("log_kind", ["disk"])
+def test_a_full_segment_of_an_os_log_is_synced(make_bench: MakeBench) -> None:
+    """On leader and follower, whatever ``flush.*`` say: an unclean opening has to look through no more than came since."""
+    bench = led(make_bench(2, segment_bytes=1024))
+    for broker in (1, 2):
+        log = bench.logs[broker]
+        while log.stats().segment_count == 1:
+            assert not bench.syncs[broker]
+            bench.append(1)
+            bench.exchange(2)
+        bench.sync(broker)
+        assert log.flushed_offset > 0
+        bench.step(broker, Tick())
+        assert not bench.syncs[broker]
+
+
 def test_pipelined_appends_are_answered_in_order(make_bench: MakeBench) -> None:
     """Many appends in flight are acknowledged in order of their offsets, each with its own base offset."""
     bench = led(make_bench(min_insync_replicas=2))

@@ -104,6 +104,22 @@ def test_a_full_segment_wakes_the_thread() -> None:
         assert background.is_armed
 
 
+def test_a_full_segment_is_synced() -> None:
+    """An ``os`` log without ``flush.*`` is synced when a segment is full: the next opening after a kill reads no more than what came since."""
+    with pyreplog.open_log(PATH, disk=SimDisk(), durability="os", config={"segment.bytes": 16384}) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        log.append(bytes(10_000))
+        log._writer._work()
+        assert log.stats().flushed_offset == 0
+        log.append(bytes(10_000))
+        log._writer._work()
+        assert log.stats().flushed_offset == 2
+        log.append(b"x")
+        log._writer._work()
+        assert log.stats().flushed_offset == 2
+
+
 def test_retention_when_it_is_closed() -> None:
     """Who opens, appends and closes may never have had a turn of the thread."""
     disk, clock = SimDisk(), SimClock()

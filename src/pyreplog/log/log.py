@@ -286,6 +286,11 @@ class Log:
         return [(segment.base_offset, segment.size) for segment in self._segments]
 
     @property
+    def has_unsynced_segment(self) -> bool:
+        """Whether a segment was closed since the last sync: an ``os`` log is to have one then."""
+        return self._segments.closed_unsynced
+
+    @property
     def incomplete(self) -> bool:
         """Whether this replica may miss acknowledged records (kept in the mark)."""
         return self._mark.incomplete
@@ -650,7 +655,7 @@ class Log:
         unsynced = self.end_offset - self.flushed_offset
         if unsynced <= 0:
             return False
-        if self._segments.closed_unsynced:
+        if self.has_unsynced_segment:
             return True
         if self._unsynced_since_ns < 0:
             self._unsynced_since_ns = now_ns

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.compiled import mypyc_attr
-from pyreplog.config import INT64_MAX, NodeConfig
+from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
 from pyreplog.replica.damage import GIVE_WAY_NS, Damage
@@ -114,9 +114,9 @@ class Replica:
     __slots__ = (
         "_flush_at",
         "_flush_ns",
-        "_may_sync",
         "_of_machine",
         "_of_role",
+        "_stopped",
         "_sync_after",
         "broker_id",
         "brokers",
@@ -176,8 +176,8 @@ class Replica:
         self.syncing = False
         self._flush_at = FAR
         self._flush_ns = log.config.flush_ms * 1_000_000 if not self.sync_only and log.config.flush_ms < FAR // 1_000_000 else 0
-        self._sync_after = 1 if self.sync_only else log.config.flush_messages
-        self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
+        self._sync_after = 1 if self.sync_only or log.config.flush_ms == 0 else log.config.flush_messages
+        self._stopped = False
         self.seat: Seat = Seat(self)
         self._of_role = _handlers(Seat, _BY_ROLE)
         self._of_machine = _handlers(type(self), _BY_MACHINE)
@@ -217,7 +217,7 @@ class Replica:
                 handler(self.seat, event, now_ns)
             else:
                 self._of_machine[event.__class__](self, event, now_ns)
-            if self._may_sync and not self.syncing:
+            if not self.syncing and not self._stopped:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
             self.go_offline(error)
@@ -330,7 +330,8 @@ class Replica:
     def _stop(self, event: Stop, now_ns: int) -> None:
         self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._sit(Seat(self))
-        self.in_sync = self._may_sync = False
+        self.in_sync = False
+        self._stopped = True
 
     # -- help
 
@@ -365,7 +366,7 @@ class Replica:
         if unsynced <= 0:
             self._flush_at = FAR
             return
-        if unsynced < self._sync_after and now_ns < self._flush_at:
+        if unsynced < self._sync_after and now_ns < self._flush_at and not log.has_unsynced_segment:
             if self._flush_at == FAR and self._flush_ns:
                 self._flush_at = now_ns + self._flush_ns
                 self.wake_by(self._flush_at)

@@ -707,14 +707,14 @@ class LogWriter:
                         self._fail_all()
                     return None
                 now = self._now_ns()
-                flush_due = self._flushes and self.log.sync_due(now)
+                flush_due = not self._sync_each and self.log.sync_due(now)
                 if self._gathering is not self._seen and not self._hurry and not flush_due and now < self._chores.due_ns:
                     # Begun since the last look: who fills batches this fast needs no help.
                     self._seen = self._gathering
                     return LINGER_S
                 self._hurry = False
                 self._enter()
-                if self._unsettled or flush_due or (self._flushes and self.log.sync_due(now)):
+                if self._unsettled or flush_due or (not self._sync_each and self.log.sync_due(now)):
                     end = self.log.end_offset
             if end >= 0:
                 self._syncer.wait(end)
