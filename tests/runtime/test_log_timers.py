@@ -44,6 +44,22 @@ def test_flush_ms() -> None:
         assert log.stats().flushed_offset == 1
 
 
+def test_flush_ms_counts_from_the_first_record_that_waits() -> None:
+    """What comes later, and each look of the thread, puts nothing off."""
+    clock = SimClock()
+    with pyreplog.open_log(PATH, disk=SimDisk(), clock=clock, durability="os", config={"flush.ms": 1000}) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        log.append(b"x")
+        clock.advance(900_000_000)
+        log.append(b"x")
+        assert log._writer._work() == 0.1
+        assert log.stats().flushed_offset == 0
+        clock.advance(100_000_000)
+        log._writer._work()
+        assert log.stats().flushed_offset == 2
+
+
 def test_checkpoints_are_written_on_their_schedule() -> None:
     """The high watermark every 5 seconds where it moved, recovery point and log start every minute; all three on close."""
     disk, clock = SimDisk(), SimClock()
@@ -105,7 +121,7 @@ def test_a_full_segment_wakes_the_thread() -> None:
 
 
 def test_a_full_segment_is_synced() -> None:
-    """An ``os`` log without ``flush.*`` is synced when a segment is full: the next opening after a kill reads no more than what came since."""
+    """An ``os`` log without ``flush.*`` is synced when a segment is full: an opening after a kill reads no more than what came since."""
     with pyreplog.open_log(PATH, disk=SimDisk(), durability="os", config={"segment.bytes": 16384}) as log:
         assert log._writer is not None
         log._writer._background.stop()

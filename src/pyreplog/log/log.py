@@ -657,12 +657,15 @@ class Log:
             return False
         if self.has_unsynced_segment:
             return True
+        return unsynced >= self._config.flush_messages or now_ns >= self.flush_due_ns(now_ns)
+
+    def flush_due_ns(self, now_ns: int) -> int:
+        """When ``flush.ms`` asks for a sync, by the monotonic clock: counted from when somebody first asked, at ``now_ns`` or before, while
+        something was unsynced. The end of time where it never does. REQUIRES that something is."""
         if self._unsynced_since_ns < 0:
             self._unsynced_since_ns = now_ns
-        config = self._config
-        return unsynced >= config.flush_messages or (
-            config.flush_ms != INT64_MAX and now_ns - self._unsynced_since_ns >= config.flush_ms * 1_000_000
-        )
+        flush_ms = self._config.flush_ms
+        return INT64_MAX if flush_ms == INT64_MAX else self._unsynced_since_ns + flush_ms * 1_000_000
 
     def poison(self, error: Exception) -> None:
         """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable

@@ -105,7 +105,6 @@ class LogWriter:
         config = log.config
         self._sync_each = config.durability == "sync"
         self._flushes = not self._sync_each and (config.flush_messages != INT64_MAX or config.flush_ms != INT64_MAX)
-        self._flush_ns = config.flush_ms * 1_000_000
         log.keep_tail(0)  # readers take from the page cache, and the builders' buffers are free again at once
         self._gather_size_max = min(GATHER_SIZE_MAX, buffer_memory // 4)
         self._encoder = Encoder(log, clock.wall_ms)
@@ -734,7 +733,7 @@ class LogWriter:
         due = self._chores.due_ns
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:
-            due = min(due, now + self._flush_ns)
+            due = min(due, self.log.flush_due_ns(now))
         if self._unsettled and self.failure is None:
             due = min(due, now + RETRY_NS)  # a sync that could not begin, for lack of descriptors
         return max(due - now, 0) / 1e9
