@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import sys
 from random import Random
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, InvalidTimestampError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import Log, LogRoot, open_readers
+from pyreplog.log.graves import Graves
 from pyreplog.log.retention import JUMP_MS, Calendar
 from pyreplog.record import compress, records_of, split
 from pyreplog.testing.disk import SimDisk
@@ -179,6 +182,41 @@ def test_files_stay_a_while_under_another_name(place: Place) -> None:
     life.reopen()
     assert not life.deleted()
     life.log.close(clean=True)
+
+
+def test_each_of_many_goes_as_fast_as_each_of_few() -> None:
+    """The log is locked meanwhile: to take twice as many segments out of it is twice the work."""
+
+    class Nothing:
+        """A disk, and a segment of it."""
+
+        directory = "d"
+        base_offset = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: self
+
+    def work(count: int) -> int:
+        graves, disk, steps = Graves(Nothing()), Nothing(), 0
+
+        def note(frame: FrameType, event: str, argument: object) -> Any:
+            nonlocal steps
+            frame.f_trace_opcodes = True
+            steps += 1
+            return note
+
+        before = sys.gettrace()
+        sys.settrace(note)
+        try:
+            for disk.base_offset in range(count):
+                graves.bury(disk, 1)  # type: ignore[arg-type]
+            graves.clear_due(1)
+        finally:
+            sys.settrace(before)
+        assert not len(graves)
+        return steps
+
+    assert work(100) < work(200) < 3 * work(100)
 
 
 def test_each_has_its_own_time_under_the_other_name(place: Place) -> None:

@@ -21,8 +21,8 @@ class Graves:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        # (due by the monotonic clock, path), in the order of burial.
-        self._waiting: list[tuple[int, str]] = []
+        # When each path is due by the monotonic clock, in the order of burial.
+        self._waiting: dict[str, int] = {}
         #: Whether names changed since the folder was last synced.
         self.dug = False
 
@@ -46,32 +46,31 @@ class Graves:
             except StorageError as error:
                 if error.errno not in OUT_OF_ROOM:
                     failure = failure or error
-                self._waiting.append((due_ns, path))
+                self._waiting[path] = due_ns
             else:
-                # One of an earlier segment of this name went: its time is over, and must not be this one's.
-                self._waiting = [entry for entry in self._waiting if entry[1] != path + DELETED_SUFFIX]
-                self._waiting.append((due_ns, path + DELETED_SUFFIX))
+                # One of an earlier segment of this name went: its time is over, and is not this one's.
+                self._waiting[path + DELETED_SUFFIX] = due_ns
             self.dug = True
         if failure is not None:
             raise failure
 
     def make_way(self) -> None:
         """Remove at once what could not be renamed, so that the log may begin anew where it was. Raises :class:`StorageError`."""
-        for entry in [entry for entry in self._waiting if not entry[1].endswith(DELETED_SUFFIX)]:
-            self._remove(entry[1])
-            self._waiting.remove(entry)
+        for path in [path for path in self._waiting if not path.endswith(DELETED_SUFFIX)]:
+            self._remove(path)
+            del self._waiting[path]
 
     def clear_due(self, now_ns: int) -> None:
         """Remove the files whose time has come. One that cannot be removed is tried again the next time; the first error is raised, after
         all had their turn."""
         failure: StorageError | None = None
-        for entry in [entry for entry in self._waiting if entry[0] <= now_ns]:
+        for path in [path for path, due_ns in self._waiting.items() if due_ns <= now_ns]:
             try:
-                self._remove(entry[1])
+                self._remove(path)
             except StorageError as error:
                 failure = failure or error
             else:
-                self._waiting.remove(entry)
+                del self._waiting[path]
         if failure is not None:
             raise failure
 
