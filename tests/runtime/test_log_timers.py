@@ -136,6 +136,28 @@ def test_a_full_segment_is_synced() -> None:
         assert log.stats().flushed_offset == 2
 
 
+@pytest.mark.parametrize("way", ["delete_records", "apply_retention", "by itself"])
+def test_files_of_what_went_stay_no_longer_than_they_are_to(way: str) -> None:
+    """Their room comes back when ``file.delete.delay.ms`` is over, though retention is not due for minutes."""
+    disk, clock = SimDisk(), SimClock()
+    config = {"segment.bytes": 16384, "file.delete.delay.ms": 2000, **({} if way == "delete_records" else {"retention.bytes": 1})}
+    with pyreplog.open_log(PATH, disk=disk, clock=clock, config=config) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        log._writer._work()
+        for _ in range(3):
+            log.append(bytes(10_000))
+        if way != "by itself":
+            getattr(log, way)()
+        log._writer._work()
+        assert log.start_offset == 2 or way == "delete_records"
+        assert any(name.endswith(".deleted") for name in disk.list(f"{PATH}/events-0"))
+        assert log._writer._work() == 2.0
+        clock.advance(2_000_000_000)
+        log._writer._work()
+        assert not any(name.endswith(".deleted") for name in disk.list(f"{PATH}/events-0"))
+
+
 def test_retention_when_it_is_closed() -> None:
     """Who opens, appends and closes may never have had a turn of the thread."""
     disk, clock = SimDisk(), SimClock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 
 from pyreplog.errors import StorageError
-from pyreplog.log.layout import DELETED_SUFFIX, SEGMENT_SUFFIXES, join, segment_name
+from pyreplog.log.layout import DELETED_SUFFIX, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.segment import OUT_OF_ROOM, Segment
 from pyreplog.ports import Disk
 
@@ -28,6 +28,11 @@ class Graves:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def due_ns(self) -> int:
+        """When the first file is to go, by the monotonic clock; the end of time where none is."""
+        return min(self._waiting.values(), default=INT64_MAX)
 
     def bury(self, segment: Segment, due_ns: int) -> None:
         """Take the files of ``segment`` out of the log; they go for good once ``due_ns`` has come and :meth:`clear_due` is called.

@@ -592,6 +592,12 @@ class Log:
         """
         return apply_retention(self, confirmed=confirmed)
 
+    @property
+    def removal_due_ns(self) -> int:
+        """When, by the monotonic clock, :meth:`apply_retention` has to be called next so that a file of a segment that went stays no longer
+        than ``file.delete.delay.ms``."""
+        return self._graves.due_ns
+
     def write_mark(self) -> None:
         """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
         if not self._closed:

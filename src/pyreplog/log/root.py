@@ -32,6 +32,7 @@ from pyreplog.log.layout import (
     HIGH_WATERMARK_NAME,
     INDEX_SUFFIX,
     INT32_MAX,
+    INT64_MAX,
     LOCK_NAME,
     LOG_START_NAME,
     LOG_SUFFIX,
@@ -516,6 +517,12 @@ class LogRoot:
         if failure is not None:
             raise failure
         return count
+
+    @property
+    def removal_due_ns(self) -> int:
+        """When :meth:`apply_retention` has to be called next for a file that went, as :attr:`Log.removal_due_ns`."""
+        every = [log.removal_due_ns for log in self.logs.opened() if log.failure is None and not log.closed]
+        return min(every, default=INT64_MAX)
 
     # -- checkpoints --
 

@@ -20,18 +20,20 @@ class Checkpoints:
 
     def __init__(self, effects: Effects, root: LogRoot, config: NodeConfig, on_error: Callable[[StorageError], None]) -> None:
         self._effects = effects
+        self._root = root
+        self._retention_interval_ns = config.log_retention_check_interval_ms * _MS
         self._on_error = on_error
         self._plans = (
             (config.recovery_point_checkpoint_interval_ms * _MS, root.checkpoint_recovery_points),
             (config.high_watermark_checkpoint_interval_ms * _MS, root.checkpoint_high_watermarks),
             (config.log_start_offset_checkpoint_interval_ms * _MS, root.checkpoint_log_starts),
-            (config.log_retention_check_interval_ms * _MS, root.apply_retention),
         )
 
     def start(self) -> None:
         """Plan the first ones."""
         for interval_ns, write in self._plans:
             self._plan(interval_ns, write)
+        self._effects.timers.call_at(self._effects.now_ns + self._retention_interval_ns, self._retain)
 
     def _plan(self, interval_ns: int, write: Callable[[], object]) -> None:
         self._effects.timers.call_at(self._effects.now_ns + interval_ns, lambda: self._write(interval_ns, write))
@@ -42,3 +44,12 @@ class Checkpoints:
         except StorageError as error:
             self._on_error(error)  # nothing acknowledged depends on a checkpoint: try again at the next turn
         self._plan(interval_ns, write)
+
+    def _retain(self) -> None:
+        due_ns = self._effects.now_ns + self._retention_interval_ns
+        try:
+            self._root.apply_retention()
+            due_ns = min(due_ns, self._root.removal_due_ns)
+        except StorageError as error:
+            self._on_error(error)  # what could not go is tried again at the next turn
+        self._effects.timers.call_at(due_ns, self._retain)

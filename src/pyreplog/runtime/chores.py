@@ -52,7 +52,12 @@ class Chores:
                 self._root.checkpoint_high_watermarks()
 
     def retain(self, log: Log, now_ns: int) -> None:
-        """What retention asks for, every few minutes and after each roll."""
+        """What retention asks for: every few minutes, after each roll, and when the files of what went have stayed long enough."""
         if now_ns >= self._retention_due_ns:
             self._retention_due_ns = now_ns + RETENTION_INTERVAL_NS
             log.apply_retention()
+            self.note_removals(log)
+
+    def note_removals(self, log: Log) -> None:
+        """Retention is due when the first file of a segment that went is to be removed, if not before."""
+        self._retention_due_ns = min(self._retention_due_ns, log.removal_due_ns)

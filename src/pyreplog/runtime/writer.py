@@ -745,6 +745,7 @@ class LogWriter:
             with self._fence():
                 start = self.log.delete_records(before)
                 self.log.apply_retention()
+                self._note_removals()
             return start
 
     @contextmanager
@@ -764,7 +765,14 @@ class LogWriter:
         with self.lock:
             self._enter()
             with self._fence():
-                return self.log.apply_retention(confirmed=True)
+                count = self.log.apply_retention(confirmed=True)
+                self._note_removals()
+            return count
+
+    def _note_removals(self) -> None:
+        """The background thread is to know when the files of what went have to go."""
+        self._chores.note_removals(self.log)
+        self._background.arm()
 
     def _retain_soon(self) -> None:
         self._chores.retain_soon()
