@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from pyreplog.log import Log
 from pyreplog.node import Node
 from pyreplog.record import BatchBuilder, split
 from pyreplog.replica import Effect, Event, Replica, Tick
-from pyreplog.testing import SimTransport, TopicOptions, World
+from pyreplog.testing import SimDisk, SimTransport, TopicOptions, World
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     EARLIEST_TIMESTAMP,
@@ -240,6 +241,26 @@ def test_a_failed_sync_takes_the_node_out() -> None:
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     world.machines[victim].disk.clear_faults()
     world.stop(victim)
+    finish(world)
+
+
+def test_a_sync_for_which_there_is_no_descriptor_is_begun_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of very many partitions take all that there are: the node stays, and what was appended is acknowledged when it is synced."""
+    world = calm(SYNC)
+    until(world, lambda: acknowledged(world) > 10, "records")
+    begin, left = SimDisk.submit_sync, [30]
+
+    def refused(disk: SimDisk, files: Any, wake: Any) -> int:
+        if left[0]:
+            left[0] -= 1
+            raise StorageError(errno.EMFILE, "Too many open files", "x.log")
+        return begin(disk, files, wake)
+
+    monkeypatch.setattr(SimDisk, "submit_sync", refused)
+    until(world, lambda: not left[0], "refusals")
+    before = acknowledged(world)
+    until(world, lambda: acknowledged(world) > before + 40, "appends")
+    assert all(node_of(world, node_id).offline is None for node_id in (1, 2, 3))
     finish(world)
 
 

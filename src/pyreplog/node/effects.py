@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import Sleeping
+from pyreplog.log import OUT_OF_MEANS, Sleeping
 from pyreplog.node.hosting import Hosted, Timers
 from pyreplog.ports import Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
@@ -59,6 +59,9 @@ __all__ = ["FATAL", "Effects", "Gather", "Seat"]
 
 FATAL: Final = (ClosedError, InternalError, StorageError)
 """What ends a node wherever it is met: a disk's refusal that no replica took upon itself, an invariant that does not hold."""
+BEGIN_AGAIN_NS: Final = 10_000_000
+NO_GENERATION: Final = -1
+"""Of no log: nothing was synced."""
 
 
 class Gather(Protocol):
@@ -121,6 +124,17 @@ class Effects:
             raise
         self._carry_out(hosted, effects)
 
+    def _begin(self, hosted: Hosted, sync: Sync) -> None:
+        """Begin a sync. Where all descriptors are taken, by syncs of other partitions, the replica is to ask again in a while."""
+        try:
+            token = self._disk.submit_sync(sync.files, self._transport.wake)
+        except StorageError as error:
+            if error.errno not in OUT_OF_MEANS:
+                raise
+            self.timers.call_at(self.now_ns + BEGIN_AGAIN_NS, lambda: self.run(hosted, Synced(0, NO_GENERATION)))
+        else:
+            self.syncs[token] = (hosted, sync)
+
     def ask(self, hosted: Hosted, event: ConsumerFetch | ListOffsets | OffsetForLeaderEpoch) -> None:
         """The same with what changes nothing of a replica: what it raises concerns nobody but who asks, unless a log had to be opened
         for it."""
@@ -149,7 +163,7 @@ class Effects:
                 elif kind is Wake:
                     self._wake(hosted, effect.at_ns)  # type: ignore[union-attr]
                 elif kind is Sync:
-                    self.syncs[self._disk.submit_sync(effect.files, self._transport.wake)] = (hosted, effect)  # type: ignore[union-attr, assignment]
+                    self._begin(hosted, effect)  # type: ignore[arg-type]
                 elif isinstance(effect, AlterPartition):
                     self.on_alter(hosted, effect)
                 elif isinstance(effect, StopFetching):
