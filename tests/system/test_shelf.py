@@ -18,7 +18,7 @@ from pyreplog.errors import ClosedError, StorageError
 from pyreplog.system import SystemDisk
 from pyreplog.system.file import SystemFile
 from pyreplog.system.shelf import DESCRIPTORS_MAX, SHELF
-from tests.system.syncing import syncs_by
+from tests.system.syncing import PATIENCE_S, syncs_by
 
 
 @pytest.fixture(params=[2, 8])
@@ -203,3 +203,32 @@ def test_the_limit_of_the_process_is_known() -> None:
 
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     assert hard_limit() in (soft - RESERVED, soft // 2, 1 << 30)
+
+
+def test_syncs_leave_descriptors_to_others(tmp_path: Path) -> None:
+    """A file keeps its own until its sync has ended: no more begin than leave some for who appends meanwhile."""
+    go = threading.Event()
+
+    def held(fd: int) -> int:
+        return 0 if go.wait(PATIENCE_S) else errno.ETIMEDOUT
+
+    disk = SystemDisk()
+    files = [disk.create(f"{tmp_path}/{number}") for number in range(12)]
+    with syncs_by(held), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyreplog.system.syncs.hard_limit", lambda: 20)
+        for file in files:
+            file.write_at(0, [b"x"])
+        for file in files[:10]:
+            disk.submit_sync([file], lambda: None)
+        with pytest.raises(StorageError) as caught:
+            disk.submit_sync(files[10:11], lambda: None)
+        assert caught.value.errno == errno.EMFILE
+        go.set()
+        done = 0
+        while done < 10:
+            done += len([*disk.poll()])
+        token = disk.submit_sync(files, lambda: None)  # nothing else is under way
+        while token not in [one.token for one in disk.poll()]:
+            pass
+    for file in files:
+        file.close()

@@ -13,7 +13,7 @@ from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, PyreplogError, SpoolDamagedError, StorageError, UnknownTopicError
-from pyreplog.log import Intake, Log, LogRoot, SyncPlan
+from pyreplog.log import OUT_OF_MEANS, Intake, Log, LogRoot, SyncPlan
 from pyreplog.ports import Clock, Disk, SyncDone
 from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
@@ -141,8 +141,16 @@ class RootAppender:
 
     def _begin(self, log: Log) -> None:
         plan = log.sync_plan()
-        if plan is not None:
-            self._under_way[self._syncs.begin(plan.files)] = (log, plan)
+        if plan is None:
+            return
+        try:
+            token = self._syncs.begin(plan.files)
+        except StorageError as error:
+            if error.errno not in OUT_OF_MEANS or not self._under_way:
+                raise
+            self._settle()  # each keeps a descriptor
+            token = self._syncs.begin(plan.files)
+        self._under_way[token] = (log, plan)
 
     def _settle(self) -> None:
         """Wait for all syncs under way. Raises the first failure, after telling of all."""

@@ -9,6 +9,7 @@ What was held back may also be lent (:mod:`pyreplog.system.held`): then somebody
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import threading
 import weakref
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
 from pyreplog.ports import File, SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
+from pyreplog.system.shelf import hard_limit
 
 if TYPE_CHECKING:
     from pyreplog.system.held import HeldSyncs, Loan
@@ -88,6 +90,10 @@ class SyncPool:
 
     def submit(self, files: Sequence[File], wake: Callable[[], None]) -> int:
         """Begin; see :meth:`pyreplog.ports.Disk.submit_sync`. A file that is closed meanwhile is synced all the same."""
+        under_way = len(self._waiting) + len(self._running) + len(self._lent)
+        if under_way and under_way + len(files) > hard_limit() // 2:
+            # Each keeps its descriptor until it has ended: whoever else needs one, for an append or a mark, has to find it.
+            raise StorageError(errno.EMFILE, "too many files are being synced", files[0].path)
         left: dict[Descriptor, SystemFile] = {}
         size = 0
         for file in files:
