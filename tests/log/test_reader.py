@@ -212,6 +212,35 @@ def test_after_power_loss_only_what_was_synced_is_shown() -> None:
         assert offsets(reader) == list(range(reader.end_offset))
 
 
+@pytest.mark.parametrize("harm", ["cut", "flipped", "removed"])
+def test_after_a_kill_what_was_promised_is_there_or_missed(place: Place, harm: str) -> None:
+    """The page cache of an os log outlives the process: what is damaged of it is no end, and what lies behind it is still read."""
+    _, log = begin(place, config=LogConfig(durability="os", index_interval_bytes=0))
+    for _ in range(6):
+        log.append_as_leader(batch(2, size=50), 0)
+    log.advance_high_watermark(12)
+    log.write_mark()
+    log._segments.last.indexes.write()
+    if isinstance(place.disk, SimDisk):
+        place.disk.kill()
+    path = f"root/events-0/{0:020}.log"
+    content = bytearray(place.read(path))
+    size = len(content) // 6
+    if harm == "removed":
+        place.disk.remove(place.of(path))
+    else:
+        content[2 * size + 70] ^= 1
+        place.write(path, bytes(content[: 2 * size + 20] if harm == "cut" else content))
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        assert reader.end_offset == 12
+        with pytest.raises(CorruptLogError) as caught:
+            offsets(reader)
+        first = 0 if harm == "removed" else 4
+        assert (caught.value.start, caught.value.end) == (first, 6 if harm == "flipped" else 12)
+        if harm == "flipped":
+            assert offsets(reader, 6) == list(range(6, 12))
+
+
 def test_rot_is_reported_with_its_offsets(place: Place) -> None:
     """A damaged batch is never handed out: reading it raises with where the damage begins; what lies before is read."""
     root, log = begin(place, config=LogConfig())

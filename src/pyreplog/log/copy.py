@@ -72,16 +72,20 @@ class RootView:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._lost_power: bool | None = None
+        self._lost_power: list[bool | None] = []
         self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
 
-    def lost_power(self) -> bool:
-        """Whether the machine went down since the root was last written, and nobody has recovered it."""
-        if self._lost_power is None:
-            incarnation = read_incarnation(self._disk, self._path)
-            same = incarnation is None or incarnation.boot_id == self._disk.boot_id(self._path) != ""
-            self._lost_power = not same and read_farewell(self._disk, self._path) is None
-        return self._lost_power
+    def lost_power(self) -> bool | None:
+        """Whether the machine went down since the root was last written, and nobody has recovered it; None where no file says."""
+        if not self._lost_power:
+            self._lost_power.append(self._find_lost_power())
+        return self._lost_power[0]
+
+    def _find_lost_power(self) -> bool | None:
+        if read_farewell(self._disk, self._path) is not None:
+            return False
+        incarnation = read_incarnation(self._disk, self._path)
+        return None if incarnation is None else not incarnation.boot_id == self._disk.boot_id(self._path) != ""
 
     def offset(self, name: str, topic_partition: TopicPartition) -> int | None:
         """What the checkpoint ``name`` says of a partition; None where it says nothing."""
@@ -246,15 +250,15 @@ class PartitionCopy:
     def _take_offsets(self, mark: MarkState, before: MarkState | None, root: RootView) -> None:
         """Start and watermark, as the mark has them; ``before``: the one that was read the last time."""
         self.start_offset = mark.start_offset
-        promised = mark.high_watermark
+        self.high_watermark = mark.high_watermark
+        if before is not None or mark.high_watermark <= mark.synced_end:
+            return
         # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
-        if before is None and promised > mark.synced_end and root.lost_power():
-            promised = mark.synced_end
-        # A live writer's mark is exact; what an earlier life left is looked at once, where it was not synced.
-        if before is not None or promised <= mark.synced_end:
-            self.high_watermark = promised
-        else:
-            self.high_watermark = max(self._valid_end(promised), mark.synced_end)
+        lost_power = root.lost_power()
+        if lost_power:
+            self.high_watermark = mark.synced_end
+        elif lost_power is None:
+            self.high_watermark = max(self._valid_end(mark.high_watermark), mark.synced_end)
 
     def _guess_offsets(self, root: RootView, first: int) -> None:
         """The same without a mark, from the root's checkpoints and the segments, which begin at ``first``."""
