@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError
+from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError
 from pyreplog.log import Log, LogReader, LogRoot, list_topics, mark, open_readers
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import MARK_NAME
@@ -239,6 +239,28 @@ def test_after_a_kill_what_was_promised_is_there_or_missed(place: Place, harm: s
         assert (caught.value.start, caught.value.end) == (first, 6 if harm == "flipped" else 12)
         if harm == "flipped":
             assert offsets(reader, 6) == list(range(6, 12))
+
+
+@pytest.mark.parametrize("rest", [1, 20, 61, 100])
+@pytest.mark.parametrize("interval", [0, 4096])
+def test_a_search_by_time_ends_where_the_log_does(place: Place, rest: int, interval: int) -> None:
+    """Behind the high watermark may lie a batch that the writer is about to write, or what it left."""
+    root, log = begin(place, config=LogConfig(index_interval_bytes=interval))
+    for number in range(3):
+        log.append_as_leader(batch(2, size=50, timestamp=1000 * number), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(6)
+    root.close()
+    path = f"root/events-0/{0:020}.log"
+    content = place.read(path)
+    place.write(path, content + content[: len(content) // 3][:rest])
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        assert offsets(reader) == list(range(6))
+        assert reader.find_timestamp(2001) == (5, 2001)
+        assert reader.find_timestamp(2002) is None
+        place.write(path, content[:-1] + bytes([content[-1] ^ 1]))
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader, pytest.raises(CorruptError):
+        reader.find_timestamp(2001)
 
 
 def test_rot_is_reported_with_its_offsets(place: Place) -> None:

@@ -564,8 +564,18 @@ class Segment(SegmentEnd):
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record from ``start_offset`` on, below ``end_offset``, that is not older than ``timestamp``.
 
-        ``check`` gets position, bytes and base offset of each batch that is looked into.
+        ``check`` gets position, bytes and base offset of each batch that is looked into. What lies behind ``end_offset`` may be torn.
         """
+        try:
+            return self._find_timestamp(timestamp, start_offset, end_offset, check)
+        except CorruptError as error:
+            if self._is_behind(error, end_offset):
+                return None
+            raise
+
+    def _find_timestamp(
+        self, timestamp: int, start_offset: int, end_offset: int, check: Callable[[int, memoryview, int], object] | None
+    ) -> tuple[int, int] | None:
         search_start = self.search_start(timestamp, start_offset)
         legacy = self.legacy
         if legacy is not None and search_start < legacy.next_offset:
@@ -588,11 +598,11 @@ class Segment(SegmentEnd):
             whole = self._whole_size(data[at:], position + at)
             if at + whole > len(data):
                 data, at, position = self.file.read_at(position + at, whole), 0, position + at
+            if int.from_bytes(data[at : at + LENGTH_POSITION], "big", signed=True) >= end_offset:
+                return None
             batch = self._batch(data, at, position)
             if check is not None:
                 check(position + at, data[at : at + batch.size], batch.base_offset)
-            if batch.base_offset >= end_offset:
-                return None
             hit = batch.find_timestamp(timestamp, start_offset, payload_of(batch)) if batch.record_count else None
             if hit is not None:
                 return hit if hit[0] < end_offset else None
@@ -600,6 +610,15 @@ class Segment(SegmentEnd):
         return None
 
     # -- inside --
+
+    def _is_behind(self, error: CorruptError, end_offset: int) -> bool:
+        """Whether all below ``end_offset`` lies before the damage that ``error`` tells of."""
+        if error.position is None or self.in_file(0) > error.position:
+            return False
+        position = max(self.anchor(end_offset - 1)[0], 0 if self.legacy is None else self.legacy.end)
+        size = error.position - self.in_file(0)
+        scan = scan_segment(self.file, size, self.base_offset, position=position, check_crc=False)
+        return scan.batch_count > 0 and scan.next_offset >= end_offset
 
     def _find(self, offset: int, window: int) -> tuple[int, memoryview] | None:
         """Position of the first batch whose last offset is at least ``offset``, and up to ``window`` bytes from there."""
