@@ -429,6 +429,29 @@ def test_wrong_indexes_only_cost_time(place: Place) -> None:
         place.write(f"{T}/replog.mark", files["replog.mark"])
 
 
+def test_reading_what_is_damaged_forgets_nothing_behind_it(place: Place) -> None:
+    """The index leads behind a batch whose length is damaged, and no walk does: it is as useful after somebody has met that one."""
+    log = create(place.disk, place.of(T), LogConfig(index_interval_bytes=0))
+    for number in range(6):
+        log.append_as_leader(batch(2, timestamp=1000 + number), 0)
+    sync(place.disk, log)
+    log.close(clean=True)
+    path = f"{T}/{0:020}.log"
+    content = bytearray(place.read(path))
+    content[4 * len(content) // 6 + 8] ^= 0x40
+    place.write(path, bytes(content))
+    for _ in range(3):
+        log = reopen(place.disk, place.of(T), clean=True)
+        log.keep_tail(0)
+        with pytest.raises(CorruptLogError) as caught:
+            log.read(8, 1 << 20, 12)
+        assert (caught.value.start, caught.value.end) == (8, 10)
+        with pytest.raises(CorruptLogError):
+            log.read(10, 1 << 20, 12)
+        assert log.recovery.clean
+        log.close(clean=True)
+
+
 @pytest.mark.parametrize("cut", [0, 12, 24])
 @pytest.mark.parametrize("truncates", [False, True])
 def test_a_cut_time_index_hides_nothing_from_what_is_appended_behind_it(place: Place, cut: int, truncates: bool) -> None:

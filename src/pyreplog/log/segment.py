@@ -671,6 +671,7 @@ class Segment(SegmentEnd):
             if self._believable(indexes):
                 return indexes
             indexes.close()
+            return self._indexes_of_scan(indexes)
         except CorruptError:
             pass
         except StorageError as error:
@@ -704,11 +705,22 @@ class Segment(SegmentEnd):
     def _rebuild_indexes(self) -> None:
         if self._indexes is not None:
             self._indexes.close()
-        self._indexes = self._indexes_of_scan()
+        self._indexes = self._indexes_of_scan(self._indexes)
 
-    def _indexes_of_scan(self) -> IndexFiles:
+    def _indexes_of_scan(self, before: IndexFiles | None = None) -> IndexFiles:
+        """Both indexes anew. A walk ends at damage: what ``before`` has of the batches behind it is kept."""
         scan = scan_segment(self.file, self.size, self.base_offset, index_interval=self._interval, check_crc=False)
-        return IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=True)
+        indexes = IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=True)
+        if before is None or scan.position == self.size:
+            return indexes
+        known_times = {before.times.entry(slot) for slot in range(before.times.count)}
+        for offset, position in map(before.offsets.entry, range(before.offsets.count)):
+            header = self._header_at(position) if position > scan.position and offset > indexes.offsets.last[0] else None
+            if header is not None and header[1] == offset:
+                indexes.offsets.append(offset, position)
+                if (header[2], offset) in known_times:
+                    indexes.times.append(header[2], offset)
+        return indexes
 
     def _read_first_timestamp(self) -> None:
         header = self._header_at(0) if self.size else None
