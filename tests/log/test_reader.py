@@ -241,6 +241,43 @@ def test_after_a_kill_what_was_promised_is_there_or_missed(place: Place, harm: s
             assert offsets(reader, 6) == list(range(6, 12))
 
 
+@pytest.mark.parametrize("harm", ["swapped", "misdirected", "length"])
+def test_no_damage_hides_a_record_where_offsets_may_have_gaps(place: Place, harm: str) -> None:
+    """What is passed over in a folder without a mark is named: what lies in a segment before the one it belongs to is no gap."""
+    root, log = begin(place, config=LogConfig(segment_bytes=1200))
+    for _ in range(24):
+        log.append_as_leader(batch(2, size=50), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(48)
+    root.close()
+    place.disk.remove(place.of(f"root/events-0/{MARK_NAME}"))
+    first, second = (f"root/events-0/{base:020}.log" for base in (12, 36))
+    one, two = bytearray(place.read(first)), place.read(second)
+    size = len(one) // 6
+    if harm == "swapped":
+        one = bytearray(two)
+        place.write(second, place.read(first))
+    elif harm == "misdirected":
+        one[2 * size : 3 * size] = two[:size]
+    else:
+        one[2 * size + 8] ^= 0x40
+    place.write(first, bytes(one))
+    seen, missed = [], []
+    with contextlib.closing(only(open_readers(place.disk, place.of("root")))) as reader:
+        offset = 0
+        while offset < reader.end_offset:
+            try:
+                part = split(reader.read(offset, 1 << 20))
+            except CorruptLogError as error:
+                missed += range(error.start, error.end)
+                offset = error.end
+            else:
+                seen += [number for one in part for number in range(max(one.base_offset, offset), one.next_offset)]
+                offset = part[-1].next_offset
+    assert sorted(seen + missed) == list(range(48))
+    assert missed and min(missed) in (12, 16)
+
+
 @pytest.mark.parametrize("rest", [1, 20, 61, 100])
 @pytest.mark.parametrize("interval", [0, 4096])
 def test_a_search_by_time_ends_where_the_log_does(place: Place, rest: int, interval: int) -> None:

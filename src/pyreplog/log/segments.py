@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from pyreplog._core import HEADER_SIZE, RecordBatch
+from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
@@ -78,14 +78,34 @@ class Segments:
             segment = self._segments[index]
             if segment.base_offset >= end_offset:
                 return None
-            found = self._use(segment).locate(offset, size_max, end_offset)
+            try:
+                found = self._use(segment).locate(offset, size_max, end_offset)
+            except CorruptError as error:
+                raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
             if found is None:
                 self._check_end(index, offset)
                 continue
             if int.from_bytes(found[1][:8], "big") > offset:
                 self._check_passed(segment, offset, found[0])
-            return found[1]
+            return self._own_batches(index, offset, *found)
         return None
+
+    def _own_batches(self, index: int, offset: int, position: int, data: memoryview) -> memoryview:
+        """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the first that does not
+        belong there. Raises :class:`CorruptLogError` where that is the one that was found for ``offset``."""
+        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
+        scan = SegmentScanner(int.from_bytes(data[:8], "big"), check_crc=False)
+        size = scan.feed(data)
+        if scan.next_offset <= following:
+            return data[:size] if size else data
+        size = 0
+        while (batch := RecordBatch(data, size)).next_offset <= following:
+            size += batch.size
+        if not size:
+            reason = f"a batch reaches up to offset {batch.last_offset}, into the next segment"
+            path, at = self._segments[index].path, self._segments[index].in_file(position)
+            raise CorruptLogError(reason, start=offset, end=max(following, offset + 1), file=path, position=at)
+        return data[:size]
 
     def _check_end(self, index: int, offset: int) -> None:
         """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on. Raises
