@@ -95,6 +95,19 @@ def test_names_in_another_spelling_are_nobodys(tmp_path: Path) -> None:
     assert sorted(found(book, Level.WARNING)) == sorted([folder, *(f"{name}: {text}" for name in strangers)])
 
 
+def test_a_batch_that_names_no_epoch_is_damage_where_the_log_has_one(tmp_path: Path) -> None:
+    """The first batch, too, behind which no epoch falls: who opens or reads the log refuses it."""
+    with pyreplog.open_log(tmp_path, topic="t") as log:
+        log.append(b"x")
+    _write_int(tmp_path / "t-0" / f"{0:020}.log", 12, -1, ">i")
+    with pyreplog.open_log(tmp_path, "r", topic="t") as log, pytest.raises(pyreplog.CorruptLogError, match="leader epoch -1"):
+        list(log)
+    disk = SystemDisk()
+    book = verify(disk, str(tmp_path))
+    disk.close()
+    assert [text for text in found(book, Level.DAMAGE) if "leader epoch -1" in text]
+
+
 def flip(file: Path, position: int, mask: int = 1) -> None:
     """Flip bits in a real file."""
     data = bytearray(file.read_bytes())

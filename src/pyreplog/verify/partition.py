@@ -347,7 +347,7 @@ class PartitionCheck(FolderCheck):
                 self._book.damage(path, text, ANOTHER_COPY, **where)
             return
         self._last_epoch = batch.leader_epoch
-        if self._history is None or batch.leader_epoch < 0:
+        if self._history is None or (batch.leader_epoch < 0 and (known < 0 or not self._dense)):
             return
         if known == batch.leader_epoch or (known < 0 and batch.base_offset < self.facts.start):
             return
