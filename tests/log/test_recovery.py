@@ -288,6 +288,22 @@ def test_missing_data_below_the_mark_is_rot(place: Place) -> None:
         reopen(place.disk, place.of(T))
 
 
+@pytest.mark.parametrize("same_boot", [True, False])
+def test_a_synced_segment_is_not_cut_for_what_lies_before_it(place: Place, same_boot: bool) -> None:
+    """The last two segments were swapped: that the one before seems to reach up to the end makes nothing torn of what was synced."""
+    written(place, synced=20)
+    one, two = logs(place)[-2:]
+    contents_of = place.read(one), place.read(two)
+    place.write(one, contents_of[1])
+    place.write(two, contents_of[0])
+    for _ in range(2):
+        with pytest.raises(CorruptLogError, match="overlap") as caught:
+            reopen(place.disk, place.of(T), same_boot=same_boot)
+        assert caught.value.end == 40
+        assert (place.read(two), place.read(one)) == contents_of
+    assert kept(place) == []
+
+
 def test_after_a_kill_the_mark_is_exact() -> None:
     """What an os log showed its readers must be there after a kill; after power loss only what was synced must."""
     disk = SimDisk(Random(1))

@@ -376,7 +376,7 @@ class Loader:
 
         Our own logs have no gaps between segments: there one means that something was lost. Compacted ones of Kafka's do.
         """
-        torn = expected >= self.durable_end
+        torn = min(expected, segment.base_offset) >= self.durable_end
         if segment.base_offset < expected:
             if not torn:
                 raise CorruptLogError("two segments overlap", start=segment.base_offset, end=expected, file=segment.path, position=0)
