@@ -462,10 +462,36 @@ def test_reading_what_is_damaged_forgets_nothing_behind_it(place: Place) -> None
         with pytest.raises(CorruptLogError) as caught:
             log.read(8, 1 << 20, 12)
         assert (caught.value.start, caught.value.end) == (8, 10)
-        with pytest.raises(CorruptLogError):
-            log.read(10, 1 << 20, 12)
+        assert [record.offset for record in contents(log, 10)] == [10, 11]
         assert log.recovery.clean
         log.close(clean=True)
+
+
+@pytest.mark.parametrize("claimed", [9, 10, 1000])
+def test_a_batch_that_claims_to_lie_elsewhere_does_not_end_the_log(place: Place, claimed: int) -> None:
+    """It gets into an index that is made anew, and yet what is appended is taken, what the index names is read, and the log is closed."""
+    log = create(place.disk, place.of(T), LogConfig(index_interval_bytes=0))
+    for number in range(6):
+        log.append_as_leader(batch(2, timestamp=2000 - 100 * abs(number - 3)), 0)
+    sync(place.disk, log)
+    log.close(clean=True)
+    path = f"{T}/{0:020}.log"
+    content = bytearray(place.read(path))
+    at = 4 * len(content) // 6
+    content[at : at + 8] = claimed.to_bytes(8, "big")
+    place.write(path, bytes(content))
+    log = reopen(place.disk, place.of(T), clean=True)
+    log.keep_tail(0)
+    for offset in (8, 9):
+        with pytest.raises(CorruptLogError) as caught:
+            log.read(offset, 1 << 20, 12)
+        assert (caught.value.start, caught.value.end) == (8, 10)
+    assert [record.offset for record in contents(log, 10)] == [10, 11]
+    log.append_as_leader(batch(2, timestamp=1950), 0)
+    log.append_as_leader(batch(2, timestamp=3000), 0)
+    assert [record.offset for record in contents(log, 12)] == [12, 13, 14, 15]
+    assert [record.offset for record in contents(log, 10)] == [10, 11, 12, 13, 14, 15]
+    log.close(clean=True)
 
 
 @pytest.mark.parametrize("cut", [0, 12, 24])

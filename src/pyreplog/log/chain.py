@@ -39,6 +39,10 @@ class Chain:
         """Where in ``segment`` the batch begins that has ``offset`` for its first, when the one before it was checked last; else -1."""
         return self._position if segment is self._segment and offset == self._next_offset else -1
 
+    def begin_at(self, segment: Segment, position: int, offset: int) -> None:
+        """The batch at byte ``position`` of ``segment`` is known to begin at ``offset``."""
+        self._segment, self._position, self._next_offset = segment, position, offset
+
     def check(self, segment: Segment, position: int, data: memoryview, offset: int, end_offset: int) -> int:
         """How much of ``data``, whole batches at byte ``position`` of ``segment``, is what follows there below ``end_offset``.
 

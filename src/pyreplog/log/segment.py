@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -275,7 +276,8 @@ class Segment(SegmentEnd):
     def close_for_writing(self) -> None:
         """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced."""
         if self.max_timestamp >= 0 and self.max_timestamp > self.indexes.times.last[0]:
-            self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
+            with contextlib.suppress(CorruptError):  # an entry of a damaged batch, which claims to lie behind that of this timestamp
+                self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
         self.indexes.write()
         self._pending = 0
         if self._transactions is not None:
@@ -506,6 +508,17 @@ class Segment(SegmentEnd):
                 return position, header[0]
         return 0, self.base_offset
 
+    def named(self, offset: int) -> tuple[int, int] | None:
+        """Where the batch of ``offset`` begins, and its base offset, where an index entry names just that one: no walk is needed then, which
+        damage before it would end. None where there is no such entry."""
+        offsets = self.indexes.offsets
+        slot = bisect_left(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
+        if slot == offsets.count:
+            return None
+        last_offset, position = offsets.entry(slot)
+        header = self._header_at(position)
+        return (position, header[0]) if header is not None and header[1] == last_offset and header[0] <= offset else None
+
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
         """See :meth:`locate`; the bytes alone."""
         found = self.locate(offset, size_max, end_offset)
@@ -711,11 +724,13 @@ class Segment(SegmentEnd):
         """Both indexes anew. A walk ends at damage: what ``before`` has of the batches behind it is kept."""
         scan = scan_segment(self.file, self.size, self.base_offset, index_interval=self._interval, check_crc=False)
         indexes = IndexFiles.of_scan(self.disk, self.directory, scan, self.base_offset, closed=True)
+        if self.next_offset >= 0:
+            indexes.truncate(self.next_offset)  # a damaged batch may claim to lie behind the end, and what is appended would not fit
         if before is None or scan.position == self.size:
             return indexes
         known_times = {before.times.entry(slot) for slot in range(before.times.count)}
         for offset, position in map(before.offsets.entry, range(before.offsets.count)):
-            header = self._header_at(position) if position > scan.position and offset > indexes.offsets.last[0] else None
+            header = self._header_at(position) if position >= scan.position and offset > indexes.offsets.last[0] else None
             if header is not None and header[1] == offset:
                 indexes.offsets.append(offset, position)
                 if (header[2], offset) in known_times:

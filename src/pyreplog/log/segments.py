@@ -81,7 +81,10 @@ class Segments:
             try:
                 found = self._use(segment).locate(offset, size_max, end_offset)
             except CorruptError as error:
-                raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
+                named = self._read_named(index, offset, size_max, end_offset, None)
+                if named is None:
+                    raise self._damaged(index, offset, end_offset, error.reason, error.position) from None
+                return named
             if found is None:
                 self._check_end(index, offset)
                 continue
@@ -139,8 +142,33 @@ class Segments:
             reason = status_text(scan.status) if scan.status else "a batch is cut off"
             raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
 
+    def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
+        """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it."""
+        segment = self._segments[index]
+        named = segment.named(offset)
+        if named is None:
+            return None
+        position, base_offset = named
+        try:
+            found = segment.locate_at(position, memoryview(b""), size_max, end_offset)
+            if found is None or chain is None:
+                return None if found is None else self._own_batches(index, offset, *found)
+            chain.begin_at(segment, position, base_offset)
+            return found[1][: chain.check(segment, position, found[1], base_offset, end_offset)]
+        except CorruptError:
+            return None  # it is damaged, too: what led here is told
+
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         index = self._slot(offset)
+        try:
+            return self._read_walked(index, offset, size_max, end_offset, chain)
+        except CorruptLogError:
+            named = self._read_named(index, offset, size_max, end_offset, chain)
+            if named is None:
+                raise
+            return named
+
+    def _read_walked(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         segment = self._use(self._segments[index])
         place = chain.place_of(segment, offset)
         try:
