@@ -16,6 +16,7 @@ from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, Storage
 from pyreplog.log import Log
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
+from pyreplog.log.segment import resume_offset
 from pyreplog.record import split
 from pyreplog.repair import survey
 from pyreplog.testing.crash import crash_points
@@ -492,6 +493,36 @@ def test_a_batch_that_claims_to_lie_elsewhere_does_not_end_the_log(place: Place,
     assert [record.offset for record in contents(log, 12)] == [12, 13, 14, 15]
     assert [record.offset for record in contents(log, 10)] == [10, 11, 12, 13, 14, 15]
     log.close(clean=True)
+
+
+@pytest.mark.parametrize("harm", ["zeros", "flips"])
+def test_where_damage_ends_is_found_without_reading_everything_again_and_again(harm: str) -> None:
+    """However many places the index names behind it, and however large the segment is."""
+    disk = SimDisk(Random(1))
+    log = create(disk, "t-0", LogConfig(index_interval_bytes=0))
+    for _ in range(300):
+        log.append_as_leader(batch(2), 0)
+    segment = log._segments.last
+    half = segment.size // 2
+    content = bytearray(segment.file.read_at(0, segment.size))
+    if harm == "zeros":
+        content[half:] = bytes(half)
+    else:
+        content[half + 70 :: half // 150] = b"?" * len(content[half + 70 :: half // 150])
+    segment.file.write_at(0, [content])
+    read: list[int] = []
+
+    class Counted:
+        def read_at(self, position: int, size: int) -> memoryview:
+            read.append(size)
+            return file.read_at(position, size)
+
+    file = segment.file
+    segment._file = Counted()  # type: ignore[assignment]
+    assert resume_offset(segment, half, 300) is None
+    assert sum(read) < 3 * segment.size
+    segment._file = file
+    log.close(clean=False)
 
 
 @pytest.mark.parametrize("cut", [0, 12, 24])

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import zlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final
 
 from pyreplog._core import (
@@ -54,7 +55,6 @@ _MAGIC: Final = 2
 _OLD_LENGTH_MIN: Final = 14
 _MESSAGE_SIZE_MIN: Final = LOG_OVERHEAD + _OLD_LENGTH_MIN
 _OLD_LENGTH_MAX: Final = 64 << 20
-_SEARCH_SIZE_MAX: Final = 64 << 20
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
@@ -390,7 +390,7 @@ class Segment(SegmentEnd):
         position = self.position_of(offset)
         indexes = self.indexes
         if position is not None:
-            self._check_batch(position)
+            self.check_batch(position)
             self.file.truncate(position)
             self.size = position
             self._reserved = self._reserve_from
@@ -403,7 +403,7 @@ class Segment(SegmentEnd):
         self.transactions.truncate(offset)
         self._settle_tail(wall_ms)
 
-    def _check_batch(self, position: int) -> None:
+    def check_batch(self, position: int) -> None:
         """Raises :class:`CorruptError` where what begins at ``position`` is no whole batch that fits its checksum."""
         legacy = self.legacy
         if legacy is not None and position < legacy.end:
@@ -503,20 +503,20 @@ class Segment(SegmentEnd):
         offsets = self.indexes.offsets
         if offsets.count:
             entry_offset, position = offsets.lookup(offset)
-            header = self._header_at(position) if position else None
+            header = self.header_at(position) if position else None
             if header is not None and header[1] == entry_offset:
                 return position, header[0]
         return 0, self.base_offset
 
     def named(self, offset: int) -> tuple[int, int] | None:
-        """Where the batch of ``offset`` begins, and its base offset, where an index entry names just that one: no walk is needed then, which
-        damage before it would end. None where there is no such entry."""
+        """Where the batch of ``offset`` begins, and its base offset, where an index entry names just that one: no walk is needed then,
+        which damage before it would end. None where there is no such entry."""
         offsets = self.indexes.offsets
         slot = bisect_left(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
         if slot == offsets.count:
             return None
         last_offset, position = offsets.entry(slot)
-        header = self._header_at(position)
+        header = self.header_at(position)
         return (position, header[0]) if header is not None and header[1] == last_offset and header[0] <= offset else None
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
@@ -656,7 +656,7 @@ class Segment(SegmentEnd):
         entry_offset, position = offsets.lookup(offset)
         if position <= least:
             return least
-        batch = self._header_at(position)
+        batch = self.header_at(position)
         # All batches before one that begins at or below `offset` end below it: then the hint is safe whatever else it says.
         if batch is not None and batch[0] <= offset and batch[0] <= entry_offset:
             return position
@@ -696,7 +696,7 @@ class Segment(SegmentEnd):
         """Whether the last entry of each index names the batch it should."""
         if indexes.offsets.count:
             offset, position = indexes.offsets.last
-            header = self._header_at(position)
+            header = self.header_at(position)
             if header is None or not header[0] <= offset:
                 return False
         if indexes.times.count:
@@ -709,7 +709,7 @@ class Segment(SegmentEnd):
                 except CorruptError:
                     return True  # a walk would stop there, too, and the entries behind it lead to what is whole
                 if at >= 0:
-                    header = self._header_at(position + at)
+                    header = self.header_at(position + at)
                     return header is not None and header[1] == offset and header[2] == timestamp
                 position += max(walked, 1)
             return False
@@ -730,7 +730,7 @@ class Segment(SegmentEnd):
             return indexes
         known_times = {before.times.entry(slot) for slot in range(before.times.count)}
         for offset, position in map(before.offsets.entry, range(before.offsets.count)):
-            header = self._header_at(position) if position >= scan.position and offset > indexes.offsets.last[0] else None
+            header = self.header_at(position) if position >= scan.position and offset > indexes.offsets.last[0] else None
             if header is not None and header[1] == offset:
                 indexes.offsets.append(offset, position)
                 if (header[2], offset) in known_times:
@@ -738,10 +738,10 @@ class Segment(SegmentEnd):
         return indexes
 
     def _read_first_timestamp(self) -> None:
-        header = self._header_at(0) if self.size else None
+        header = self.header_at(0) if self.size else None
         self.first_timestamp = -1 if header is None else header[2]
 
-    def _header_at(self, position: int) -> tuple[int, int, int] | None:
+    def header_at(self, position: int) -> tuple[int, int, int] | None:
         """(base offset, last offset, max timestamp) of the batch that begins at ``position``; None where none can begin there."""
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
@@ -877,21 +877,15 @@ def resume_offset(segment: Segment, position: int, start: int) -> int | None:
 
     First where the damaged batch's own length leads, then wherever the index says that a batch begins.
     """
-    candidates = []
+    offsets = segment.indexes.offsets
+    first = bisect_right(range(offsets.count), position, key=lambda slot: offsets.entry(slot)[1])
+    length = 0
     if position + LOG_OVERHEAD <= segment.size:
         length = int.from_bytes(segment.file.read_at(position + LENGTH_POSITION, 4), "big", signed=True)
-        candidates.append(position + LOG_OVERHEAD + length)
-    offsets = segment.indexes.offsets
-    candidates += [entry for slot in range(offsets.count) if (entry := offsets.entry(slot)[1]) > position]
-    for candidate in candidates:
-        if not position < candidate < segment.size:
-            continue
-        data = segment.file.read_at(candidate, min(_SEARCH_SIZE_MAX, segment.size - candidate))
-        try:
-            batch = RecordBatch(data)
-            batch.check_crc()
-        except CorruptError:
-            continue
-        if start < batch.base_offset <= INT64_MAX:
-            return batch.base_offset
+    for candidate in chain([position + LOG_OVERHEAD + length], (offsets.entry(slot)[1] for slot in range(first, offsets.count))):
+        header = segment.header_at(candidate) if candidate > position else None
+        if header is not None and start < header[0]:
+            with contextlib.suppress(CorruptError):
+                segment.check_batch(candidate)
+                return header[0]
     return None
