@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Where a source is newer than what was compiled of it nothing is run: it would be the old one."""
     os.environ.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED_JAVA)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background: children would not hear Ctrl-C
     shims = [path for path in PACKAGE.rglob("*.so") if path.parent.name != "_core"]
     compiled_ns = max((path.stat().st_mtime_ns for path in PACKAGE.parent.glob("pyreplog__mypyc*.so")), default=0)
     for shim in shims:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Final
 
@@ -277,6 +278,21 @@ def test_a_wrong_offset_or_epoch_is_never_served(victim: int, position: int) -> 
                 assert (found.base_offset, found.leader_epoch) == (start, 0 if start < 5 else 2)
             except CorruptError:
                 pass
+
+
+@pytest.mark.parametrize("flips", [[(3, 8, 128), (4, 7, 4)], [(6, 7, 4), (1, 8, 128)]], ids=["behind", "before"])
+def test_a_length_below_zero_beside_a_wrong_offset_is_damage(flips: list[tuple[int, int, int]]) -> None:
+    """(batch, byte, bit) each: whoever walks from one to the other does not walk backwards."""
+    disk, _ = stored()
+    good = contents(reopen(disk.snapshot(), PATH, clean=True))
+    size = disk.stat(f"{PATH}/00000000000000000000.log")
+    assert size is not None
+    for victim, position, bit in flips:
+        disk.flip(f"{PATH}/00000000000000000000.log", victim * (size.size // 8) + position, bit)
+    log = reopen(disk, PATH, clean=True)
+    for start in range(8):
+        with suppress(CorruptError):
+            assert contents(log, start, start + 1) == [good[start]]
 
 
 def reopen_or_none(disk: SimDisk) -> Log | None:

@@ -119,10 +119,12 @@ class Chain:
         at, last = 0, len(data) - HEADER_SIZE
         while at <= last and expected < end_offset:
             base, length, leader_epoch, delta = _FIELDS.unpack_from(data, at)
-            if base != expected:
+            if base != expected or length < HEADER_SIZE - LOG_OVERHEAD:
                 if at:
                     break
                 reason = f"a batch says that it begins at offset {base}, and {expected} is next"
+                if base == expected:
+                    reason = f"a batch says that it is {length} bytes long"
                 raise _broken(segment, position + at, expected, expected + delta + 1, reason)
             if base >= change:
                 epoch, change = self._epochs.span_of(base)

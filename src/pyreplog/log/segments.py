@@ -143,20 +143,38 @@ class Segments:
             raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
 
     def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
-        """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it."""
+        """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it, or the one
+        before it: an index that was made of a damaged log names a batch for what it only claims to be."""
         segment = self._segments[index]
         named = segment.named(offset)
         if named is None:
             return None
-        position, base_offset = named
+        position, _ = named
         try:
-            found = segment.locate_at(position, memoryview(b""), size_max, end_offset)
+            if not self._leads_on(index, position, dense=chain is not None):
+                position += RecordBatch(segment.read_at(position, HEADER_SIZE)).size
+                if not self._leads_on(index, position, dense=chain is not None):
+                    return None
+            base_offset, last_offset, _ = segment.header_at(position) or (INT64_MAX, -1, -1)
+            found = segment.locate_at(position, memoryview(b""), size_max, end_offset) if base_offset <= offset <= last_offset else None
             if found is None or chain is None:
                 return None if found is None else self._own_batches(index, offset, *found)
             chain.begin_at(segment, position, base_offset)
             return found[1][: chain.check(segment, position, found[1], base_offset, end_offset)]
         except CorruptError:
             return None  # it is damaged, too: what led here is told
+
+    def _leads_on(self, index: int, position: int, *, dense: bool) -> bool:
+        """Whether what lies behind the batch at byte ``position`` of segment ``index`` agrees with its offsets: no checksum covers them."""
+        segment = self._segments[index]
+        batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
+        behind = position + batch.size
+        if behind < segment.size:
+            header = segment.header_at(behind)
+            following = -1 if header is None else header[0]
+        else:
+            following = self._bases[index + 1] if index + 1 < len(self._bases) else segment.next_offset
+        return following == batch.next_offset or (not dense and following > batch.next_offset)
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
         index = self._slot(offset)
