@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.compiled import mypyc_attr
-from pyreplog.config import NodeConfig
+from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
 from pyreplog.replica.damage import GIVE_WAY_NS, Damage
@@ -114,9 +114,10 @@ class Replica:
     __slots__ = (
         "_flush_at",
         "_flush_ns",
+        "_is_segment_full",
+        "_may_sync",
         "_of_machine",
         "_of_role",
-        "_stopped",
         "_sync_after",
         "broker_id",
         "brokers",
@@ -177,7 +178,10 @@ class Replica:
         self._flush_at = FAR
         self._flush_ns = log.config.flush_ms * 1_000_000 if not self.sync_only and log.config.flush_ms < FAR // 1_000_000 else 0
         self._sync_after = 1 if self.sync_only or log.config.flush_ms == 0 else log.config.flush_messages
-        self._stopped = False
+        self._may_sync = self._sync_after < INT64_MAX or self._flush_ns > 0
+        # Whatever else is asked for, a full segment is synced. Asked of the log with every event that would take a tenth of all time.
+        self._is_segment_full = not isinstance(log, Sleeping) and log.has_unsynced_segment
+        log.on_roll = self._note_roll
         self.seat: Seat = Seat(self)
         self._of_role = _handlers(Seat, _BY_ROLE)
         self._of_machine = _handlers(type(self), _BY_MACHINE)
@@ -217,7 +221,7 @@ class Replica:
                 handler(self.seat, event, now_ns)
             else:
                 self._of_machine[event.__class__](self, event, now_ns)
-            if not self.syncing and not self._stopped:
+            if (self._may_sync or self._is_segment_full) and not self.syncing:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
             self.go_offline(error)
@@ -308,6 +312,7 @@ class Replica:
         if isinstance(self.seat, Offlined):
             return
         self.log.synced(event.upto, event.generation, mark=False)
+        self._is_segment_full = self.log.has_unsynced_segment
         self.seat.synced(event, now_ns)
 
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
@@ -330,10 +335,12 @@ class Replica:
     def _stop(self, event: Stop, now_ns: int) -> None:
         self.seat.leave(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self._sit(Seat(self))
-        self.in_sync = False
-        self._stopped = True
+        self.in_sync = self._may_sync = self._is_segment_full = False
 
     # -- help
+
+    def _note_roll(self) -> None:
+        self._is_segment_full = True
 
     def _note_standing(self, now_ns: int, *, in_sync: bool) -> None:
         """The newest metadata, which has this incarnation's registration, lists this incomplete copy as in sync: keep that it lacks
@@ -365,8 +372,9 @@ class Replica:
         unsynced = log.end_offset - log.flushed_offset
         if unsynced <= 0:
             self._flush_at = FAR
+            self._is_segment_full = False
             return
-        if unsynced < self._sync_after and now_ns < self._flush_at and not log.has_unsynced_segment:
+        if unsynced < self._sync_after and now_ns < self._flush_at and not self._is_segment_full:
             if self._flush_at == FAR and self._flush_ns:
                 self._flush_at = now_ns + self._flush_ns
                 self.wake_by(self._flush_at)
@@ -383,5 +391,6 @@ class Replica:
             return
         if plan is not None:
             self._flush_at = FAR
+            self._is_segment_full = False
             self.syncing = True
             self.out.append(Sync(plan.files, plan.upto, plan.generation))
