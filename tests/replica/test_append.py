@@ -11,7 +11,7 @@ import pytest
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import Appended
-from pyreplog.replica import Fetch, Produce, ProduceMany, Reply, Synced, SyncFailed, Tick
+from pyreplog.replica import Fetch, Produce, ProduceMany, Reply, Stop, Synced, SyncFailed, Tick
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
@@ -476,6 +476,39 @@ def test_a_full_segment_of_an_os_log_is_synced(make_bench: MakeBench) -> None:
         assert log.flushed_offset > 0
         bench.step(broker, Tick())
         assert not bench.syncs[broker]
+
+
+@pytest.mark.parametrize("log_kind", ["disk"])
+def test_after_a_stop_a_full_segment_is_synced_by_nobody(make_bench: MakeBench) -> None:
+    """One became full while another was being synced, and then the replica was stopped: the log is no longer its own."""
+    bench = led(make_bench(1, segment_bytes=1024))
+    log = bench.logs[1]
+    for count in (2, 3):
+        while log.stats().segment_count < count:
+            bench.append(1)
+        assert len(bench.syncs[1]) == 1
+    bench.step(1, Stop())
+    bench.sync(1)
+    assert log.has_unsynced_segment
+    assert not bench.syncs[1]
+
+
+@pytest.mark.parametrize("log_kind", ["disk"])
+def test_a_segment_that_became_full_during_a_sync_is_synced_next(make_bench: MakeBench) -> None:
+    """Of what was planned before it nothing is known of it; nor where the sync could not be begun."""
+    bench = led(make_bench(1, segment_bytes=1024))
+    log = bench.logs[1]
+    for count in (2, 3):
+        while log.stats().segment_count < count:
+            bench.append(1)
+    bench.sync(1)
+    (again,) = bench.syncs[1]
+    bench.syncs[1].clear()
+    bench.step(1, Synced(0, -1))
+    assert [sync.upto for sync in bench.syncs[1]] == [again.upto]
+    bench.sync(1)
+    assert not bench.syncs[1]
+    assert not log.has_unsynced_segment
 
 
 def test_pipelined_appends_are_answered_in_order(make_bench: MakeBench) -> None:

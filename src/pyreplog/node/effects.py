@@ -60,6 +60,7 @@ __all__ = ["FATAL", "Effects", "Gather", "Seat"]
 FATAL: Final = (ClosedError, InternalError, StorageError)
 """What ends a node wherever it is met: a disk's refusal that no replica took upon itself, an invariant that does not hold."""
 BEGIN_AGAIN_NS: Final = 10_000_000
+"""After so long a replica asks again for a sync for which there was no descriptor."""
 NO_GENERATION: Final = -1
 """Of no log: nothing was synced."""
 

@@ -312,7 +312,7 @@ class Replica:
         if isinstance(self.seat, Offlined):
             return
         self.log.synced(event.upto, event.generation, mark=False)
-        self._is_segment_full = self.log.has_unsynced_segment
+        self._is_segment_full = self._is_segment_full and self.log.has_unsynced_segment
         self.seat.synced(event, now_ns)
 
     def _sync_failed(self, event: SyncFailed, now_ns: int) -> None:
@@ -391,6 +391,5 @@ class Replica:
             return
         if plan is not None:
             self._flush_at = FAR
-            self._is_segment_full = False
             self.syncing = True
             self.out.append(Sync(plan.files, plan.upto, plan.generation))
