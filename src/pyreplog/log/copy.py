@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
 from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
@@ -72,16 +73,11 @@ class RootView:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._lost_power: list[bool | None] = []
         self._offsets: dict[str, Mapping[TopicPartition, int]] = {}
 
+    @cached_property
     def lost_power(self) -> bool | None:
         """Whether the machine went down since the root was last written, and nobody has recovered it; None where no file says."""
-        if not self._lost_power:
-            self._lost_power.append(self._find_lost_power())
-        return self._lost_power[0]
-
-    def _find_lost_power(self) -> bool | None:
         if read_farewell(self._disk, self._path) is not None:
             return False
         incarnation = read_incarnation(self._disk, self._path)
@@ -254,10 +250,9 @@ class PartitionCopy:
         if before is not None or mark.high_watermark <= mark.synced_end:
             return
         # Under `sync` too: a follower may have been told of a watermark above its own flushed end.
-        lost_power = root.lost_power()
-        if lost_power:
+        if root.lost_power:
             self.high_watermark = mark.synced_end
-        elif lost_power is None:
+        elif root.lost_power is None:
             self.high_watermark = max(self._valid_end(mark.high_watermark), mark.synced_end)
 
     def _guess_offsets(self, root: RootView, first: int) -> None:

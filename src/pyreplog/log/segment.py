@@ -508,16 +508,16 @@ class Segment(SegmentEnd):
                 return position, header[0]
         return 0, self.base_offset
 
-    def named(self, offset: int) -> tuple[int, int] | None:
-        """Where the batch of ``offset`` begins, and its base offset, where an index entry names just that one: no walk is needed then,
-        which damage before it would end. None where there is no such entry."""
+    def named(self, offset: int) -> int | None:
+        """Where the batch of ``offset`` begins, where an index entry names just that one: no walk is needed then, which damage before it
+        would end. None where there is no such entry."""
         offsets = self.indexes.offsets
         slot = bisect_left(range(offsets.count), offset, key=lambda slot: offsets.entry(slot)[0])
         if slot == offsets.count:
             return None
         last_offset, position = offsets.entry(slot)
         header = self.header_at(position)
-        return (position, header[0]) if header is not None and header[1] == last_offset and header[0] <= offset else None
+        return position if header is not None and header[1] == last_offset and header[0] <= offset else None
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
         """See :meth:`locate`; the bytes alone."""

@@ -145,22 +145,25 @@ class Segments:
     def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
         """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it, or the one
         before it: an index that was made of a damaged log names a batch for what it only claims to be."""
-        segment = self._segments[index]
-        named = segment.named(offset)
-        if named is None:
+        segment, dense = self._segments[index], chain is not None
+        position = segment.named(offset)
+        if position is None:
             return None
-        position, _ = named
         try:
-            if not self._leads_on(index, position, dense=chain is not None):
+            if not self._leads_on(index, position, dense=dense):
                 position += RecordBatch(segment.read_at(position, HEADER_SIZE)).size
-                if not self._leads_on(index, position, dense=chain is not None):
+                if not self._leads_on(index, position, dense=dense):
                     return None
-            base_offset, last_offset, _ = segment.header_at(position) or (INT64_MAX, -1, -1)
-            found = segment.locate_at(position, memoryview(b""), size_max, end_offset) if base_offset <= offset <= last_offset else None
-            if found is None or chain is None:
-                return None if found is None else self._own_batches(index, offset, *found)
-            chain.begin_at(segment, position, base_offset)
-            return found[1][: chain.check(segment, position, found[1], base_offset, end_offset)]
+            header = segment.header_at(position)
+            if header is None or not header[0] <= offset <= header[1]:
+                return None
+            found = segment.locate_at(position, memoryview(b""), size_max, end_offset)
+            if found is None:
+                return None
+            if chain is None:
+                return self._own_batches(index, offset, *found)
+            chain.begin_at(segment, position, header[0])
+            return found[1][: chain.check(segment, position, found[1], header[0], end_offset)]
         except CorruptError:
             return None  # it is damaged, too: what led here is told
 
