@@ -32,6 +32,16 @@ def begin(place: Place, name: str = "root", config: LogConfig = SMALL, seed: int
     return root, log
 
 
+def ended(place: Place, count: int, config: LogConfig, *, size: int = 50) -> None:
+    """A root of one log of ``count`` batches of two records, synced and seen, that was closed."""
+    root, log = begin(place, config=config)
+    for _ in range(count):
+        log.append_as_leader(batch(2, size=size), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(2 * count)
+    root.close()
+
+
 def only(found: dict[TopicPartition, LogReader]) -> LogReader:
     ((_, reader),) = found.items()
     return reader
@@ -244,12 +254,7 @@ def test_after_a_kill_what_was_promised_is_there_or_missed(place: Place, harm: s
 @pytest.mark.parametrize("harm", ["swapped", "misdirected", "length"])
 def test_no_damage_hides_a_record_where_offsets_may_have_gaps(place: Place, harm: str) -> None:
     """What is passed over in a folder without a mark is named: what lies in a segment before the one it belongs to is no gap."""
-    root, log = begin(place, config=LogConfig(segment_bytes=1200))
-    for _ in range(24):
-        log.append_as_leader(batch(2, size=50), 0)
-    sync(place.disk, log)
-    log.advance_high_watermark(48)
-    root.close()
+    ended(place, 24, LogConfig(segment_bytes=1200))
     place.disk.remove(place.of(f"root/events-0/{MARK_NAME}"))
     first, second = (f"root/events-0/{base:020}.log" for base in (12, 36))
     one, two = bytearray(place.read(first)), place.read(second)
@@ -303,12 +308,7 @@ def test_a_search_by_time_ends_where_the_log_does(place: Place, rest: int, inter
 
 def test_rot_is_reported_with_its_offsets(place: Place) -> None:
     """A damaged batch is never handed out: reading it raises with where the damage begins; what lies before is read."""
-    root, log = begin(place, config=LogConfig())
-    for _ in range(6):
-        log.append_as_leader(batch(2, size=50), 0)
-    sync(place.disk, log)
-    log.advance_high_watermark(12)
-    root.close()
+    ended(place, 6, LogConfig())
     path = "root/events-0/00000000000000000000.log"
     content = bytearray(place.read(path))
     size = len(content) // 6
@@ -328,12 +328,7 @@ def test_rot_is_reported_with_its_offsets(place: Place) -> None:
 @pytest.mark.parametrize(("harm", "span"), [("cut-first", (6, 8)), ("cut-last", (22, 24)), ("removed", (8, 16))])
 def test_the_offsets_of_damage_are_all_that_cannot_be_read(place: Place, harm: str, span: tuple[int, int]) -> None:
     """Where no batch says how far the damage goes, it goes up to where reading can go on: everything outside the range can be read."""
-    root, log = begin(place, config=LogConfig(segment_bytes=1024))
-    for _ in range(12):
-        log.append_as_leader(batch(2, size=75), 0)
-    sync(place.disk, log)
-    log.advance_high_watermark(24)
-    root.close()
+    ended(place, 12, LogConfig(segment_bytes=1024), size=75)
     bases = [f"root/events-0/{base:020}.log" for base in (0, 8, 16)]
     assert [place.disk.stat(place.of(path)) is not None for path in bases] == [True] * 3
     if harm == "removed":
@@ -353,12 +348,7 @@ def test_the_offsets_of_damage_are_all_that_cannot_be_read(place: Place, harm: s
 def test_the_offsets_of_damage_hold_the_one_that_was_asked_for(place: Place, position: int) -> None:
     """Base offset, leader epoch or count of a batch are damaged, and one behind it is asked for, whose place nobody can be sure of then:
     the error is about that one, and who goes on where the range ends comes to the end."""
-    root, log = begin(place, config=LogConfig(index_interval_bytes=1 << 20))
-    for _ in range(12):
-        log.append_as_leader(batch(2, size=75), 0)
-    sync(place.disk, log)
-    log.advance_high_watermark(24)
-    root.close()
+    ended(place, 12, LogConfig(index_interval_bytes=1 << 20), size=75)
     path = f"root/events-0/{0:020}.log"
     content = bytearray(place.read(path))
     content[2 * len(content) // 12 + position] ^= 4

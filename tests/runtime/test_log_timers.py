@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 
 import pyreplog
 from pyreplog.runtime.chores import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
+from pyreplog.runtime.writer import LogWriter
 from pyreplog.testing import SimClock, SimDisk
 
 PATH = "/events"
@@ -18,6 +23,15 @@ def content(disk: SimDisk, name: str) -> str:
         return bytes(file.read_at(0, 10_000)).decode()
     finally:
         file.close()
+
+
+@contextmanager
+def opened(disk: SimDisk | None = None, **settings: Any) -> Iterator[tuple[pyreplog.Log, LogWriter]]:
+    """A log whose background thread stands still, and its writer: the test takes the turns of the thread."""
+    with pyreplog.open_log(PATH, disk=disk or SimDisk(), **settings) as log:
+        assert log._writer is not None
+        log._writer._background.stop()
+        yield log, log._writer
 
 
 def test_flush_messages() -> None:
@@ -33,48 +47,42 @@ def test_flush_messages() -> None:
 def test_flush_ms() -> None:
     """With ``flush.ms`` the background thread syncs what has been waiting for so long, and is told when to look."""
     clock = SimClock()
-    with pyreplog.open_log(PATH, disk=SimDisk(), clock=clock, durability="os", config={"flush.ms": 1000}) as log:
-        assert log._writer is not None
-        log._writer._background.stop()  # the test takes its turns
+    with opened(clock=clock, durability="os", config={"flush.ms": 1000}) as (log, writer):
         log.append(b"x")
-        assert log._writer._work() == 1.0
+        assert writer._work() == 1.0
         assert log.stats().flushed_offset == 0
         clock.advance(1_000_000_000)
-        log._writer._work()
+        writer._work()
         assert log.stats().flushed_offset == 1
 
 
 def test_flush_ms_counts_from_the_first_record_that_waits() -> None:
     """What comes later, and each look of the thread, puts nothing off."""
     clock = SimClock()
-    with pyreplog.open_log(PATH, disk=SimDisk(), clock=clock, durability="os", config={"flush.ms": 1000}) as log:
-        assert log._writer is not None
-        log._writer._background.stop()
+    with opened(clock=clock, durability="os", config={"flush.ms": 1000}) as (log, writer):
         log.append(b"x")
         clock.advance(900_000_000)
         log.append(b"x")
-        assert log._writer._work() == 0.1
+        assert writer._work() == 0.1
         assert log.stats().flushed_offset == 0
         clock.advance(100_000_000)
-        log._writer._work()
+        writer._work()
         assert log.stats().flushed_offset == 2
 
 
 def test_checkpoints_are_written_on_their_schedule() -> None:
     """The high watermark every 5 seconds where it moved, recovery point and log start every minute; all three on close."""
     disk, clock = SimDisk(), SimClock()
-    with pyreplog.open_log(PATH, disk=disk, clock=clock) as log:
-        assert log._writer is not None
-        log._writer._background.stop()
+    with opened(disk, clock=clock) as (log, writer):
         log.append_many([b"x"] * 7)
-        log._writer._work()
+        writer._work()
         assert disk.stat(f"{PATH}/replication-offset-checkpoint") is None
         clock.advance(HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS)
-        log._writer._work()
+        writer._work()
         assert "events 0 7" in content(disk, "replication-offset-checkpoint")
         assert disk.stat(f"{PATH}/recovery-point-offset-checkpoint") is None
         clock.advance(CHECKPOINT_INTERVAL_NS)
-        log._writer._work()
+        writer._work()
         assert "events 0 7" in content(disk, "recovery-point-offset-checkpoint")
         assert "0" in content(disk, "log-start-offset-checkpoint")
         log.append(b"x")
@@ -122,17 +130,15 @@ def test_a_full_segment_wakes_the_thread() -> None:
 
 def test_a_full_segment_is_synced() -> None:
     """An ``os`` log without ``flush.*`` is synced when a segment is full: an opening after a kill reads no more than what came since."""
-    with pyreplog.open_log(PATH, disk=SimDisk(), durability="os", config={"segment.bytes": 16384}) as log:
-        assert log._writer is not None
-        log._writer._background.stop()
+    with opened(durability="os", config={"segment.bytes": 16384}) as (log, writer):
         log.append(bytes(10_000))
-        log._writer._work()
+        writer._work()
         assert log.stats().flushed_offset == 0
         log.append(bytes(10_000))
-        log._writer._work()
+        writer._work()
         assert log.stats().flushed_offset == 2
         log.append(b"x")
-        log._writer._work()
+        writer._work()
         assert log.stats().flushed_offset == 2
 
 
@@ -141,20 +147,18 @@ def test_files_of_what_went_stay_no_longer_than_they_are_to(way: str) -> None:
     """Their room comes back when ``file.delete.delay.ms`` is over, though retention is not due for minutes."""
     disk, clock = SimDisk(), SimClock()
     config = {"segment.bytes": 16384, "file.delete.delay.ms": 2000, **({} if way == "delete_records" else {"retention.bytes": 1})}
-    with pyreplog.open_log(PATH, disk=disk, clock=clock, config=config) as log:
-        assert log._writer is not None
-        log._writer._background.stop()
-        log._writer._work()
+    with opened(disk, clock=clock, config=config) as (log, writer):
+        writer._work()
         for _ in range(3):
             log.append(bytes(10_000))
         if way != "by itself":
             getattr(log, way)()
-        log._writer._work()
+        writer._work()
         assert log.start_offset == 2 or way == "delete_records"
         assert any(name.endswith(".deleted") for name in disk.list(f"{PATH}/events-0"))
-        assert log._writer._work() == 2.0
+        assert writer._work() == 2.0
         clock.advance(2_000_000_000)
-        log._writer._work()
+        writer._work()
         assert not any(name.endswith(".deleted") for name in disk.list(f"{PATH}/events-0"))
 
 
