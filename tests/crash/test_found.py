@@ -290,9 +290,13 @@ def test_a_length_below_zero_beside_a_wrong_offset_is_damage(flips: list[tuple[i
     for victim, position, bit in flips:
         disk.flip(f"{PATH}/00000000000000000000.log", victim * (size.size // 8) + position, bit)
     log = reopen(disk, PATH, clean=True)
-    for start in range(8):
+    sound = min(victim for victim, _, _ in flips)
+    assert contents(log, 0, sound) == good[:sound]
+    for start in range(sound, 8):
         with suppress(CorruptError):
             assert contents(log, start, start + 1) == [good[start]]
+    with pytest.raises(CorruptError):
+        contents(log)
 
 
 def reopen_or_none(disk: SimDisk) -> Log | None:
