@@ -1,4 +1,4 @@
-/* CRC-32C, four ways.
+/* CRC-32C, five ways.
  *
  * A CRC is a remainder: the message, read as a polynomial over GF(2), modulo P of degree 32. Two facts make it fast:
  *
@@ -7,8 +7,8 @@
  *    need three for its result: three pieces ("lanes") keep it busy.
  *  - For the same reason a 128-bit accumulator may be folded forward over the bytes that follow it: multiply its halves by
  *    x^(n+64) and x^n mod P and add the bytes n bits further on. With 512-bit registers four accumulators take 256 bytes a round.
- *  - Products and the crc32 instruction are computed by different units, so where a product takes 128 bits only, both together are
- *    half as fast again as either: four accumulators in front, three lanes behind them.
+ *  - Products and the crc32 instruction are computed by different units, so where a product takes 128 or 256 bits only, both together
+ *    are half as fast again as either: four accumulators in front, three lanes behind them.
  *
  * Bits are reflected (the first bit of a byte is its lowest), so a product of two reflected values comes out shifted by one, and
  * the crc32 instruction, which reduces it, multiplies by x^32: hence the exponents n - 33 and n + 31 below. Method: Intel's
@@ -179,6 +179,12 @@ CRC32C_INSTRUCTION static inline __m128i word_powers(uint32_t low, uint32_t high
     return _mm_set_epi64x((long long)high, (long long)low);
 }
 
+/* What 128 bits leave. */
+CRC32C_INSTRUCTION static inline uint64_t reduce_word(__m128i word) {
+    const uint64_t low = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(word));
+    return _mm_crc32_u64(low, (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(word, word)));
+}
+
 /* rounds * 136 bytes: rounds * 64 in four accumulators and, behind them, three lanes of rounds * 24 each.
  * power_k = x^(8 * k * 24 * rounds - 33). */
 CRC32C_INSTRUCTION static inline uint64_t fused_block(uint64_t crc, const uint8_t *p, size_t rounds, uint32_t power_1, uint32_t power_2,
@@ -212,9 +218,7 @@ CRC32C_INSTRUCTION static inline uint64_t fused_block(uint64_t crc, const uint8_
         d = fold_word(d, by_512, load_word(p + 48));
     }
     d = fold_word(fold_word(fold_word(a, by_128, b), by_128, c), by_128, d);
-    const uint64_t low = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(d));
-    const uint64_t folded = _mm_crc32_u64(low, (uint64_t)_mm_cvtsi128_si64(_mm_unpackhi_epi64(d, d)));
-    return join_lanes(folded, power_3, lane_1, power_2) ^ join_lanes(lane_2, power_1, 0, 0) ^ lane_3;
+    return join_lanes(reduce_word(d), power_3, lane_1, power_2) ^ join_lanes(lane_2, power_1, 0, 0) ^ lane_3;
 }
 
 CRC32C_INSTRUCTION static uint32_t crc32c_fused(uint32_t start, const uint8_t *p, size_t size) {
@@ -227,6 +231,81 @@ CRC32C_INSTRUCTION static uint32_t crc32c_fused(uint32_t start, const uint8_t *p
         crc = fused_block(crc, p, SHORT, 0xb6dd949bU, 0x271d9844U, 0x98d8d9cbU);
     }
     return crc32c_instruction((uint32_t)crc, p, size);
+}
+
+#endif
+
+/* -- the instruction beside carry-less products of 256 bits -- */
+
+#if CRC32C_X86_64
+
+#define CRC32C_WIDE __attribute__((target("avx2,vpclmulqdq," CRC32C_SSE)))
+
+static inline bool has_wide(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq") && has_instruction();
+}
+
+/* fold_word, for each half. */
+CRC32C_WIDE static inline __m256i fold_pair(__m256i from, __m256i by, __m256i to) {
+    return _mm256_xor_si256(_mm256_xor_si256(_mm256_clmulepi64_epi128(from, by, 0x00), to), _mm256_clmulepi64_epi128(from, by, 0x11));
+}
+
+CRC32C_WIDE static inline __m256i load_pair(const uint8_t *p) { return _mm256_loadu_si256((const __m256i *)(const void *)p); }
+
+CRC32C_WIDE static inline __m256i pair_powers(uint32_t low, uint32_t high) { return _mm256_broadcastsi128_si256(word_powers(low, high)); }
+
+CRC32C_WIDE static inline uint64_t step_five(uint64_t crc, const uint8_t *p) {
+    return step_word(step_word(step_word(step_word(step_word(crc, p), p + 8), p + 16), p + 24), p + 32);
+}
+
+/* rounds * 248 bytes: rounds * 128 in four accumulators and, behind them, three lanes of rounds * 40 each.
+ * power_k = x^(8 * k * 40 * rounds - 33). */
+CRC32C_WIDE static inline uint64_t wide_block(uint64_t crc, const uint8_t *p, size_t rounds, uint32_t power_1, uint32_t power_2,
+                                              uint32_t power_3) {
+    const __m256i by_1024 = pair_powers(0x6992cea2U, 0x0d3b6092U);
+    const __m256i by_256 = pair_powers(0x3da6d0cbU, 0xba4fc28eU);
+    const __m128i by_128 = word_powers(0xf20c0dfeU, 0x493c7d27U);
+    const uint8_t *const end = p + 128 * rounds;
+    const uint8_t *q_1 = end;
+    const uint8_t *q_2 = q_1 + 40 * rounds;
+    const uint8_t *q_3 = q_2 + 40 * rounds;
+    __m256i a = _mm256_xor_si256(load_pair(p), _mm256_zextsi128_si256(_mm_cvtsi64_si128((long long)crc)));
+    __m256i b = load_pair(p + 32);
+    __m256i c = load_pair(p + 64);
+    __m256i d = load_pair(p + 96);
+    uint64_t lane_1 = 0;
+    uint64_t lane_2 = 0;
+    uint64_t lane_3 = 0;
+    for (p += 128;; p += 128) {
+        lane_1 = step_five(lane_1, q_1);
+        lane_2 = step_five(lane_2, q_2);
+        lane_3 = step_five(lane_3, q_3);
+        if (p == end) {
+            break;
+        }
+        q_1 += 40;
+        q_2 += 40;
+        q_3 += 40;
+        a = fold_pair(a, by_1024, load_pair(p));
+        b = fold_pair(b, by_1024, load_pair(p + 32));
+        c = fold_pair(c, by_1024, load_pair(p + 64));
+        d = fold_pair(d, by_1024, load_pair(p + 96));
+    }
+    d = fold_pair(fold_pair(fold_pair(a, by_256, b), by_256, c), by_256, d);
+    const __m128i sum = fold_word(_mm256_castsi256_si128(d), by_128, _mm256_extracti128_si256(d, 1));
+    return join_lanes(reduce_word(sum), power_3, lane_1, power_2) ^ join_lanes(lane_2, power_1, 0, 0) ^ lane_3;
+}
+
+CRC32C_WIDE static uint32_t crc32c_wide(uint32_t start, const uint8_t *p, size_t size) {
+    enum { LONG = 66, SHORT = 8 }; /* rounds */
+    uint64_t crc = start;
+    for (; size >= 248 * LONG; p += 248 * LONG, size -= 248 * LONG) {
+        crc = wide_block(crc, p, LONG, 0x2e7d11a7U, 0x7959fe2aU, 0x96eabc10U);
+    }
+    for (; size >= 248 * SHORT; p += 248 * SHORT, size -= 248 * SHORT) {
+        crc = wide_block(crc, p, SHORT, 0xbac2fd7bU, 0x6b749fb2U, 0x3771e98fU);
+    }
+    return crc32c_fused((uint32_t)crc, p, size);
 }
 
 #endif
@@ -279,8 +358,7 @@ CRC32C_FOLDING static uint32_t crc32c_folding(uint32_t crc, const uint8_t *p, si
     const __m512i moved = fold(d, places, last);
     const __m128i sum = _mm_xor_si128(_mm_xor_si128(_mm512_castsi512_si128(moved), _mm512_extracti32x4_epi32(moved, 1)),
                                       _mm_xor_si128(_mm512_extracti32x4_epi32(moved, 2), _mm512_extracti32x4_epi32(moved, 3)));
-    const uint64_t low = _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(sum));
-    return (uint32_t)_mm_crc32_u64(low, (uint64_t)_mm_extract_epi64(sum, 1));
+    return (uint32_t)reduce_word(sum);
 }
 
 #endif
@@ -291,12 +369,16 @@ uint32_t crc32c_by(int way, uint32_t crc, const uint8_t *p, size_t size, int *us
     crc = ~crc;
     *used = 0;
 #if CRC32C_X86_64
-    if (way >= 3 && size >= 256 && has_folding()) {
-        *used = 3;
+    if (way >= 4 && size >= 256 && has_folding()) {
+        *used = 4;
         crc = crc32c_folding(crc, p, size);
         p += size & ~(size_t)63;
         size &= 63;
         return ~crc32c_instruction(crc, p, size);
+    }
+    if (way >= 3 && has_wide()) {
+        *used = 3;
+        return ~crc32c_wide(crc, p, size);
     }
     if (way >= 2 && has_instruction()) {
         *used = 2;
@@ -315,5 +397,5 @@ uint32_t crc32c_by(int way, uint32_t crc, const uint8_t *p, size_t size, int *us
 
 uint32_t crc32c(uint32_t crc, const uint8_t *p, size_t size) {
     int used;
-    return crc32c_by(3, crc, p, size, &used);
+    return crc32c_by(4, crc, p, size, &used);
 }
