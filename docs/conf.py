@@ -14,5 +14,8 @@ myst_heading_anchors = 3
 suppress_warnings = ["myst.xref_missing"]  # links to files of the repository outside docs/
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+html_theme_options = {"light_css_variables": {"code-font-size": "75%"}}
 html_title = "pyreplog"
 html_show_sphinx = False

@@ -30,6 +30,8 @@ DEFAULT: Final = re.compile(rf"\b({'|'.join(DEFAULTS)})\.(\w+)")
 """Where a default is a field of these, its value is shown."""
 ALIASES: Final = ("Buffer", "Headers")
 """Names for annotations."""
+BREAK: Final = "\\"
+"""At the end of a line of Markdown: what follows begins a new one."""
 
 
 def pages() -> dict[str, str]:
@@ -127,8 +129,8 @@ def class_entry(node: ast.ClassDef) -> list[str]:
 
 
 def entry(head: str, body: list[str]) -> list[str]:
-    """One item of a list, its text indented under it."""
-    return [f"* `{head}`", *(f"  {line}" if line else "" for line in body)]
+    """One item of a list: ``head`` on a line of its own, its text indented under it."""
+    return [f"* `{head}`{BREAK if body else ''}", *(f"  {line}" if line else "" for line in body)]
 
 
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str, *, method: bool = False) -> str:
