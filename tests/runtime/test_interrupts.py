@@ -20,6 +20,7 @@ import pytest
 import pyreplog
 from pyreplog.client import Outcome, Pending
 from pyreplog.errors import OutcomeUnknownError
+from pyreplog.quorum import authority
 from pyreplog.runtime.driver import Driver
 from pyreplog.system.held import HeldSyncs, _Group
 from pyreplog.system.syncs import SyncPool
@@ -198,6 +199,20 @@ def test_what_a_handler_raises_is_no_refusal_of_the_disks(tmp_path: Path, error:
         assert caught.value is error
         log.append(b"after")
         assert [record.value for record in log if record.value != b"struck"] == [b"before", b"after"]
+
+
+def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(cluster: pyreplog.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Struck while it takes note of that, it would never tell the nodes what it has written down."""
+
+    def strike(*_: object) -> None:
+        raise Struck
+
+    with monkeypatch.context() as patched:
+        patched.setattr(authority, "store", strike)
+        with pytest.raises(Struck):
+            cluster.nodes[0].kill()
+    cluster.nodes[0].restart(PATIENCE_S)
+    assert cluster.admin.create_topic("events").partitions[0].leader > 0
 
 
 @pytest.mark.parametrize("who", ["leader", "producer"])

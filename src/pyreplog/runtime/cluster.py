@@ -230,12 +230,17 @@ class Cluster:
 
     def _fence(self, node_id: int) -> None:
         """Tell the controller that a node died. REQUIRES that no other machine moves."""
-        if not self._is_controlled:
+        seat = self._authority_seat
+        if not self._is_controlled or seat.busy:
             return  # one that begins takes nobody for alive
+        seat.busy = True  # as in a turn of its own: where a signal handler cuts this short, it begins again with what is in its file
         try:
             self._authority.fence(node_id, f"node-{node_id}")
         except PyreplogError as error:
+            if is_interruption(error):
+                raise
             _log.error("the controller cannot take note of the end of node %d: %s", node_id, error)
+        seat.busy = False
 
     def _controller_interrupted(self, error: Exception | None) -> None:
         """Its turn was cut short, or its disk failed: what is in its file is true. Where there is no room or no descriptor to begin with
