@@ -20,6 +20,7 @@ import pytest
 import pyreplog
 from pyreplog.client import Outcome, Pending
 from pyreplog.errors import OutcomeUnknownError
+from pyreplog.log import LogRoot
 from pyreplog.quorum import authority
 from pyreplog.runtime.driver import Driver
 from pyreplog.system.held import HeldSyncs, _Group
@@ -199,6 +200,46 @@ def test_what_a_handler_raises_is_no_refusal_of_the_disks(tmp_path: Path, error:
         assert caught.value is error
         log.append(b"after")
         assert [record.value for record in log if record.value != b"struck"] == [b"before", b"after"]
+
+
+class Refusal(pyreplog.ConfigError):
+    """What a handler raises that has met an error of this library's elsewhere."""
+
+
+@pytest.mark.parametrize("act", ["kill", "restart", "close", "open"])
+def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str) -> None:
+    """Struck while a node begins or ends, it is raised as it is; the next call does all of it again, and no folder stays locked."""
+
+    error = Refusal("of the handler's")
+
+    def ring(*_: object) -> None:
+        raise error
+
+    cluster = pyreplog.Cluster(tmp_path / "data", nodes=1)
+    node = cluster.nodes[0]
+    if act == "open":
+        cluster.close()
+    step = "_begin" if act == "open" else "close"
+    before, inner = signal.signal(signal.SIGALRM, ring), getattr(LogRoot, step)
+
+    def strike(*arguments: Any, **options: Any) -> None:
+        setattr(LogRoot, step, inner)
+        signal.raise_signal(signal.SIGALRM)
+        inner(*arguments, **options)
+
+    acts = {"kill": node.kill, "restart": node.restart, "close": cluster.close, "open": lambda: pyreplog.Cluster(tmp_path / "data")}
+    monkeypatch.setattr(LogRoot, step, strike)
+    try:
+        with pytest.raises(Refusal) as caught:
+            acts[act]()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert caught.value is error
+    if act in ("kill", "restart"):
+        node.restart()
+        assert node.ready
+    cluster.close()
+    pyreplog.Cluster(tmp_path / "data").close()
 
 
 def test_a_controller_that_is_cut_short_over_a_killed_node_begins_again(cluster: pyreplog.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import NoThreadError
+from pyreplog.interruptions import is_interruption
 from pyreplog.runtime.logger import LOGGER
 
 __all__ = ["LINGER_S", "Background", "release"]
@@ -118,5 +119,6 @@ def release(lock: threading.Lock) -> None:
     """Free ``lock`` used as a binary semaphore; free already is fine."""
     try:
         lock.release()
-    except RuntimeError:  # set already
-        pass
+    except RuntimeError as error:  # set already
+        if is_interruption(error):
+            raise

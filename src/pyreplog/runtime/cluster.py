@@ -213,7 +213,7 @@ class Cluster:
             except (LockedError, ConfigError):
                 raise
             except PyreplogError as error:
-                if error is recovery.failure:
+                if error is recovery.failure or is_interruption(error):
                     raise
                 # One damaged copy must not keep the others from serving.
                 _log.error("node %d cannot start: %s", number, error)
@@ -643,6 +643,8 @@ class Cluster:
                 try:
                     node.close()
                 except PyreplogError as error:
+                    if is_interruption(error):
+                        raise
                     self._failure = error
         if hasattr(self, "_authority"):
             self._authority.close()

@@ -9,6 +9,7 @@ from typing import NoReturn, SupportsIndex
 
 from pyreplog.config import NodeConfig, check_seconds, whole
 from pyreplog.errors import ClosedError, PyreplogError, RequestTimedOutError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot, Onlooker
 from pyreplog.node import Node
 from pyreplog.ports import Address, Clock, Disk
@@ -282,8 +283,9 @@ class ClusterNode:
         try:
             if end is not None:
                 end()
-        except Exception:
-            self._forget()
+        except Exception as error:
+            if not is_interruption(error):
+                self._forget()
             raise
         self._forget()
 
