@@ -14,6 +14,7 @@ import pytest
 
 import pyreplog
 from pyreplog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
+from tests.runtime.still import still
 
 
 def test_nodes_stop_in_order_under_load(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -39,7 +40,7 @@ def test_a_node_killed_while_it_registers_may_come_back_at_once(cluster: pyreplo
     """What it had sent to the controller dies with it: the next life need not wait for a session to end."""
     node = cluster.nodes[0]
     for _ in range(20):
-        with cluster._driver.exclusive():  # the registration lies in the controller's inbox, and nobody has taken it
+        with still(cluster._driver):  # the registration lies in the controller's inbox, and nobody has taken it
             node._kill()
             cluster._fence(node.node_id)
             node._start()
@@ -62,7 +63,7 @@ def test_a_node_whose_end_fails_has_ended(cluster: pyreplog.Cluster) -> None:
         kill()
         raise pyreplog.StorageError(5, "told to", "x")
 
-    with cluster._driver.exclusive():
+    with still(cluster._driver):
         assert node._seat is not None
         cluster._driver.remove(node._seat)
         with pytest.raises(pyreplog.StorageError):

@@ -17,6 +17,7 @@ from pyreplog.log.opening import Parts, open_parts
 from pyreplog.ports import Disk, File
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
+from tests.runtime.still import still
 
 PATIENCE_S = 30.0
 STATE = "replog.controller"
@@ -185,7 +186,7 @@ def test_a_controller_that_could_not_write_goes_on_when_it_can(tmp_path: Path, e
         cluster.admin.create_topic("a")
         disk.error = error
         if error == errno.ENOSPC:
-            with cluster._driver.exclusive():
+            with still(cluster._driver):
                 cluster._controller_interrupted(None)
         with pytest.raises((ClusterError, OutcomeUnknownError)):
             cluster.admin.create_topic("b")
@@ -223,7 +224,7 @@ def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: P
             (path / STATE).write_bytes((tmp_path / "other" / STATE).read_bytes())
         if instead == "an older state":
             (path / STATE).write_bytes(older)
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             cluster._controller_interrupted(None)
         assert not cluster._is_controlled
         shutil.rmtree(path, ignore_errors=True)
@@ -239,7 +240,7 @@ def test_a_controller_begins_no_new_cluster_in_a_folder_that_is_away(tmp_path: P
 def test_a_controller_that_begins_again_counts_on_nobody_yet(tmp_path: Path) -> None:
     """Until the nodes are registered anew: that nobody is waited for does not mean that everybody serves."""
     with pyreplog.Cluster(tmp_path / "data") as cluster:
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             cluster._controller_interrupted(None)
             assert not any(broker.active for broker in cluster._authority.authority.image.brokers.values())
         with pytest.raises(TimeoutError, match="serve only 0 %"):

@@ -16,6 +16,7 @@ from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import SystemClock
 from pyreplog.system.held import HeldSyncs
 from pyreplog.testing import SimClock
+from tests.runtime.still import still
 
 PATIENT_S = 60.0
 
@@ -55,7 +56,7 @@ def test_who_sends_while_somebody_drives_takes_its_turn() -> None:
     """Else one that sends without an end would be polled alone."""
     driver = Driver(SystemClock(), "test")
     leader, producer = seat_of(driver, Polled()), seat_of(driver, Polled())
-    with driver.exclusive():
+    with still(driver):
         driver.network.enter(leader.transport)
         driver.enter(producer)
         assert list(driver.network.ready) == [leader.transport, producer.transport]
@@ -229,7 +230,7 @@ def test_who_was_paused_has_a_turn_at_once() -> None:
     driver = Driver(SystemClock(), "test")
     machine = Polled()
     seat = seat_of(driver, machine)
-    with driver.exclusive():
+    with still(driver):
         driver.pause(seat)
         driver.resume(seat)
     driver._work()

@@ -26,6 +26,7 @@ from pyreplog.runtime.driver import Driver
 from pyreplog.system.held import HeldSyncs, _Group
 from pyreplog.system.syncs import SyncPool
 from pyreplog.wire import ListOffsetsRequest
+from tests.runtime.still import still
 from tests.runtime.strikes import Strike, struck
 
 PATIENCE_S = 30.0
@@ -75,7 +76,7 @@ def interrupt(
         failed(error)
 
     machine = Interrupted(seat.machine, strike)
-    with cluster._driver.exclusive():
+    with still(cluster._driver):
         seat.failed = note
         seat.machine = machine
     with pytest.raises(raised):
@@ -162,7 +163,7 @@ def test_an_alarm_is_no_answer_of_a_nodes(cluster: pyreplog.Cluster, create: Cal
         if struck == [threading.main_thread()]:
             alarm()
 
-    with cluster._driver.exclusive():
+    with still(cluster._driver):
         node._requests[ListOffsetsRequest] = strike
     with cluster.consumer("events") as consumer:
         with pytest.raises(Alarm):
@@ -227,7 +228,12 @@ def test_what_a_handler_raises_is_no_failure_of_a_nodes_end(tmp_path: Path, monk
         signal.raise_signal(signal.SIGALRM)
         inner(*arguments, **options)
 
-    acts = {"kill": node.kill, "restart": node.restart, "close": cluster.close, "open": lambda: pyreplog.Cluster(tmp_path / "data")}
+    acts: dict[str, Callable[[], object]] = {
+        "kill": node.kill,
+        "restart": node.restart,
+        "close": cluster.close,
+        "open": lambda: pyreplog.Cluster(tmp_path / "data"),
+    }
     monkeypatch.setattr(LogRoot, step, strike)
     try:
         with pytest.raises(Refusal) as caught:
@@ -331,14 +337,16 @@ class Struck(Exception):
 # One that strikes in a callback of the garbage collector, hypothesis's for one, raises nowhere: Python only tells of it.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> None:
-    """Wherever a signal handler raises on the way into a moment in which no machine moves, or out of it: the next such moment comes."""
+    """Wherever a signal handler raises on the way into a moment in which no machine moves, or out of it: the next such moment comes, also
+    where somebody keeps the exception, and with its traceback all that was under way."""
     driver = cluster._driver
-    armed, struck = False, 0
+    armed = False
+    kept: list[Struck] = []
 
     def strike(*_: object) -> None:
-        nonlocal armed, struck
+        nonlocal armed
         if armed:
-            armed, struck = False, struck + 1
+            armed = False
             raise Struck
 
     # The handler stays: the last signal may come late, by way of another thread, and that of pytest-timeout would take it for its own.
@@ -348,17 +356,15 @@ def test_no_interrupt_leaves_the_machines_stopped(cluster: pyreplog.Cluster) -> 
         for _ in range(10_000):
             try:
                 armed = True
-                with driver.exclusive():
-                    pass
-            except Struck:
-                pass
+                driver.alone(lambda: None)
+            except Struck as error:
+                kept.append(error)
             armed = False
             assert not driver._exclusive_guard.locked()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    assert struck > 100
-    with driver.exclusive():
-        assert not driver._exclusive_wanted
+    assert len(kept) > 100
+    assert not driver.alone(lambda: driver._exclusive_wanted)
 
 
 def test_an_interrupted_producer_goes_on(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
@@ -468,13 +474,13 @@ def test_a_look_up_that_is_lost_between_asking_and_answering_fails(
     create()
     with cluster.consumer("events") as consumer:
         machine, seat = consumer._place
-        with cluster._driver.exclusive(), seat.lock:
+        with still(cluster._driver), seat.lock:
             answer = machine.look_up("events", 0, -1)
             monkeypatch.setattr(machine, "_calls", SimpleNamespace(send=lambda *given: press_ctrl_c(), close=machine._calls.close))
             with pytest.raises(KeyboardInterrupt):
                 machine._ask_offsets()
             assert not answer.settled
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             seat.busy = True
             consumer._interrupted(None)
         assert answer.settled
@@ -503,7 +509,7 @@ def test_who_waits_at_a_consumer_that_breaks_goes_on_waiting(
         thread = threading.Thread(target=wait, daemon=True)
         thread.start()
         assert cluster._driver.wait_until(lambda: bool(consumer._machine._waiting), PATIENCE_S)
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             cluster._driver._fail(consumer._seat, error)
         producer.send("events", b"second").result(PATIENCE_S)
         thread.join(PATIENCE_S)
@@ -528,7 +534,7 @@ def while_replaced(client: Any, act: Callable[[], object]) -> threading.Thread:
 
 def replace(cluster: pyreplog.Cluster, seat: Any) -> None:
     """As if the machine of ``seat`` had been cut short."""
-    with cluster._driver.exclusive():
+    with still(cluster._driver):
         cluster._driver._fail(seat, None)
         cluster._driver._mend()
 
@@ -576,13 +582,13 @@ def test_who_waits_for_news_of_a_topic_asks_the_next_machine(cluster: pyreplog.C
             (consumer, lambda: consumer.assign("second", timeout=PATIENCE_S)),
         ):
             seat = client._seat
-            with cluster._driver.exclusive():
+            with still(cluster._driver):
                 cluster._driver.pause(seat)
             thread = threading.Thread(target=lambda ask=ask: done.append(ask()), daemon=True)
             thread.start()
             machine: Any = seat.machine
             assert cluster._driver.wait_until(lambda machine=machine: "second" in machine._router.wanted, PATIENCE_S)  # type: ignore[misc]
-            with cluster._driver.exclusive():
+            with still(cluster._driver):
                 cluster._driver.resume(seat)
             replace(cluster, seat)
             thread.join(5.0)  # half of what it would wait for news
@@ -669,7 +675,7 @@ def test_a_closed_client_keeps_nobody_waiting(cluster: pyreplog.Cluster, create:
         (consumer, lambda: consumer.assign("second", timeout=None)),
     ]
     for client, act in acts:
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             cluster._driver.pause(client._seat)
         waited = cluster._driver._waited_count
         thread = threading.Thread(target=hear, args=(act,), daemon=True)
@@ -690,7 +696,7 @@ def test_closing_just_after_an_interrupt_is_no_clean_end(tmp_path: Path) -> None
             offset = producer.send("events", b"v").result(PATIENCE_S).offset
         seat = cluster.nodes[1]._seat
         assert seat is not None
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             seat.busy = True
             cluster._driver._seats.pop(seat.transport)
     markers = [os.path.exists(path / f"node-{number}" / ".kafka_cleanshutdown") for number in (1, 2, 3)]
@@ -702,7 +708,7 @@ def test_closing_just_after_an_interrupt_is_no_clean_end(tmp_path: Path) -> None
 def test_a_node_restarted_by_hand_is_not_restarted_again(cluster: pyreplog.Cluster) -> None:
     """What befell a former life of a node is forgotten when somebody kills or restarts it."""
     node = cluster.nodes[0]
-    with cluster._driver.exclusive():
+    with still(cluster._driver):
         assert node._seat is not None
         cluster._driver._seats.pop(node._seat.transport)
         cluster._driver._broken.append((node._seat, None))
@@ -721,7 +727,7 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
     for _ in range(5):
         with cluster.producer() as producer, cluster.consumer("events") as consumer:
             producer.send("events", b"v").result(PATIENCE_S)
-            with cluster._driver.exclusive():
+            with still(cluster._driver):
                 cluster._driver._fail(producer._seat, None)
                 cluster._driver._fail(consumer._seat, None)
                 cluster._driver._mend()

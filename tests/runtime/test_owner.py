@@ -32,6 +32,7 @@ from pyreplog.runtime.relay import WINDOW_SIZE, ClusterAppender
 from pyreplog.spool import BatchId, Spool, producer_of
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
+from tests.runtime.still import still
 from tests.spool.support import stage
 
 ID = BatchId("query", 0)
@@ -403,7 +404,7 @@ def test_an_interrupted_machine_is_no_end(tmp_path: Path, machine: str, monkeypa
             found = original(self, *arguments)
         if not interrupted:
             interrupted.append(self)
-            with self._driver.exclusive():
+            with still(self._driver):
                 seat = self._seat if machine == "relay" else self._admin._place[1]
                 self._driver._fail(seat, None)
         return found if machine == "relay" else original(self, *arguments)

@@ -10,6 +10,7 @@ import pytest
 
 import pyreplog
 from pyreplog.client import Outcome, ProducerConfig
+from tests.runtime.still import still
 
 
 @pytest.mark.parametrize("way", ["send", "send_many"])
@@ -65,7 +66,7 @@ def test_what_failed_is_remembered_by_the_next_machine(cluster: pyreplog.Cluster
     topic = create()
     with cluster.producer() as producer:
         producer.send(topic, b"fine").result(20)
-        with cluster._driver.exclusive():
+        with still(cluster._driver):
             ack = producer._machine.send(topic, b"lost")
             producer._interrupted(None)
         error = ack.exception(20)

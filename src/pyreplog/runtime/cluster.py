@@ -47,7 +47,7 @@ from pyreplog.errors import (
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import is_partition, open_readers, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
-from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint
+from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage
 from pyreplog.runtime.admin import Admin
 from pyreplog.runtime.advice import Advice, Awaited
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
@@ -290,10 +290,12 @@ class Cluster:
         """Take what other processes stage for this cluster, from now on."""
 
         def make(broken: Callable[[Exception | None], None]) -> tuple[Relay, Seat]:
-            with self._driver.exclusive():
+            def begin() -> tuple[Relay, Seat]:
                 transport = self._driver.network.endpoint()
                 machine = Relay(transport, self._clock, self._random, self._bootstrap(), address=self._address("relay"), owner=self._driver)
                 return machine, self._driver.add(machine, transport, broken)
+
+            return self._driver.alone(begin)
 
         owner = SpoolOwner(
             Spool(self._controller_disk, self._path),
@@ -304,9 +306,11 @@ class Cluster:
         return owner
 
     def _keep_producers(self, producer_ids: frozenset[int]) -> None:
-        with self._driver.exclusive():
+        def keep() -> None:
             for node in self._nodes:
                 node._keep_producers(producer_ids)
+
+        self._driver.alone(keep)
 
     def _settle(self, topic: str, partition_count: int, timeout: float | None) -> None:
         """Until every node that serves, as far as it and the controller know, knows the topic, with leaders. None: as long as it comes
@@ -403,15 +407,14 @@ class Cluster:
     def _batch_limit(self, topic: str) -> tuple[int, int]:
         """Bytes of the largest batches that the topic's settings let a producer make: of several records, of one. REQUIRES the driver's
         turn."""
-        image = self._authority.authority.image
-        found = image.topics.get(image.topic_ids.get(topic, ""))
+        found = self._found(topic)
         if found is None:
             return INT32_MAX, 0
         config = found.log_config
         return producer_batch_max(config), batch_max(config)
 
     def _producer_closed(self, producer: Producer) -> None:
-        with self._driver.exclusive():
+        def end() -> None:
             machine, seat = producer._place  # now that nobody replaces them any more
             self._driver.remove(seat)
             self._trusted.pop(seat.transport.address or "", None)
@@ -420,6 +423,8 @@ class Cluster:
             else:
                 with seat.lock:  # somebody may be sending
                     machine.close()
+
+        self._driver.alone(end)
         self._producers.pop(producer, None)
 
     def consumer(
@@ -472,11 +477,13 @@ class Cluster:
         return consumer
 
     def _consumer_closed(self, consumer: Consumer) -> None:
-        with self._driver.exclusive():
+        def end() -> None:
             machine, seat = consumer._place  # as above
             self._driver.remove(seat)
             with seat.lock:  # somebody may be about to wait
                 machine.close()
+
+        self._driver.alone(end)
         self._consumers.pop(consumer, None)
 
     def scan(
@@ -564,12 +571,10 @@ class Cluster:
         self._check()
         check_name(topic)
         partition = whole("partition", partition)
-        with self._driver.exclusive():
-            image = self._authority.authority.image
-            found = image.topics.get(image.topic_ids.get(topic, ""))
-            entry = None if found is None else found.partitions.get(partition)
+        found = self._driver.alone(lambda: self._found(topic))
         if found is None:
             raise self._advice.unknown_topic(topic)
+        entry = found.partitions.get(partition)
         if entry is None:
             raise UnknownTopicError(f"{topic!r} has partitions 0 to {len(found.partitions) - 1}, not {partition}")
         return next((node for node in self._nodes if node.node_id == entry.leader), None)
@@ -581,15 +586,20 @@ class Cluster:
         return lambda: max(seconds - (now_ns() - started_ns) / 1e9, 0.0)
 
     def _topic_names(self) -> tuple[str, ...]:
-        with self._driver.exclusive():
-            return tuple(self._authority.authority.image.topic_ids)
+        return self._driver.alone(lambda: tuple(self._authority.authority.image.topic_ids))
 
     def _awaited_leaders(self, of: TopicPartition) -> Awaited | None:
-        with self._driver.exclusive():
-            image = self._authority.authority.image
-            found = image.topics.get(image.topic_ids.get(of.topic, ""))
+        def look() -> Awaited | None:
+            found = self._found(of.topic)
             entry = None if found is None else found.partitions.get(of.partition)
             return None if entry is None or entry.leader != NO_LEADER else Awaited((*entry.isr, *entry.elr), entry.replicas)
+
+        return self._driver.alone(look)
+
+    def _found(self, topic: str) -> TopicImage | None:
+        """The topic as the controller has it. REQUIRES that no machine moves."""
+        image = self._authority.authority.image
+        return image.topics.get(image.topic_ids.get(topic, ""))
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 
@@ -638,14 +648,7 @@ class Cluster:
         if self._owner is not None:
             self._owner.stop()
         self._driver.stop()
-        with self._driver.exclusive():
-            for node in self._nodes:
-                try:
-                    node.close()
-                except PyreplogError as error:
-                    if is_interruption(error):
-                        raise
-                    self._failure = error
+        self._driver.alone(self._end_nodes)
         if hasattr(self, "_authority"):
             self._authority.close()
         if self._lock is not None:
@@ -653,6 +656,15 @@ class Cluster:
         close_disk(self._controller_disk)
         forget(self)
         self._is_released = True
+
+    def _end_nodes(self) -> None:
+        for node in self._nodes:
+            try:
+                node.close()
+            except PyreplogError as error:
+                if is_interruption(error):
+                    raise
+                self._failure = error
 
     def unclosed(self) -> str | None:
         """For the warning at exit. That a process which is there for its cluster ends with it is in order."""

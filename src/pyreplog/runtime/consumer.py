@@ -17,7 +17,6 @@ from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopi
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.exclusive import is_parents
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -60,9 +59,8 @@ class Consumer:
         self._failure: Exception | None = None
         self._left: deque[Record] = deque()
         """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's lock."""
-        with driver.exclusive():
-            self._place = make(self._interrupted)
-            """The machine and its seat: replaced in one, under the lock of the former seat."""
+        self._place = driver.alone(lambda: make(self._interrupted))
+        """The machine and its seat: replaced in one, under the lock of the former seat."""
         try:
             self.assign(subject, timeout=timeout)
         except BaseException:
@@ -432,7 +430,7 @@ class Consumer:
         """End; whoever waits hears of it. Twice is harmless, and finishes what was interrupted."""
         if not self._ended:
             self._closed = True
-            if not is_parents(self._driver):
+            if not self._driver.is_parents:
                 self._on_close(self)
             self._ended = True
 

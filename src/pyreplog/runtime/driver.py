@@ -16,18 +16,16 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from pyreplog.client import Pending
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import ClosedError, PyreplogError, again
+from pyreplog.errors import ClosedError, ForkedError, PyreplogError, again
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
 from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import Background, release
-from pyreplog.runtime.exclusive import exclusive
 from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
 
 __all__ = ["Driver", "Machine", "Seat"]
@@ -47,6 +45,8 @@ CENTURY_S: Final = 3e9
 _AT_ONCE: Final = (False,)
 
 _log = logging.getLogger("pyreplog")
+
+T = TypeVar("T")
 
 
 class Machine(Protocol):
@@ -108,29 +108,52 @@ class Driver:
     # -------------------------------------------------------------------------------------------------------------------- machines
 
     def add(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True) -> Seat:
-        """Drive ``machine`` from now on. REQUIRES :meth:`exclusive`, or that nobody drives yet. ``shared``: others may use it under its
-        seat's lock; not: nobody touches it but who drives, or has :meth:`exclusive`."""
+        """Drive ``machine`` from now on. REQUIRES :meth:`alone`, or that nobody drives yet. ``shared``: others may use it under its
+        seat's lock; not: nobody touches it but who drives, or is :meth:`alone`."""
         seat = self._seats[transport] = Seat(machine, transport, failed, shared=shared)
         self.network.enter(transport)
         return seat
 
     def remove(self, seat: Seat) -> None:
-        """Drive it no more, and forget what befell it. REQUIRES :meth:`exclusive`."""
+        """Drive it no more, and forget what befell it. REQUIRES :meth:`alone`."""
         self._seats.pop(seat.transport, None)
         self._broken = deque([entry for entry in self._broken if entry[0] is not seat])
 
     def pause(self, seat: Seat) -> None:
-        """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`exclusive`."""
+        """Give it no turn until :meth:`resume`; what is sent to it waits. REQUIRES :meth:`alone`."""
         self._seats.pop(seat.transport, None)
 
     def resume(self, seat: Seat) -> None:
-        """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`exclusive`."""
+        """Undo :meth:`pause`: it is due at once. REQUIRES :meth:`alone`."""
         self._seats[seat.transport] = seat
         self.network.enter(seat.transport)
 
-    def exclusive(self) -> AbstractContextManager[None]:
-        """While inside, no machine moves: for taking one away, adding one, or looking at several at once."""
-        return exclusive(self)
+    @property
+    def is_parents(self) -> bool:
+        """Whether this is the child of a fork, and this with all that it drives its parent's."""
+        return isinstance(self._refusal, ForkedError)
+
+    def alone(self, act: Callable[[], T]) -> T:
+        """What ``act`` says, called while no machine moves: for taking one away, adding one, or looking at several at once. Raises
+        ForkedError in the child of a fork.
+
+        A call, and no context manager of our own: the two locks are given back wherever a signal handler raises on the way in or out of
+        it, whoever keeps that exception.
+        """
+        refusal = self._refusal
+        if isinstance(refusal, ForkedError):
+            raise again(refusal)
+        with self._exclusive_guard:
+            self._exclusive_wanted = True
+            try:
+                if self._parked:
+                    self._rouse()
+                with self._drive:
+                    self._exclusive_wanted = False
+                    return act()
+            finally:
+                self._exclusive_wanted = False
+                self._pass_on()
 
     # --------------------------------------------------------------------------------------------------------------------- waiting
 
@@ -187,9 +210,8 @@ class Driver:
         """Whether ``condition()``, asked while no machine moves, holds within ``timeout`` seconds; for what happens rarely."""
         deadline_ns = self._deadline_ns(timeout)
         while True:
-            with self.exclusive():
-                if condition():
-                    return True
+            if self.alone(condition):
+                return True
             if self._now_ns() >= deadline_ns:
                 return False
             self.settles(Pending(self), CONDITION_CHECK_S)
@@ -405,8 +427,7 @@ class Driver:
     def _work(self) -> float | None:
         """The background thread's turn: the seconds until its next one."""
         if self._broken:
-            with self.exclusive():
-                self._mend()
+            self.alone(self._mend)
         self._background_until_ns = INT64_MAX  # whoever drives now tells when it leaves
         if self._waited_count != self._waited_before:
             self._waited_before = self._waited_count
@@ -438,8 +459,7 @@ class Driver:
         """Nobody drives any more; whoever waits gets ClosedError. Afterwards the caller owns the machines."""
         self._refusal = ClosedError("the cluster is closed")
         self._background.stop()
-        with self.exclusive():
-            self._seats.clear()
+        self.alone(self._seats.clear)
         while self._waiting:
             try:
                 release(self._waiting.popleft())

@@ -100,8 +100,7 @@ class ClusterNode:
         """Whether it leads that partition of ``topic`` (None: any)."""
         check_name(topic)
         partition = None if partition is None else whole("partition", partition)
-        with self._driver.exclusive():
-            return self._leads(topic, partition)
+        return self._driver.alone(lambda: self._leads(topic, partition))
 
     def _leads(self, topic: str, partition: int | None) -> bool:
         node = self._node
@@ -194,68 +193,81 @@ class ClusterNode:
 
     def kill(self) -> None:
         """End it as a process dies. The controller hears of it at once, as of a broken connection. Dead already is fine."""
-        with self._driver.exclusive():
-            if self._node is not None:
-                self._kill()
-                self._fence(self._node_id)
+        self._driver.alone(self._kill_and_fence)
+
+    def _kill_and_fence(self) -> None:
+        if self._node is not None:
+            self._kill()
+            self._fence(self._node_id)
 
     def stop(self, timeout: float | None = 10.0) -> None:
         """A controlled shutdown: the controller moves its leaderships away (``timeout`` seconds at most), then it ends as with ``close`` of
         the cluster. Producers notice nothing but a pause. One that is down is fine. Raises what the disk says, ended all the same; it ends
         too where Ctrl-C cuts the waiting short."""
         patience = check_seconds("timeout", timeout)
-        node: Node | None = None
+        begun: list[tuple[Node, Seat]] = []
         try:
-            with self._driver.exclusive():
-                self._driver.check()
-                node, seat = self._node, self._seat
-                if node is None or seat is None:
-                    return
-                node.begin_shutdown()
+            self._driver.alone(lambda: self._begin_stop(begun))
+            if not begun:
+                return
+            node, seat = begun[0]
             self._driver.enter(seat)
             if not self._driver.wait_until(lambda: node.may_stop or self._node is not node, patience):
                 _log.warning("node %d ends although it could not give everything away", self._node_id)
         finally:
-            if node is not None:
-                self._end_stopped(node)
+            if begun:
+                self._driver.alone(lambda: self._end_stopped(begun[0][0]))
+
+    def _begin_stop(self, begun: list[tuple[Node, Seat]]) -> None:
+        """Begin, and add what there is to end to ``begun``."""
+        self._driver.check()
+        if self._node is not None and self._seat is not None:
+            begun.append((self._node, self._seat))
+            self._node.begin_shutdown()
 
     def _end_stopped(self, node: Node) -> None:
         """What a controlled shutdown ends with: begun, it would stay as it is for ever."""
-        with self._driver.exclusive():
-            if self._node is not node:
-                return
-            if self._seat is not None:
-                self._driver.remove(self._seat)
-            try:
-                self.close()
-            finally:
-                self._fence(self._node_id)
+        if self._node is not node:
+            return
+        if self._seat is not None:
+            self._driver.remove(self._seat)
+        try:
+            self.close()
+        finally:
+            self._fence(self._node_id)
 
     def pause(self) -> None:
         """Give it no turn until :meth:`resume`, as a process that was stopped: it answers nothing, and the controller soon takes it for
         dead. Dead or paused already is fine."""
-        with self._driver.exclusive():
+
+        def pause() -> None:
             if self._seat is not None and not self._paused:
                 self._paused = True
                 self._driver.pause(self._seat)
 
+        self._driver.alone(pause)
+
     def resume(self) -> None:
         """Undo :meth:`pause`: it goes on where it was. Not paused is fine."""
-        with self._driver.exclusive():
+
+        def resume() -> None:
             if self._seat is not None and self._paused:
                 self._driver.resume(self._seat)
             self._paused = False
+
+        self._driver.alone(resume)
 
     def restart(self, timeout: float | None = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again (it may still be catching up).
         RequestTimedOutError after ``timeout`` seconds: it goes on starting."""
         patience = check_seconds("timeout", timeout)
-        with self._driver.exclusive():
+
+        def begin() -> None:
             self._driver.check()
-            if self._node is not None:
-                self._kill()
-                self._fence(self._node_id)
+            self._kill_and_fence()
             self._start()
+
+        self._driver.alone(begin)
         if not self._driver.wait_until(self.settled, patience):
             raise RequestTimedOutError(
                 f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it does"

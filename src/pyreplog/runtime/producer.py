@@ -16,7 +16,6 @@ from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
-from pyreplog.runtime.exclusive import is_parents
 from pyreplog.runtime.logger import tell_unheard
 from pyreplog.runtime.opening import check_name
 
@@ -59,9 +58,8 @@ class Producer:
         """The topics that the machine knows which is there now: emptied before another takes its place."""
         self._closed = False
         self._ended = False
-        with driver.exclusive():
-            self._place = make(self._interrupted)
-            """The machine and its seat: replaced in one, under the lock of the former seat."""
+        self._place = driver.alone(lambda: make(self._interrupted))
+        """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it")
@@ -245,7 +243,7 @@ class Producer:
         Of records that were not acknowledged, and whose Acks nobody asked, a warning is logged: how many, and why the first was not.
         """
         check_seconds("timeout", timeout)
-        if is_parents(self._driver):  # which sends what it holds
+        if self._driver.is_parents:  # which sends what it holds
             self._closed = self._ended = True
         if self._ended:
             return

@@ -82,9 +82,12 @@ class ClusterAppender:
 
     def close(self) -> None:
         """See :class:`pyreplog.spool.Appender`."""
+
+        def end() -> None:
+            self._driver.remove(self._seat)
+            self._relay.close()
+
         try:
-            with self._driver.exclusive():
-                self._driver.remove(self._seat)
-                self._relay.close()
+            self._driver.alone(end)
         except PyreplogError:  # in the child of a fork
             pass
