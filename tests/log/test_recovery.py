@@ -15,7 +15,15 @@ from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log import Log
 from pyreplog.log.folder import apply_plan, plan_folder
-from pyreplog.log.layout import TORN_PREFIX, parse_base_offset
+from pyreplog.log.layout import (
+    INDEX_ENTRY_SIZE,
+    INDEX_SUFFIX,
+    TIME_INDEX_ENTRY_SIZE,
+    TIME_INDEX_SUFFIX,
+    TORN_PREFIX,
+    parse_base_offset,
+    segment_name,
+)
 from pyreplog.log.segment import resume_offset
 from pyreplog.record import split
 from pyreplog.repair import survey
@@ -444,6 +452,29 @@ def test_wrong_indexes_only_cost_time(place: Place) -> None:
             if entry != "replog.mark":
                 place.write(f"{T}/{entry}", saved)
         place.write(f"{T}/replog.mark", files["replog.mark"])
+
+
+def test_an_index_entry_beyond_the_end_hinders_no_append(place: Place) -> None:
+    """Any bit of the last entry of an index flipped after a clean stop: what is appended then goes in, and is found."""
+    log = create(place.disk, place.of(T), LogConfig(index_interval_bytes=1))
+    for number in range(3):
+        log.append_as_leader(batch(timestamp=1000 + number), 0)
+    log.close(clean=True)
+    files = {entry: place.read(f"{T}/{entry}") for entry in place.disk.list(place.of(T))}
+    for suffix, size in ((INDEX_SUFFIX, INDEX_ENTRY_SIZE), (TIME_INDEX_SUFFIX, TIME_INDEX_ENTRY_SIZE)):
+        name = segment_name(0, suffix)
+        for bit in range(size * 8):
+            content = bytearray(files[name])
+            content[bit // 8 - size] ^= 1 << bit % 8
+            place.write(f"{T}/{name}", bytes(content))
+            log = reopen(place.disk, place.of(T), clean=True)
+            assert log.append_as_leader(batch(timestamp=2000), 0).base_offset == 3, (name, bit)
+            log.keep_tail(0)
+            assert [record.offset for record in contents(log)] == [0, 1, 2, 3]
+            assert log.find_timestamp(1500, 4) == (3, 2000)
+            log.close(clean=True)
+            for entry, saved in files.items():
+                place.write(f"{T}/{entry}", saved)
 
 
 def test_reading_what_is_damaged_forgets_nothing_behind_it(place: Place) -> None:

@@ -443,6 +443,9 @@ class Segment(SegmentEnd):
         """Take over what :meth:`_scan_tail` found."""
         self.next_offset = scan.next_offset if scan.batch_count else self.base_offset
         self.bytes_since_entry = scan.bytes_since_entry
+        offsets = self.indexes.offsets
+        if offsets.count and offsets.last[0] >= self.next_offset:
+            self._rebuild_indexes()  # damaged, and no entry of what is appended would fit behind it
         self._find_latest(scan)
         self._read_first_timestamp()
 
