@@ -263,3 +263,23 @@ def test_an_absurd_length_costs_no_memory(tmp_path: Path) -> None:
     assert tracemalloc.get_traced_memory()[1] < 100 << 20
     tracemalloc.stop()
     segment.release()
+
+
+@pytest.mark.parametrize("name", ["magic0-none", "magic1-none", "magic1-lz4", "magicmix-none", "magicmix-lz4"])
+def test_an_old_message_that_claims_a_later_offset_hides_none_behind_it(tmp_path: Path, name: str) -> None:
+    """No checksum covers the offset of the last message before newer batches, or before another segment: what is missing is told."""
+    folder = copy_of(UNIT, tmp_path / "data")
+    segment = min((folder / f"{name}-0").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    position = last = 0
+    while position < len(data) and data[position + 16] < 2:
+        last, position = position, position + 12 + int.from_bytes(data[position + 8 : position + 12], "big")
+    data[last + 7] ^= 0x40
+    segment.write_bytes(data)
+    seen: list[int] = []
+    ((_, reader),) = open_readers(DISK, str(folder), name).items()
+    with pytest.raises(CorruptLogError) as caught:
+        while found := read(reader, len(seen), min(len(seen) + 1, reader.end_offset)):
+            seen += [record.offset for record in found]
+    assert seen == list(range(caught.value.start))
+    reader.close()

@@ -534,7 +534,9 @@ class Segment(SegmentEnd):
         """
         legacy = self.legacy
         if legacy is not None and offset < legacy.next_offset:
-            return legacy.locate(offset, size_max, end_offset)
+            found = legacy.locate(offset, size_max, end_offset)
+            if found is not None:
+                return found  # else no record of theirs is meant, whatever they claim, and what lies behind is to be looked at
         # A small look first: the index is near, and what is read in front of the batch is read for nothing.
         found = self._find(offset, FIRST_LOOK_SIZE)
         if found is None:

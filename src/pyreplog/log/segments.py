@@ -89,52 +89,79 @@ class Segments:
                 self._check_end(index, offset)
                 continue
             if int.from_bytes(found[1][:8], "big") > offset:
-                self._check_passed(segment, offset, found[0])
+                self._check_passed(index, offset, found[0])
             return self._own_batches(index, offset, *found)
         return None
 
     def _own_batches(self, index: int, offset: int, position: int, data: memoryview) -> memoryview:
         """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the first that does not
         belong there. Raises :class:`CorruptLogError` where that is the one that was found for ``offset``."""
-        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
-        scan = SegmentScanner(int.from_bytes(data[:8], "big"), check_crc=False)
+        base = int.from_bytes(data[:8], "big")
+        if base < self._bases[index]:
+            reason = f"a batch says that it begins at offset {base}, below its segment"
+            path, at = self._segments[index].path, self._segments[index].in_file(position)
+            raise CorruptLogError(reason, start=offset, end=max(RecordBatch(data).next_offset, offset + 1), file=path, position=at)
+        scan = SegmentScanner(base, check_crc=False)
         size = scan.feed(data)
+        following = self._following(index, position, size)
         if scan.next_offset <= following:
             return data[:size] if size else data
         size = 0
         while (batch := RecordBatch(data, size)).next_offset <= following:
             size += batch.size
         if not size:
-            reason = f"a batch reaches up to offset {batch.last_offset}, into the next segment"
-            path, at = self._segments[index].path, self._segments[index].in_file(position)
-            raise CorruptLogError(reason, start=offset, end=max(following, offset + 1), file=path, position=at)
+            raise self._overlap(index, offset, position, batch.last_offset, following)
         return data[:size]
+
+    def _following(self, index: int, position: int, size: int) -> int:
+        """The offset that begins behind the ``size`` bytes at ``position`` of segment ``index``, or behind all of its messages of an old
+        format where they are such; no checksum covers it. The end of time where nobody can say."""
+        segment = self._segments[index]
+        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
+        legacy = segment.legacy
+        behind = position + size if legacy is None or position >= legacy.end else legacy.end
+        header = segment.header_at(behind)
+        return following if header is None else min(header[0], following)
+
+    def _overlap(self, index: int, offset: int, position: int, last_offset: int, following: int) -> CorruptLogError:
+        reason = f"a batch reaches up to offset {last_offset}, and {following} follows it"
+        segment = self._segments[index]
+        end = max(following, offset + 1)
+        return CorruptLogError(reason, start=offset, end=end, file=segment.path, position=segment.in_file(position))
 
     def _check_end(self, index: int, offset: int) -> None:
         """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on. Raises
         :class:`CorruptLogError` where damage only makes it look so: a last offset that is a lie, or a rest that is no batch."""
         segment = self._segments[index]
-        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
         position = segment.position_of(offset)
         if position is None:
-            if following != INT64_MAX:
-                self._check_passed(segment, offset, segment.size)
+            if index + 1 < len(self._bases):
+                self._check_passed(index, offset, segment.size)
             return
-        if segment.legacy is not None and position < segment.legacy.end:
-            return
-        try:
-            batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
-            batch.check_crc()
-        except CorruptError as error:
-            at = segment.in_file(position)
-            raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=at) from None
-        if batch.next_offset > following:
-            reason = f"a batch reaches up to offset {batch.last_offset}, into the next segment"
-            raise CorruptLogError(reason, start=offset, end=batch.next_offset, file=segment.path, position=segment.in_file(position))
+        legacy = segment.legacy
+        if legacy is not None and position < legacy.end:
+            size, next_offset = 0, legacy.next_offset
+        else:
+            try:
+                batch = RecordBatch(segment.read_at(position, HEADER_SIZE))
+                batch.check_crc()
+            except CorruptError as error:
+                at = segment.in_file(position)
+                raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=at) from None
+            size, next_offset = batch.size, batch.next_offset
+        following = self._following(index, position, size)
+        if next_offset > following:
+            raise self._overlap(index, offset, position, next_offset - 1, following)
 
-    def _check_passed(self, segment: Segment, offset: int, position: int) -> None:
+    def _check_passed(self, index: int, offset: int, position: int) -> None:
         """Of a log with gaps: what a search for ``offset`` passed over on its way to ``position`` is whole, and so does not hold it."""
-        start = max(segment.anchor(offset)[0], 0 if segment.legacy is None else segment.legacy.end)
+        segment = self._segments[index]
+        legacy = segment.legacy
+        if legacy is not None and offset < legacy.next_offset and legacy.end <= position:
+            following = self._following(index, 0, 0)
+            if legacy.next_offset > following:
+                raise self._overlap(index, offset, 0, legacy.next_offset - 1, following)
+        start = max(segment.anchor(offset)[0], 0 if legacy is None else legacy.end)
         if start >= position:
             return
         scan = scan_segment(segment.file, position, segment.base_offset, position=start)
