@@ -283,3 +283,14 @@ def test_an_old_message_that_claims_a_later_offset_hides_none_behind_it(tmp_path
             seen += [record.offset for record in found]
     assert seen == list(range(caught.value.start))
     reader.close()
+
+
+def test_an_old_message_out_of_order_is_not_said_to_lie_behind_newer_ones(tmp_path: Path) -> None:
+    """Where all is of an old format, nothing newer is to blame for what cannot be read."""
+    folder = copy_of(UNIT, tmp_path / "data")
+    segment = max((folder / "magic1-lz4-0").glob("*.log"))
+    data = bytearray(segment.read_bytes())
+    data[12 + int.from_bytes(data[8:12], "big") + 7] ^= 8  # the second one
+    segment.write_bytes(data)
+    with pytest.raises(CorruptError, match="they do not rise"):
+        open_readers(DISK, str(folder), "magic1-lz4")

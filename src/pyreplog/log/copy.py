@@ -382,7 +382,7 @@ class PartitionCopy:
             self._unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
             self._unreadable_start = end
             if scan.position < segment.size:
-                reason = describe_damage(segment.file, scan.position, segment.size, "")
+                reason = describe_damage(segment, scan.position, "")
                 if reason:
                     raise CorruptError(reason, file=segment.path, position=segment.in_file(scan.position))
             return min(end, limit)

@@ -358,7 +358,7 @@ class Loader:
         return next((offset for epoch, offset in found if epoch != history.epoch_for_offset(offset) != NO_EPOCH), None)
 
     def _refuse_old_format(self, segment: Segment, position: int) -> None:
-        reason = describe_damage(segment.file, position, segment.size, "")
+        reason = describe_damage(segment, position, "")
         if reason:
             raise CorruptError(reason, file=segment.path, position=position)
 
@@ -434,7 +434,7 @@ class Loader:
             reason = f"a batch says that it begins at offset {_begins_at(segment, position)}, and {start} is next"
         else:
             reason = "a batch is cut off"
-        reason = describe_damage(segment.file, position, segment.size, reason)
+        reason = describe_damage(segment, position, reason)
         end = resume_offset(segment, position, start)
         if end is None:
             end = segments[index + 1].base_offset if index + 1 < len(segments) else self.durable_end

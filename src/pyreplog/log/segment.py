@@ -792,12 +792,13 @@ class Segment(SegmentEnd):
     def _corrupt(self, error: CorruptError, position: int) -> CorruptError:
         """``error`` (whose position is one in a chunk that began at ``position``), with the file named."""
         at = position + (error.position or 0)
-        return CorruptError(describe_damage(self.file, at, self.size, error.reason), file=self.path, position=self.in_file(at))
+        return CorruptError(describe_damage(self, at, error.reason), file=self.path, position=self.in_file(at))
 
 
-def describe_damage(file: File, position: int, size: int, reason: str) -> str:
-    """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""
-    rest = size - position - LOG_OVERHEAD
+def describe_damage(segment: Segment, position: int, reason: str) -> str:
+    """``reason``, or what to know about the old message format where an intact message of it is at ``position`` of ``segment``."""
+    file = segment.file
+    rest = segment.size - position - LOG_OVERHEAD
     if rest >= _OLD_LENGTH_MIN:
         head = file.read_at(position, HEADER_UP_TO_MAGIC)
         length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
@@ -806,8 +807,12 @@ def describe_damage(file: File, position: int, size: int, reason: str) -> str:
             # Torn bytes may look like one: its checksum (the one of zlib) decides.
             body = file.read_at(position + LOG_OVERHEAD, length)
             if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
+                old = f"magic {head[MAGIC_POSITION]}: a message in the format of Kafka before 0.11"
+                newer = 0 if segment.legacy is None else segment.legacy.end
+                if bytes(file.read_at(newer + MAGIC_POSITION, 1)) != bytes((_MAGIC,)):
+                    return f"{old} whose offset, or that of the one behind it, is damaged: they do not rise"
                 return (
-                    f"magic {head[MAGIC_POSITION]}: a message in the format of Kafka before 0.11 behind newer batches, which is not read: "
+                    f"{old} behind newer batches, which is not read: "
                     "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
                 )
     return reason
