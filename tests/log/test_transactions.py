@@ -332,6 +332,21 @@ def test_any_interleaving(actions: list[tuple[str, int]], low: int) -> None:
     log.close(clean=True)
 
 
+def test_nothing_is_stable_below_the_start(place: Place) -> None:
+    """Records were deleted up to within a batch of a transaction that is open, and the high watermark lies in it, too."""
+    log = create(place.disk, place.of("t-0"))
+    log.append_as_follower([produced(0, 5, leader=0, transactional=True)])
+    sync(place.disk, log)
+    log.advance_high_watermark(3)
+    log.delete_records(2)
+    assert log.last_stable_offset == 2
+    ((_, reader),) = open_readers(place.disk, place.of("t-0")).items()
+    assert (reader.start_offset, reader.end_offset, reader.last_stable_offset) == (2, 3, 2)
+    assert offsets_of(CommittedSource(reader)) == []
+    reader.close()
+    log.close(clean=True)
+
+
 def test_truncation_takes_back_the_end_of_a_transaction(place: Place) -> None:
     """What was ended above a cut is open again below it: table, index, stable offset; and it may end differently then."""
     log = create(place.disk, place.of("t-0"))

@@ -417,7 +417,7 @@ class PartitionCopy:
                 table.note(batch, batch.base_offset)
             table.end_offset = stable
         self._producers = table
-        return min(max(min(table.open_transactions.values(), default=stable), self.start_offset), stable)
+        return max(min([*table.open_transactions.values(), stable]), self.start_offset)
 
     def read(self, offset: int, size_max: int, end_offset: int) -> memoryview:
         """Whole, checked batches from the one that holds ``offset`` on, below ``end_offset``; at least one where there is one, none where
