@@ -295,6 +295,22 @@ def test_known_after_deleted_records(place: Place, way: str) -> None:
     log.close(clean=True)
 
 
+def test_known_after_its_records_were_deleted_and_the_process_killed(place: Place) -> None:
+    """Nothing of an ``os`` log was synced when records were deleted and the process was killed: who wrote them is known all the same."""
+    log = create(place.disk, place.of("t-0"), LogConfig(durability="os", segment_bytes=1024))
+    assert send(log, 0, 3) == (0, 2, False)
+    while len(log.segments()) < 2:
+        log.append_as_leader(batch(5, size=60), 0)
+    log.advance_high_watermark(log.end_offset)
+    log.delete_records(log.segments()[1][0])
+    log.close(clean=False)
+    log = reopen(place.disk, place.of("t-0"))
+    assert len(log.segments()) == 1
+    assert send(log, 0, 3) == (0, 2, True)
+    assert send(log, 3) == (log.end_offset - 1, log.end_offset - 1, False)
+    log.close(clean=True)
+
+
 def remove_snapshots(place: Place) -> None:
     """Of the log t-0: who wrote is to be found in its batches."""
     for name in place.disk.list(place.of("t-0")):

@@ -255,8 +255,13 @@ def _ordered_end(loaded: Loaded, state: MarkState | None, origin: Origin) -> int
     """Below this offset the files beside the logs are as they were left in order: where a segment begins, unless all of it was."""
     if loaded.report.clean:
         return loaded.end_offset
-    synced = origin.recovery_point if state is None else 0 if state.poisoned else state.synced_end
-    return max((segment.base_offset for segment in loaded.segments if segment.base_offset <= synced), default=0)
+    if state is None:
+        known = origin.recovery_point
+    elif state.poisoned:
+        known = 0
+    else:  # what was committed had all beside it written, and after the mere end of a process that is there
+        known = max(state.synced_end, state.high_watermark) if origin.same_boot else state.synced_end
+    return max((segment.base_offset for segment in loaded.segments if segment.base_offset <= known), default=0)
 
 
 def _topic_id(disk: Disk, directory: str, partition: int, asked: str | None, origin: Origin) -> str | None:
