@@ -260,7 +260,7 @@ def a_damaged_mark_starts_at_nothing(patch: pytest.MonkeyPatch) -> None:
 
     def load(one: loader.Loader, segments: list[Segment]) -> loader.Loaded:
         if one.state is None:
-            one.recovery_point = 0
+            one.origin = one.origin._replace(recovery_point=0)
             one._drop(segments, 0)
         return real(one, segments)
 

@@ -13,7 +13,7 @@ from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
-from pyreplog.log.loader import RecoveryReport
+from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
@@ -46,6 +46,7 @@ __all__ = [
     "LogSlice",
     "NewLog",
     "Onlooker",
+    "Origin",
     "RecoveryReport",
     "Sleeping",
     "SyncPlan",

@@ -10,7 +10,7 @@ from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
 from pyreplog.log.layout import CONFIG_NAME, MARK_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
-from pyreplog.log.loader import Loaded, Loader, RecoveryReport
+from pyreplog.log.loader import Loaded, Loader, Origin, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.producer_state import ProducerState
@@ -47,24 +47,6 @@ class NewLog(NamedTuple):
     incomplete: bool = False
     """This replica is known to miss records: it replaces one that was lost, or begins behind the others."""
     start_offset: int = 0
-
-
-class Origin(NamedTuple):
-    """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
-
-    clean: bool
-    """A clean shutdown of this root was found."""
-    same_boot: bool | None
-    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may be lost, and it may be
-    there and not what the disk has."""
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
-    trust_mark: bool = True
-    """False: something else wrote here since, the mark is void."""
-    left: MarkState | None = None
-    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The recovery point is its
-    ``synced_end``, so that no records are missing."""
 
 
 def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Parts]:
@@ -129,7 +111,7 @@ def open_parts(
     origin: Origin,
     onlooker: Onlooker | None = None,
 ) -> Parts:
-    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.load`."""
+    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
     partition = topic_partition.partition
     disk.check_directory(directory)
     kept_id = _topic_id(disk, directory, partition, topic_id, origin)
@@ -147,19 +129,7 @@ def open_parts(
     config = _settle_config(kept, config, state, directory)
     if config != kept:
         write_config(disk, directory, config)
-    loaded = Loader(
-        disk,
-        directory,
-        config,
-        clock,
-        state,
-        clean=origin.clean,
-        same_boot=origin.same_boot,
-        recovery_point=origin.recovery_point,
-        log_start_offset=origin.log_start_offset,
-        topic_partition=topic_partition,
-        onlooker=onlooker,
-    ).load()
+    loaded = Loader(disk, directory, topic_partition, config, clock, state, origin, onlooker).load()
     if loaded.report.harmed:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]

@@ -53,10 +53,11 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.lazy import Logs
+from pyreplog.log.loader import Origin
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.onlooker import Onlooker
-from pyreplog.log.opening import NewLog, Origin, open_parts
+from pyreplog.log.opening import NewLog, open_parts
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
@@ -288,7 +289,7 @@ class LogRoot:
                     trust_mark=trust_marks,
                 )
                 topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
-                self.logs[key] = self.log_class.load(disk, directory, key, None, self.clock, topic_id, origin, onlooker)
+                self.logs[key] = self.log_class.open(disk, directory, key, None, self.clock, topic_id, origin, onlooker)
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
@@ -428,7 +429,7 @@ class LogRoot:
                     raise StorageError(errno.EEXIST, f"the partition {key} is there already", new.directory)
                 self._remove_folder(new.directory)
         try:
-            made = self.log_class.create_all(self.disk, wanted, self.clock)
+            made = self.log_class.create(self.disk, wanted, self.clock)
             self.disk.sync_directory(self.path)
         except PyreplogError:
             # What was never acknowledged must not be in the way of the next try.
