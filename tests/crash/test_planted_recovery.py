@@ -24,7 +24,8 @@ from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import Log, LogRoot, loader, root
 from pyreplog.log.incarnation import Incarnation, read_farewell, read_incarnation, write_incarnation
 from pyreplog.log.layout import LOG_SUFFIX
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile

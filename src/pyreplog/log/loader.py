@@ -25,7 +25,8 @@ from pyreplog.log.layout import INT32_MAX, LENGTH_POSITION, LOG_SUFFIX, SEGMENT_
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
-from pyreplog.log.segment import Segment, describe_damage, resume_offset, scan_segment, status_text
+from pyreplog.log.scan import describe_damage, scan_segment, why_ended
+from pyreplog.log.segment import Segment, resume_offset
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
@@ -438,14 +439,11 @@ class Loader:
     def _rot(self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int) -> CorruptLogError:
         """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
         segment = segments[index]
-        if scan.status:
-            reason = status_text(scan.status)
-        elif position != scan.position:
+        reason = why_ended(scan)
+        if not scan.status and position != scan.position:
             reason = "the leader epoch falls"
-        elif _begins_at(segment, position) not in {None, start}:
-            reason = f"a batch says that it begins at offset {_begins_at(segment, position)}, and {start} is next"
-        else:
-            reason = "a batch is cut off"
+        elif not scan.status and (begins := _begins_at(segment, position)) not in {None, start}:
+            reason = f"a batch says that it begins at offset {begins}, and {start} is next"
         reason = describe_damage(segment.file, position, segment.size, reason)
         end = resume_offset(segment, position, start)
         if end is None:

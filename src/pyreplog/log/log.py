@@ -40,7 +40,8 @@ from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, sound_batches
+from pyreplog.log.scan import sound_batches
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File

@@ -15,7 +15,8 @@ from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.settings import format_config, read_config, write_config
 from pyreplog.log.snapshot import put_files

@@ -14,7 +14,8 @@ from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import Segment, resume_offset, scan_segment, status_text
+from pyreplog.log.scan import scan_segment, why_ended
+from pyreplog.log.segment import Segment, resume_offset
 
 
 class Segments:
@@ -139,8 +140,7 @@ class Segments:
             return
         scan = scan_segment(segment.file, position, segment.base_offset, position=start)
         if scan.position != position:
-            reason = status_text(scan.status) if scan.status else "a batch is cut off"
-            raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
+            raise CorruptLogError(why_ended(scan), start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
 
     def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
         """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it, or the one
