@@ -665,14 +665,8 @@ class Segment(SegmentEnd):
         One entry earlier than the index says: then a single wrong entry cannot hide a record.
         """
         times = self.indexes.times
-        low, high = 0, times.count
-        while low < high:
-            middle = (low + high) // 2
-            if times.entry(middle)[0] <= timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        return times.entry(low - 2)[1] if low >= 2 else self.base_offset
+        slot = bisect_right(range(times.count), timestamp, key=lambda slot: times.entry(slot)[0])
+        return times.entry(slot - 2)[1] if slot >= 2 else self.base_offset
 
     def _load_indexes(self) -> IndexFiles:
         try:

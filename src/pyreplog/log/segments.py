@@ -97,7 +97,7 @@ class Segments:
     def _own_batches(self, index: int, offset: int, position: int, data: memoryview) -> memoryview:
         """Of a log with gaps: what of ``data``, batches at byte ``position`` of segment ``index``, lies before the first that does not
         belong there. Raises :class:`CorruptLogError` where that is the one that was found for ``offset``."""
-        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
+        following = self._following(index, INT64_MAX)
         scan = SegmentScanner(int.from_bytes(data[:8], "big"), check_crc=False)
         size = scan.feed(data)
         if scan.next_offset <= following:
@@ -115,7 +115,7 @@ class Segments:
         """Of a log with gaps: segment ``index`` has no batch below the end that is read to, from ``offset`` on. Raises
         :class:`CorruptLogError` where damage only makes it look so: a last offset that is a lie, or a rest that is no batch."""
         segment = self._segments[index]
-        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
+        following = self._following(index, INT64_MAX)
         position = segment.position_of(offset)
         if position is None:
             if following != INT64_MAX:
@@ -176,7 +176,7 @@ class Segments:
             header = segment.header_at(behind)
             following = -1 if header is None else header[0]
         else:
-            following = self._bases[index + 1] if index + 1 < len(self._bases) else segment.next_offset
+            following = self._following(index, segment.next_offset)
         return following == batch.next_offset or (not dense and following > batch.next_offset)
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
@@ -230,7 +230,7 @@ class Segments:
         segment = self._segments[index]
         end = resume_offset(segment, segment.size if position is None else position, offset)
         if end is None:
-            end = self._bases[index + 1] if index + 1 < len(self._bases) else end_offset
+            end = self._following(index, end_offset)
         return CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=segment.path, position=position)
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
@@ -251,7 +251,7 @@ class Segments:
             found = segment.find_timestamp(timestamp, start_offset, end_offset, check)
             if chain is not None and segment.size:
                 # Every batch that was passed over must be what it says, or what was searched for may be among them.
-                behind = min(end_offset, self._bases[index + 1] if index + 1 < len(self._bases) else end_offset)
+                behind = min(end_offset, self._following(index, end_offset))
                 searched = max(segment.search_start(timestamp, start_offset), segment.base_offset)
                 chain.check_range(segment, searched, behind if found is None else found[0] + 1)
             if found is not None:
@@ -381,6 +381,10 @@ class Segments:
 
     def _slot(self, offset: int) -> int:
         return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def _following(self, index: int, at_end: int) -> int:
+        """Base offset of the segment behind that of ``index``; ``at_end`` where it is the last."""
+        return self._bases[index + 1] if index + 1 < len(self._bases) else at_end
 
     def _use(self, segment: Segment) -> Segment:
         """Note the use of ``segment``, and close the files of the one that was not used for longest."""
