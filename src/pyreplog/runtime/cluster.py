@@ -399,7 +399,7 @@ class Cluster:
         """Bytes of the largest batches that the topic's settings let a producer make: of several records, of one. REQUIRES the driver's
         turn."""
         image = self._authority.authority.image
-        found = image.topics.get(image.topic_ids.get(topic, ""))
+        found = image.topic(topic)
         if found is None:
             return INT32_MAX, 0
         config = found.log_config
@@ -561,7 +561,7 @@ class Cluster:
         partition = whole("partition", partition)
         with self._driver.exclusive():
             image = self._authority.authority.image
-            found = image.topics.get(image.topic_ids.get(topic, ""))
+            found = image.topic(topic)
             entry = None if found is None else found.partitions.get(partition)
         if found is None:
             raise self._advice.unknown_topic(topic)
@@ -582,7 +582,7 @@ class Cluster:
     def _awaited_leaders(self, of: TopicPartition) -> Awaited | None:
         with self._driver.exclusive():
             image = self._authority.authority.image
-            found = image.topics.get(image.topic_ids.get(of.topic, ""))
+            found = image.topic(of.topic)
             entry = None if found is None else found.partitions.get(of.partition)
             return None if entry is None or entry.leader != NO_LEADER else Awaited((*entry.isr, *entry.elr), entry.replicas)
 
