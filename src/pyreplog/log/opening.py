@@ -115,16 +115,7 @@ def open_parts(
     """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
     partition = topic_partition.partition
     disk.check_directory(directory)
-    kept_id = _topic_id(disk, directory, partition, topic_id, origin)
-    if topic_id is not None and kept_id is not None and topic_id != kept_id:
-        raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")
-    found = find_mark(disk, directory, topic_id=kept_id, partition=partition) if origin.trust_mark else None
-    if kept_id is None:
-        # Without partition.metadata the id in the mark is the only one left.
-        kept_id = topic_id or (found[0].topic_id if found is not None else None)
-        if kept_id is None:
-            kept_id = _id_of_old(disk, directory)
-        write_topic_id(disk, directory, kept_id)
+    topic_id, found = _identify(disk, directory, partition, topic_id, origin)
     state = None if found is None else found[0]
     kept = read_config(disk, directory)
     config = _settle_config(kept, config, state, directory)
@@ -134,23 +125,8 @@ def open_parts(
     if loaded.report.harmed:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]
-    new_state = _state_after(loaded, state or origin.left, config, kept_id, partition, origin)
-    mark_synced = loaded.report.clean
-    if state is not None and not mark_synced:
-        # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
-        # being written would be taken for rot.
-        sync_found_mark(disk, directory)
-        mark_synced = True
-    if _make_durable(loaded, state, config, origin):
-        new_state = new_state._replace(synced_end=loaded.end_offset)
-    if found is None:
-        mark = MarkFile.create(disk, directory, new_state)
-        disk.sync_directory(directory)
-    else:
-        mark = MarkFile.open(disk, directory, found[0], found[1], synced=mark_synced)
-        if new_state != found[0]:
-            mark.write_state(new_state)
-            mark.sync()
+    new_state = _state_after(loaded, state or origin.left, config, topic_id, partition, origin)
+    mark = _settle_mark(disk, directory, found, new_state, loaded, config, origin)
     if loaded.changed:
         write_epochs(disk, directory, loaded.epochs)
     producers = ProducerState.load(
@@ -162,7 +138,48 @@ def open_parts(
         lenient=new_state.adopted,
         now_ms=clock.wall_ms(),
     )
-    return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+    return Parts(topic_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+
+
+def _identify(disk: Disk, directory: str, partition: int, asked: str | None, origin: Origin) -> tuple[str, tuple[MarkState, int] | None]:
+    """The topic id, which ``partition.metadata`` has from now on, and the mark of that partition, if there is one that counts."""
+    kept = _topic_id(disk, directory, partition, asked, origin)
+    if asked is not None and kept is not None and asked != kept:
+        raise ConfigError(f"{directory} holds topic id {kept}, not {asked}: it belongs to another topic of that name")
+    found = find_mark(disk, directory, topic_id=kept, partition=partition) if origin.trust_mark else None
+    if kept is None:
+        # Without partition.metadata the id in the mark is the only one left.
+        kept = asked or (found[0].topic_id if found is not None else _id_of_old(disk, directory))
+        write_topic_id(disk, directory, kept)
+    return kept, found
+
+
+def _settle_mark(
+    disk: Disk,
+    directory: str,
+    found: tuple[MarkState, int] | None,
+    new_state: MarkState,
+    loaded: Loaded,
+    config: LogConfig,
+    origin: Origin,
+) -> MarkFile:
+    """The mark, which says ``new_state`` durably, once that is true."""
+    state = None if found is None else found[0]
+    if found is not None and not loaded.report.clean:
+        # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
+        # being written would be taken for rot.
+        sync_found_mark(disk, directory)
+    if _make_durable(loaded, state, config, origin):
+        new_state = new_state._replace(synced_end=loaded.end_offset)
+    if found is None:
+        mark = MarkFile.create(disk, directory, new_state)
+        disk.sync_directory(directory)
+        return mark
+    mark = MarkFile.open(disk, directory, *found, synced=True)
+    if new_state != state:
+        mark.write_state(new_state)
+        mark.sync()
+    return mark
 
 
 def _state_after(loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: Origin) -> MarkState:
