@@ -10,7 +10,7 @@ from typing import NoReturn, SupportsIndex, TypeVar
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
-from pyreplog.config import check_seconds
+from pyreplog.config import check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
@@ -150,11 +150,7 @@ class Producer:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``,
         ``acks[0]``. Where one of them is refused here (MessageTooLargeError, TypeError, ConfigError), none is sent."""
         if not isinstance(values, (list, tuple)):
-            if isinstance(values, (str, bytes, bytearray, memoryview)):
-                raise TypeError(f"values is one {type(values).__name__}; send_many takes a list of them, send takes one")
-            if not isinstance(values, Iterable):
-                raise TypeError(f"values are a list, not {type(values).__name__}; send takes one of them")
-            values = list(values)
+            values = listed(values, "send_many", "send")
         keys, headers, timestamps = _listed(keys, "keys"), _listed(headers, "headers"), _listed(timestamps, "timestamps")
         while True:
             place = self._place  # as in send
