@@ -31,9 +31,8 @@ from pyreplog.record import Record, RecordBatch
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
+from tests.log.producing import Play, marker, produced, send
 from tests.log.support import CLOCK, StillClock, batch, contents, create, raw, reopen, sync
-from tests.log.test_producers import marker, produced, send
-from tests.log.test_transactions import Play
 
 
 def bases(log: Log) -> list[int]:

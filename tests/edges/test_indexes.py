@@ -17,8 +17,8 @@ from pyreplog.log.transaction_index import AbortedTransaction, TransactionIndex,
 from tests.edges.support import INT32_MAX, filled, segments
 from tests.golden import vectors
 from tests.log.conftest import Place
+from tests.log.producing import Play
 from tests.log.support import batch, contents, create, reopen
-from tests.log.test_transactions import Play
 from tests.oracle import batch as oracle
 
 BASE = 100

@@ -17,8 +17,8 @@ from pyreplog.testing.faults import MUTATING, Call
 from pyreplog.values import TopicPartition
 from tests.edges.support import INT32_MAX, filled, segments
 from tests.log.conftest import Place
+from tests.log.producing import send
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
-from tests.log.test_producers import send
 
 KEY = TopicPartition("events", 0)
 ID = "AbCdEfGhIjKlMnOpQrStUw"

@@ -22,8 +22,8 @@ from pyreplog.log.transaction_index import format_aborted
 from pyreplog.record import RecordBatch
 from tests.edges.support import INT32_MAX, filled, one_segment, segments
 from tests.log.conftest import Place
+from tests.log.producing import Play
 from tests.log.support import batch, contents, create, raw, reopen, sync
-from tests.log.test_transactions import Play
 
 
 def test_e054_reads_of_a_segment(place: Place) -> None:
