@@ -281,15 +281,7 @@ class Loader:
             self._check_overflow(segments, index, scan)
             if history is not None:
                 self._check_epochs(segment, scan.epochs, history)
-            end = scan.next_offset if scan.batch_count else start
-            falls = bool(scan.epochs) and scan.epochs[0][0] < last_epoch
-            strange = None if history is None else self._strange(scan.epochs, history)
-            if falls:
-                end, position = start, 0
-            elif strange is not None:
-                end, position = strange, _position_of(segment, strange)
-            else:
-                position = scan.position
+            end, position = self._sound_end(segment, scan, start, last_epoch, history)
             if position < segment.size:
                 self._refuse_old_format(segment, position)
                 if end < self.durable_end:
@@ -298,7 +290,7 @@ class Loader:
                     self._note_harm()
                 self._drop(segments, index + 1)
                 self._cut(segment, position)
-                if falls or strange is not None:
+                if position != scan.position:
                     scan = scan_segment(segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes)
             segment.set_scanned(scan, closed=index + 1 < len(segments))
             segment.created_ms = self.clock.wall_ms()
@@ -308,6 +300,17 @@ class Loader:
             if index + 1 == len(segments):
                 break
         return found
+
+    def _sound_end(
+        self, segment: Segment, scan: SegmentScanner, start: int, last_epoch: int, history: EpochCache | None
+    ) -> tuple[int, int]:
+        """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start`` on, may be there."""
+        if scan.epochs and scan.epochs[0][0] < last_epoch:
+            return start, 0
+        strange = None if history is None else self._strange(scan.epochs, history)
+        if strange is not None:
+            return strange, _position_of(segment, strange)
+        return scan.next_offset if scan.batch_count else start, scan.position
 
     def _scan_one(self, segment: Segment, next_offset: int) -> SegmentScanner:
         return scan_segment(
