@@ -17,6 +17,7 @@ from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exclusive import is_parents
+from pyreplog.runtime.face import Face
 from pyreplog.runtime.logger import tell_unheard
 from pyreplog.runtime.opening import check_name
 
@@ -34,11 +35,13 @@ def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
     return list(given)
 
 
-class Producer:
+class Producer(Face[Machine]):
     """Sends records to a cluster's topics. Made by ``cluster.producer()``; use it in ``with``, or call ``close``.
 
     ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent meanwhile share batches.
     """
+
+    _noun = "producer"
 
     def __init__(
         self,
@@ -61,18 +64,9 @@ class Producer:
         self._ended = False
         with driver.exclusive():
             self._place = make(self._interrupted)
-            """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it")
-
-    @property
-    def _machine(self) -> Machine:
-        return self._place[0]
-
-    @property
-    def _seat(self) -> Seat:
-        return self._place[1]
 
     def send(
         self,
@@ -184,20 +178,10 @@ class Producer:
         return self._closed
 
     def _learn(self, topic: str) -> None:
-        self._check()
+        self._check_open()
         check_name(topic)
-        asked: Machine | None = None
 
-        def known() -> bool:
-            # While no machine moves, so none is replaced in between.
-            nonlocal asked
-            self._check()
-            machine, seat = self._place
-            if machine is not asked:  # another in its place has not heard the question
-                with seat.lock:
-                    machine.want(topic)
-                self._driver.enter(seat)
-                asked = machine
+        def is_known(machine: Machine) -> bool:
             if not machine.knows(topic):
                 return False
             self._known[topic] = None
@@ -206,7 +190,7 @@ class Producer:
         config = self._machine.config
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
         try:
-            in_time = self._driver.wait_until(known, patience_s)
+            in_time = self._await(lambda machine: machine.want(topic), is_known, patience_s)
         except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
         if not in_time:
@@ -272,12 +256,8 @@ class Producer:
             self._known.clear()
             self._place = following
 
-    def _check(self) -> None:
-        if self._closed:
-            raise ClosedError("the producer is closed")
-
     def __enter__(self) -> Producer:
-        self._check()
+        self._check_open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
