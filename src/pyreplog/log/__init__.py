@@ -11,7 +11,7 @@ from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.intake import Appended, Intake
-from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
+from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
 from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
@@ -49,6 +49,7 @@ __all__ = [
     "Origin",
     "RecoveryReport",
     "Sleeping",
+    "StableSource",
     "SyncPlan",
     "check_isolation",
     "check_topic",
