@@ -129,9 +129,9 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     if state.marked:
         _, bases = split_deleted(bases, state.start_offset)
     expected = state.start_offset if state.marked else None
-    for index, (base, name) in enumerate(bases.items()):
+    for index, (base, following) in enumerate(zip(bases, [*list(bases)[1:], None], strict=False)):
+        name = bases[base]
         path = f"{folder}/{name}"
-        following = list(bases)[index + 1] if index + 1 < len(bases) else None
         if expected is None or (expected > base and not plan.pieces):
             expected = base  # the log's start lies within its first segment
         if base > expected:
