@@ -307,11 +307,6 @@ class Segment(SegmentEnd):
             index_size_max // INDEX_ENTRY_SIZE - indexes.offsets.count, index_size_max // TIME_INDEX_ENTRY_SIZE - 1 - indexes.times.count
         )
 
-    def append(self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int) -> None:
-        """Append one batch of ``size`` bytes. On StorageError nothing has changed, unless its rest could not be cut off again."""
-        self.write(parts, size)
-        self.note(size, last_offset, max_timestamp)
-
     def leave_rest(self) -> None:
         """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else is written."""
         self._torn = True
@@ -514,11 +509,6 @@ class Segment(SegmentEnd):
         last_offset, position = offsets.entry(slot)
         header = self.header_at(position)
         return position if header is not None and header[1] == last_offset and header[0] <= offset else None
-
-    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
-        """See :meth:`locate`; the bytes alone."""
-        found = self.locate(offset, size_max, end_offset)
-        return None if found is None else found[1]
 
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
         """Whole batches from the one that holds ``offset`` (or the next) on, all below ``end_offset``: as many as fit, at least one.

@@ -69,7 +69,7 @@ class Segments:
     # -- reading --
 
     def read(self, offset: int, size_max: int, end_offset: int, chain: Chain | None = None) -> memoryview | None:
-        """As :meth:`Segment.read`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
+        """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
 
         ``chain``: of a log without gaps, for which what is found is checked.
         """
