@@ -35,6 +35,7 @@ FED: Final = {
         "log/segments.Segments._own_batches",
         "log/segments.Segments.read",
         "repair/survey._lose_moved",
+        "repair/survey._extent",
         "repair/survey._mend",
         "verify/folder.FolderCheck._leftovers",
         "verify/folder.segment_bases",
@@ -106,11 +107,10 @@ FED: Final = {
 NOT_FED: Final = {
     "words of whoever calls: options and arguments": [
         "quorum/topics._check_name",
+        "spark/options._amount",
         "spark/options._assigned",
         "spark/options.folder_of",
-        "spark/options.milliseconds_of",
         "spark/options.parse_read_options",
-        "spark/options.size_of",
         "spark/sink_options.parse_write_options",
         "spool/layout.check_id",
         "spool/layout.staged_name",
