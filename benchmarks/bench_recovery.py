@@ -16,9 +16,10 @@ import pytest
 
 from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
-from pyreplog.log import Log
+from pyreplog.log import Log, NewLog, Origin
 from pyreplog.record import BatchBuilder
 from pyreplog.system import SystemClock, SystemDisk
+from pyreplog.values import TopicPartition
 
 SIZE = int(os.environ.get("BENCH_RECOVERY_BYTES", str(1 << 30)))
 SEGMENTS = 8
@@ -34,7 +35,7 @@ def folder(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     parent = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
     place = tempfile.mkdtemp(dir=parent)
     config = LogConfig(durability="os", segment_bytes=SIZE // SEGMENTS)
-    log = Log.create(SystemDisk(), f"{place}/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=config, clock=SystemClock())
+    (log,) = Log.create(SystemDisk(), [NewLog(f"{place}/t-0", TopicPartition("t", 0), TOPIC_ID, config)], SystemClock())
     log.become_leader(0)
     log.keep_tail(0)
     builder = BatchBuilder()
@@ -53,7 +54,7 @@ def folder(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
 
 def recover(place: tuple[str, int]) -> None:
     """Open it as after a kill."""
-    log = Log.open(SystemDisk(), place[0], topic="t", partition=0, config=None, clock=SystemClock(), clean=False, same_boot=True)
+    log = Log.open(SystemDisk(), place[0], TopicPartition("t", 0), None, SystemClock(), None, Origin(clean=False, same_boot=True))
     assert log.end_offset == place[1]
     assert log.recovery.scanned_size > SIZE * 0.9
     log.close(clean=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, SupportsIndex, TypeVar, cast, dataclass_transform
 
 from pyreplog.errors import EXCERPT_SIZE_MAX, ConfigError
 
@@ -32,6 +32,7 @@ __all__ = [
     "check_number",
     "check_seconds",
     "default_min_insync_replicas",
+    "listed",
     "milliseconds",
     "nearest",
     "producer_batch_max",
@@ -45,6 +46,7 @@ INT32_MAX: Final = 2**31 - 1
 RECORDS_SIZE_MAX: Final = 64 << 20
 """Most bytes that the records of a compressed batch may have uncompressed: readers take no more, whatever it claims."""
 
+T = TypeVar("T")
 Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -131,6 +133,15 @@ def whole(name: str, value: object, low: int | None = None, high: int | None = N
             return number
     limits = f"{'' if low is None else f' from {low}'}{'' if high is None else f' to {high}'}"
     raise ConfigError(f"{name} is {value!r}; it must be a whole number{limits}")
+
+
+def listed(values: Iterable[T], many: str, one: str) -> list[T]:
+    """The ``values`` of a call of ``many``, to be read more than once. TypeError for what ``one`` takes: a single value, or no list."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"values is one {type(values).__name__}; {many} takes a list of them, {one} takes one")
+    if not isinstance(values, Iterable):
+        raise TypeError(f"values are a list, not {type(values).__name__}; {one} takes one of them")
+    return list(values)
 
 
 def check_seconds(name: str, value: object, without: str = "for ever") -> float | None:

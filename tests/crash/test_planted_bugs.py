@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pyreplog.log import Log, cutting, identity, incarnation, loader, mark, segments, settings, snapshot
-from pyreplog.log.segment import scan_segment
+from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Disk
 from pyreplog.testing.crash import CrashFailure, crash_points
 from pyreplog.testing.disk import SimDisk

@@ -12,7 +12,7 @@ import pytest
 
 from pyreplog.errors import StorageError
 from pyreplog.log import Log, epochs, identity, incarnation, loader, segments, settings, snapshot
-from pyreplog.log.segment import scan_segment
+from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile

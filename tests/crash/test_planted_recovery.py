@@ -24,7 +24,8 @@ from pyreplog.errors import CorruptLogError, StorageError
 from pyreplog.log import Log, LogRoot, loader, root
 from pyreplog.log.incarnation import Incarnation, read_farewell, read_incarnation, write_incarnation
 from pyreplog.log.layout import LOG_SUFFIX
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.ports import Buffer, Disk
 from pyreplog.testing.crash import crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
@@ -260,7 +261,7 @@ def a_damaged_mark_starts_at_nothing(patch: pytest.MonkeyPatch) -> None:
 
     def load(one: loader.Loader, segments: list[Segment]) -> loader.Loaded:
         if one.state is None:
-            one.recovery_point = 0
+            one.origin = one.origin._replace(recovery_point=0)
             one._drop(segments, 0)
         return real(one, segments)
 

@@ -15,9 +15,8 @@ from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk
 from tests.crash.workloads import KEY, get, open_root
+from tests.log.producing import Play, produced
 from tests.log.support import sync
-from tests.log.test_producers import produced
-from tests.log.test_transactions import Play
 
 REPLAY = ".venv/bin/python -m pytest tests/crash/test_producers.py"
 

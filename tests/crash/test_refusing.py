@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.errors import StorageError
 from pyreplog.log import loader
-from pyreplog.log.segment import scan_segment
+from pyreplog.log.scan import scan_segment
 from pyreplog.testing.crash import CrashFailure
 from tests.crash.every import WORKLOADS, count_calls, refuse_recovery
 

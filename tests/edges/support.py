@@ -53,5 +53,6 @@ def one_segment(place: Place, base: int, starts: list[int]) -> Segment:
     segment.limit_entries(1 << 20)
     for start in starts:
         data = batch(2, base_offset=start, leader_epoch=0, timestamp=start)
-        segment.append((data,), data.nbytes, start + 1, start + 1)
+        segment.write((data,), data.nbytes)
+        segment.note(data.nbytes, start + 1, start + 1)
     return segment

@@ -23,16 +23,16 @@ from pyreplog.errors import (
     UnexpectedAppendOffsetError,
     UnknownProducerIdError,
 )
-from pyreplog.log import Log
+from pyreplog.log import Log, Origin
 from pyreplog.log.layout import parent_of, segment_name
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS
 from pyreplog.ports import Buffer
 from pyreplog.record import Record, RecordBatch
 from pyreplog.testing.disk import SimDisk
+from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
+from tests.log.producing import Play, marker, produced, send
 from tests.log.support import CLOCK, StillClock, batch, contents, create, raw, reopen, sync
-from tests.log.test_producers import marker, produced, send
-from tests.log.test_transactions import Play
 
 
 def bases(log: Log) -> list[int]:
@@ -42,17 +42,7 @@ def bases(log: Log) -> list[int]:
 
 def clocked(place: Place, clock: StillClock, **settings: int) -> Log:
     """A log with a clock of its own."""
-    log = Log.create(
-        place.disk,
-        place.of("t-0"),
-        topic="t",
-        partition=0,
-        topic_id="AbCdEfGhIjKlMnOpQrStUw",
-        config=LogConfig(**settings),  # type: ignore[arg-type]
-        clock=clock,
-    )
-    log.become_leader(0)
-    return log
+    return create(place.disk, place.of("t-0"), LogConfig(**settings), clock=clock)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("trusted", [True, False])
@@ -159,7 +149,7 @@ def test_e069_no_closed_segment_is_empty(place: Place) -> None:
         assert len(sizes) > 5
         assert all(sizes), settings
         log.close(clean=True)
-        log = Log.open(place.disk, inner.of("t-0"), topic="t", partition=0, config=None, clock=clock, clean=False, same_boot=True)
+        log = Log.open(place.disk, inner.of("t-0"), TopicPartition("t", 0), None, clock, None, Origin(clean=False, same_boot=True))
         assert [size for _, size in log.segments()] == sizes
         log.close(clean=True)
 
@@ -516,14 +506,6 @@ def test_e083_the_topic_id_comes_first(place: Place) -> None:
     before = {name: place.read(f"t-0/{name}") for name in disk.list(place.of("t-0"))}
     with pytest.raises(ConfigError):
         Log.open(
-            place.disk,
-            place.of("t-0"),
-            topic="t",
-            partition=0,
-            config=None,
-            clock=CLOCK,
-            clean=True,
-            same_boot=True,
-            topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
+            place.disk, place.of("t-0"), TopicPartition("t", 0), None, CLOCK, "AAAAAAAAAAAAAAAAAAAAAQ", Origin(clean=True, same_boot=True)
         )
     assert {name: place.read(f"t-0/{name}") for name in disk.list(place.of("t-0"))} == before

@@ -28,8 +28,8 @@ from pyreplog.values import TimestampType
 from tests.edges.support import INT32_MAX, rebuilt, with_records
 from tests.golden import vectors
 from tests.log.conftest import Place
+from tests.log.producing import produced
 from tests.log.support import CLOCK, batch, contents, create
-from tests.log.test_producers import produced
 from tests.oracle import batch as oracle
 from tests.record.test_core_builder import Outcome
 

@@ -23,8 +23,8 @@ from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.edges.support import filled, segments
 from tests.log.conftest import Place
+from tests.log.producing import produced
 from tests.log.support import CLOCK, batch, contents, create, reopen, sync
-from tests.log.test_producers import produced
 
 
 def test_e092_truncation_below_the_first_segment(place: Place) -> None:

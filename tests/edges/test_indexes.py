@@ -17,8 +17,8 @@ from pyreplog.log.transaction_index import AbortedTransaction, TransactionIndex,
 from tests.edges.support import INT32_MAX, filled, segments
 from tests.golden import vectors
 from tests.log.conftest import Place
+from tests.log.producing import Play
 from tests.log.support import batch, contents, create, reopen
-from tests.log.test_transactions import Play
 from tests.oracle import batch as oracle
 
 BASE = 100
@@ -156,7 +156,7 @@ def test_e041_an_index_for_reading(place: Place) -> None:
         segment = Segment(place.disk, place.of("t-0"), 0, size=size, index_interval=0, writable=False)
         assert segment.indexes.offsets.count > 3
         with pytest.raises(StorageError):
-            segment.append((batch(2),), batch(2).nbytes, 100, 10**6)
+            segment.write((batch(2),), batch(2).nbytes)
         segment.release()
         found = {one: place.read(f"t-0/{one}") for one in names if one in place.disk.list(place.of("t-0"))}
         assert found == {one: content for one, content in before.items() if one != name} | ({} if bad is None else {name: bad})

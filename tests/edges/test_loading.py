@@ -8,7 +8,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptLogError, OutOfOrderSequenceError, UnexpectedAppendOffsetError, UnknownProducerIdError
-from pyreplog.log import Log, LogRoot
+from pyreplog.log import Log, LogRoot, Origin
 from pyreplog.log.layout import TORN_PREFIX, parse_base_offset, segment_name
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.record import split
@@ -17,8 +17,8 @@ from pyreplog.testing.faults import MUTATING, Call
 from pyreplog.values import TopicPartition
 from tests.edges.support import INT32_MAX, filled, segments
 from tests.log.conftest import Place
+from tests.log.producing import send
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
-from tests.log.test_producers import send
 
 KEY = TopicPartition("events", 0)
 ID = "AbCdEfGhIjKlMnOpQrStUw"
@@ -255,13 +255,11 @@ def test_e099_a_start_above_the_end(place: Place) -> None:
             log = Log.open(
                 place.disk,
                 place.of("t-0"),
-                topic="t",
-                partition=0,
-                config=None,
-                clock=CLOCK,
-                clean=clean,
-                same_boot=True,
-                log_start_offset=1000,
+                TopicPartition("t", 0),
+                None,
+                CLOCK,
+                None,
+                Origin(clean=clean, same_boot=True, log_start_offset=1000),
             )
             assert (raw(log), log.start_offset, log.end_offset) == (whole, 0, 10)
             if not mark:

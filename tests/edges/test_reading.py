@@ -17,8 +17,8 @@ from pyreplog.record import records_of, split
 from pyreplog.system.disk import SystemDisk
 from tests.edges.support import filled, segments
 from tests.log.conftest import Place
+from tests.log.producing import Live, Play, offsets_of
 from tests.log.support import batch, contents, create, reopen, sync
-from tests.log.test_transactions import Live, Play, offsets_of
 
 
 def test_e084_outside_of_the_log(place: Place) -> None:

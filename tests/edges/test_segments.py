@@ -22,20 +22,20 @@ from pyreplog.log.transaction_index import format_aborted
 from pyreplog.record import RecordBatch
 from tests.edges.support import INT32_MAX, filled, one_segment, segments
 from tests.log.conftest import Place
+from tests.log.producing import Play
 from tests.log.support import batch, contents, create, raw, reopen, sync
-from tests.log.test_transactions import Play
 
 
 def test_e054_reads_of_a_segment(place: Place) -> None:
     """Nothing in an empty one; before the first offset the first batch; behind the last none; in a gap the next batch."""
     empty = one_segment(place, 0, [])
-    assert empty.read(0, 1 << 20, 100) is None
+    assert empty.locate(0, 1 << 20, 100) is None
     segment = one_segment(place, 40, [50, 60, 62])
     for offset, expected in ((40, 50), (50, 50), (51, 50), (52, 60), (59, 60), (61, 60), (62, 62)):
-        data = segment.read(offset, 1, 1 << 40)
-        assert data is not None
-        assert RecordBatch(data).base_offset == expected
-    assert segment.read(64, 1 << 20, 1 << 40) is None
+        found = segment.locate(offset, 1, 1 << 40)
+        assert found is not None
+        assert RecordBatch(found[1]).base_offset == expected
+    assert segment.locate(64, 1 << 20, 1 << 40) is None
 
 
 def test_e055_no_room_to_read(place: Place) -> None:
@@ -50,7 +50,7 @@ def test_e056_truncation_inside_a_gap(place: Place) -> None:
     """An offset in a gap cuts what lies behind the gap."""
     segment = one_segment(place, 40, [50, 60, 62])
     segment.truncate(55, 0)
-    assert (segment.next_offset, segment.read(52, 1 << 20, 1 << 40)) == (52, None)
+    assert (segment.next_offset, segment.locate(52, 1 << 20, 1 << 40)) == (52, None)
 
 
 def test_e057_an_emptied_segment_is_new(place: Place) -> None:
@@ -205,7 +205,8 @@ def test_e063_the_greatest_timestamp_after_a_cut(place: Place) -> None:
     segment = one_segment(place, 0, [0])
     for start, timestamp in ((2, 900), (4, 100)):
         data = batch(2, base_offset=start, leader_epoch=0, timestamp=timestamp)
-        segment.append((data,), data.nbytes, start + 1, timestamp + 1)
+        segment.write((data,), data.nbytes)
+        segment.note(data.nbytes, start + 1, timestamp + 1)
     assert (segment.max_timestamp, segment.max_timestamp_offset) == (901, 3)
     segment.truncate(4, 0)
     assert segment.max_timestamp == 901

@@ -17,9 +17,8 @@ from pyreplog.system.disk import SystemDisk
 from pyreplog.values import TopicPartition
 from tests.golden.units import copy_of
 from tests.judges.kafka import JARS, dump, serve
+from tests.log.producing import Live, Play, offsets_of, produced
 from tests.log.support import batch
-from tests.log.test_producers import produced
-from tests.log.test_transactions import Live, Play, offsets_of
 
 pytestmark = pytest.mark.skipif(JARS is None, reason="KAFKA_JARS names no folder with a broker's jars")
 T0 = 1_700_000_000_000

@@ -9,8 +9,8 @@ from types import FrameType
 from typing import Any
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log, LogRoot, random_uuid
-from pyreplog.ports import Disk
+from pyreplog.log import Log, LogRoot, NewLog, Origin, random_uuid
+from pyreplog.ports import Clock, Disk
 from pyreplog.record import BatchBuilder, Record, records_of, split
 from pyreplog.values import TopicPartition
 
@@ -61,18 +61,10 @@ def batch(
     return builder.finish(base_offset=base_offset, leader_epoch=leader_epoch)
 
 
-def create(disk: Disk, directory: str, config: LogConfig | None = None, *, start_offset: int = 0) -> Log:
+def create(disk: Disk, directory: str, config: LogConfig | None = None, *, clock: Clock = CLOCK, start_offset: int = 0) -> Log:
     """A new log that leads in epoch 0."""
-    log = Log.create(
-        disk,
-        directory,
-        topic="t",
-        partition=0,
-        topic_id=random_uuid(Random(7)),
-        config=config or LogConfig(),
-        clock=CLOCK,
-        start_offset=start_offset,
-    )
+    new = NewLog(directory, TopicPartition("t", 0), random_uuid(Random(7)), config or LogConfig(), start_offset=start_offset)
+    (log,) = Log.create(disk, [new], clock)
     log.become_leader(0)
     return log
 
@@ -90,13 +82,11 @@ def reopen(
     return Log.open(
         disk,
         directory,
-        topic="t",
-        partition=0,
-        config=config,
-        clock=CLOCK,
-        clean=clean,
-        same_boot=same_boot,
-        recovery_point=recovery_point,
+        TopicPartition("t", 0),
+        config,
+        CLOCK,
+        None,
+        Origin(clean=clean, same_boot=same_boot, recovery_point=recovery_point),
     )
 
 
@@ -105,16 +95,7 @@ def reopen_in(root: LogRoot, topic: str, partition: int) -> Log:
     key = TopicPartition(topic, partition)
     old = root.logs[key]
     old.close(clean=False)
-    log = root.log_class.open(
-        root.disk,
-        old.directory,
-        topic=topic,
-        partition=partition,
-        config=None,
-        clock=root.clock,
-        clean=False,
-        same_boot=not old.poisoned,
-    )
+    log = root.log_class.open(root.disk, old.directory, key, None, root.clock, None, Origin(clean=False, same_boot=not old.poisoned))
     root.logs[key] = log
     return log
 

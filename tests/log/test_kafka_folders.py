@@ -15,7 +15,7 @@ from pyreplog.config import LogConfig
 from pyreplog.log import LogReader, LogRoot, list_topics, open_readers
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, parse_base_offset, segment_name
-from pyreplog.log.segment import scan_segment
+from pyreplog.log.scan import scan_segment
 from pyreplog.log.settings import write_config
 from pyreplog.record import Record, records_of, split
 from pyreplog.system.clock import SystemClock

@@ -15,7 +15,8 @@ import pyreplog
 from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log import LogReader, LogRoot, open_readers
 from pyreplog.log.legacy import LegacyPrefix
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.record import Record, RecordBatch, records_of
 from pyreplog.system.clock import SystemClock
 from pyreplog.system.disk import SystemDisk

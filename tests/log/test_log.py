@@ -23,13 +23,13 @@ from pyreplog.errors import (
     OutcomeUnknownError,
     StorageError,
 )
-from pyreplog.log import Log
+from pyreplog.log import Log, NewLog
 from pyreplog.log.layout import parse_base_offset
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.segment import Segment
 from pyreplog.record import CODEC_NUMBERS, RecordBatch, split
 from pyreplog.testing.disk import SimDisk
-from pyreplog.values import EpochEntry, TimestampType
+from pyreplog.values import EpochEntry, TimestampType, TopicPartition
 from tests.log.conftest import Place, damage_second_batch
 from tests.log.support import CLOCK, StillClock, batch, contents, create, interrupted, raw, reopen, sync
 
@@ -181,9 +181,7 @@ def test_a_follower_keeps_the_bytes(place: Place) -> None:
         leader.append_as_leader(batch(1 + number % 3, size=60, tag=b"%d" % number), leader.epochs.latest)
     random = Random(5)
     for index in range(4):
-        follower = Log.create(
-            place.disk, place.of(f"f-{index}"), topic="t", partition=0, topic_id=leader.topic_id, config=SMALL, clock=CLOCK
-        )
+        (follower,) = Log.create(place.disk, [NewLog(place.of(f"f-{index}"), TopicPartition("t", 0), leader.topic_id, SMALL)], CLOCK)
         while follower.end_offset < leader.end_offset:
             cut = leader.read(follower.end_offset, random.randrange(100, 900), leader.end_offset)
             assert follower.append_as_follower(cut.parts()) == follower.end_offset
@@ -324,16 +322,7 @@ def test_segments_roll_by_size(place: Place) -> None:
 def test_segments_roll_by_message_time(place: Place) -> None:
     """A segment is closed by a batch whose timestamp is more than segment.ms after its first one's, whatever the clock says."""
     clock = StillClock()
-    log = Log.create(
-        place.disk,
-        place.of("t-0"),
-        topic="t",
-        partition=0,
-        topic_id="AbCdEfGhIjKlMnOpQrStUw",
-        config=LogConfig(segment_ms=1000),
-        clock=clock,
-    )
-    log.become_leader(0)
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_ms=1000), clock=clock)
     for timestamp in (5000, 6000, 4000, 6001, 6500, 7002):
         clock.now_ms += 10_000
         log.append_as_leader(batch(1, timestamp=timestamp), 0)
@@ -424,16 +413,7 @@ def test_a_gap_that_cannot_be_noted_is_not_appended() -> None:
 def test_segments_without_timestamps_roll_by_the_clock(place: Place) -> None:
     """Where the first batch has no timestamp, the wall clock since the segment was begun decides."""
     clock = StillClock()
-    log = Log.create(
-        place.disk,
-        place.of("t-0"),
-        topic="t",
-        partition=0,
-        topic_id="AbCdEfGhIjKlMnOpQrStUw",
-        config=LogConfig(segment_ms=1000),
-        clock=clock,
-    )
-    log.become_leader(0)
+    log = create(place.disk, place.of("t-0"), LogConfig(segment_ms=1000), clock=clock)
     for pause in (5000, 1000, 1, 500):
         clock.now_ms += pause
         log.append_as_leader(batch(1, timestamp=-1), 0)

@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, StorageError
-from pyreplog.log import Log, LogReader, open_readers
+from pyreplog.log import Log, LogReader, Origin, open_readers
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import TORN_PREFIX
 from pyreplog.log.overflow import find_parts, split_segment
@@ -59,10 +59,9 @@ def put(place: Place, batches: list[bytes]) -> None:
 def opened(disk: Disk, directory: str, durability: str = "sync", recovery_point: int = 0, high_watermark: int = 0) -> Log:
     """The folder opened for writing, as its only replica."""
     same_boot = not isinstance(disk, SimDisk) or disk.boot_id("") == FIRST_BOOT
-    return Log.open(
-        disk, directory, topic="old", partition=0, config=LogConfig(durability=durability), clock=CLOCK,  # type: ignore[arg-type]
-        clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark,
-    )  # fmt: skip
+    config = LogConfig(durability=durability)  # type: ignore[arg-type]
+    origin = Origin(clean=False, same_boot=same_boot, recovery_point=recovery_point, high_watermark=high_watermark)
+    return Log.open(disk, directory, TopicPartition("old", 0), config, CLOCK, None, origin)
 
 
 def reader_of(place: Place) -> LogReader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -53,12 +54,19 @@ def made(file: Notes, size: int = 0) -> Segment:
     return segment
 
 
+def put(segment: Segment, parts: list[Any]) -> None:
+    """Append what counts as one batch."""
+    size = sum(len(part) for part in parts)
+    segment.write(parts, size)
+    segment.note(size, 9, 0)
+
+
 def test_pieces_end_where_pages_do() -> None:
     """However large pages are. Each piece but the last is begun when it is written, before the next, and no page is in two of them."""
     file = Notes()
     segment = made(file, 5000)
     data = Random(1).randbytes(3 * PIECE_SIZE)
-    segment.append([data], len(data), 9, 0)
+    put(segment, [data])
     writes = [(position, size) for call, position, size in file.calls if call == "write"]
     ends = [position + size for position, size in writes]
     assert file.content[5000:] == data
@@ -79,7 +87,7 @@ def test_however_it_is_given(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
     parts = [random.randbytes(random.choice([0, 1, 16, 63, 64, 65, 300])) for _ in range(random.randrange(1, 9))]
     parts.append(random.randbytes(128))
     whole = b"".join(parts)
-    segment.append([memoryview(part) for part in parts], len(whole), 9, 0)
+    put(segment, [memoryview(part) for part in parts])
     assert file.content[start:] == whole
     begun = {(position, size) for call, position, size in file.calls if call == "start"}
     written = [(position, size) for call, position, size in file.calls if call == "write"]
@@ -94,7 +102,7 @@ def test_a_piece_that_is_refused_leaves_nothing(number: int) -> None:
     segment = made(file)
     data = bytes(4 * PIECE_SIZE)
     with pytest.raises(StorageError):
-        segment.append([data], len(data), 9, 0)
+        put(segment, [data])
     assert file.calls[-1] == ("truncate", 0, 0)
     assert (bytes(file.content), segment.size, segment.torn) == (b"", 0, False)
 
@@ -114,9 +122,9 @@ def test_an_interrupt_between_two_pieces_leaves_nothing_for_long(number: int, mo
     monkeypatch.setattr(file, "start_sync", start_sync)
     data = Random(number).randbytes(4 * PIECE_SIZE)
     with pytest.raises(KeyboardInterrupt):
-        segment.append([data], len(data), 9, 0)
+        put(segment, [data])
     assert (segment.torn, segment.size) == (True, 0)
-    segment.append([b"next"], 4, 0, 0)
+    put(segment, [b"next"])
     assert (bytes(file.content), segment.torn, segment.size) == (b"next", False, 4)
 
 
@@ -124,7 +132,7 @@ def test_small_writes_are_whole() -> None:
     """Below two pieces there is one call."""
     file = Notes()
     segment = made(file)
-    segment.append([bytes(2 * PIECE_SIZE - 1)], 2 * PIECE_SIZE - 1, 9, 0)
+    put(segment, [bytes(2 * PIECE_SIZE - 1)])
     assert file.calls == [("write", 0, 2 * PIECE_SIZE - 1)]
 
 

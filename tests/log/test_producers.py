@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from random import Random
 
 import pytest
@@ -22,12 +21,12 @@ from pyreplog.errors import (
     PyreplogError,
     UnknownProducerIdError,
 )
-from pyreplog.log import Log
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerTable
-from pyreplog.record import BatchBuilder, RecordBatch, split
+from pyreplog.record import RecordBatch, split
 from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place, damage_second_batch
+from tests.log.producing import marker, produced, send
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
 
 INT32_MAX = 2**31 - 1
@@ -36,44 +35,6 @@ SNAPSHOT_A7 = bytes.fromhex(
     "000000000000004e0000ffffffffffffffffffffffff000000000000018bcfe56be7ffffffffffffffffffffffff"
 )
 """What Kafka's Java code writes: see tests/golden/vectors.md."""
-
-
-def produced(
-    sequence: int, count: int = 1, *, producer: int = 7, epoch: int = 0, transactional: bool = False, base: int = 0, leader: int = -1
-) -> memoryview:
-    """A batch of ``count`` records of a producer."""
-    builder = BatchBuilder()
-    for number in range(count):
-        assert builder.append(b"%d-%d-%d" % (producer, epoch, sequence + number), b"k", (), 1000 + number)
-    return builder.finish(
-        base_offset=base,
-        leader_epoch=leader,
-        producer_id=producer,
-        producer_epoch=epoch,
-        base_sequence=sequence,
-        transactional=transactional,
-    )
-
-
-def marker(*, commit: bool, producer: int = 7, epoch: int = 0, base: int = 0, leader: int = 0, coordinator: int = 3) -> memoryview:
-    """A transaction marker."""
-    builder = BatchBuilder()
-    assert builder.append(struct.pack(">hi", 0, coordinator), struct.pack(">hh", 0, int(commit)), (), 5000)
-    return builder.finish(
-        base_offset=base,
-        leader_epoch=leader,
-        producer_id=producer,
-        producer_epoch=epoch,
-        base_sequence=-1,
-        transactional=True,
-        control=True,
-    )
-
-
-def send(log: Log, *arguments: int, **fields: int) -> tuple[int, int, bool]:
-    """(base, last offset, duplicate) of an append as the leader."""
-    done = log.append_as_leader(produced(*arguments, **fields), 0)  # type: ignore[arg-type]
-    return done.base_offset, done.last_offset, done.duplicate
 
 
 def test_duplicate_of_the_last_five_batches(place: Place) -> None:

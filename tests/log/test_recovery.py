@@ -13,7 +13,7 @@ import pytest
 from pyreplog._core import TAIL_COUNT, TailCache
 from pyreplog.config import LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
-from pyreplog.log import Log
+from pyreplog.log import Log, NewLog, Origin
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import (
     INDEX_ENTRY_SIZE,
@@ -30,6 +30,7 @@ from pyreplog.repair import survey
 from pyreplog.testing.crash import crash_points
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
+from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, verify
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
@@ -405,9 +406,7 @@ def test_without_a_mark_everything_is_scanned_and_the_replica_is_incomplete(plac
 def test_another_partitions_mark_does_not_count(place: Place) -> None:
     """A mark that was swapped in from elsewhere is as none."""
     written(place, 3)
-    other = Log.create(
-        place.disk, place.of("t-1"), topic="t", partition=1, topic_id="ZbCdEfGhIjKlMnOpQrStUw", config=LogConfig(), clock=CLOCK
-    )
+    (other,) = Log.create(place.disk, [NewLog(place.of("t-1"), TopicPartition("t", 1), "ZbCdEfGhIjKlMnOpQrStUw", LogConfig())], CLOCK)
     other.close(clean=True)
     place.write(f"{T}/replog.mark", place.read("t-1/replog.mark"))
     log = reopen(place.disk, place.of(T))
@@ -637,7 +636,7 @@ def test_a_checkpoint_behind_the_end_wipes_nothing(place: Place) -> None:
     whole = written(place, 5)
     place.disk.remove(place.of(f"{T}/replog.mark"))
     log = Log.open(
-        place.disk, place.of(T), topic="t", partition=0, config=None, clock=CLOCK, clean=False, same_boot=True, log_start_offset=1000
+        place.disk, place.of(T), TopicPartition("t", 0), None, CLOCK, None, Origin(clean=False, same_boot=True, log_start_offset=1000)
     )
     assert raw(log) == whole
     assert log.start_offset == 0
@@ -751,9 +750,8 @@ def test_a_folder_of_another_topic_is_refused(place: Place) -> None:
     written(place, 2)
     with pytest.raises(ConfigError, match="topic id"):
         Log.open(
-            place.disk, place.of(T), topic="t", partition=0, config=None, clock=CLOCK, clean=False, same_boot=True,
-            topic_id="ZbCdEfGhIjKlMnOpQrStUw",
-        )  # fmt: skip
+            place.disk, place.of(T), TopicPartition("t", 0), None, CLOCK, "ZbCdEfGhIjKlMnOpQrStUw", Origin(clean=False, same_boot=True)
+        )
     content = place.read(f"{T}/partition.metadata")
     place.write(f"{T}/partition.metadata", b"garbage")
     log = reopen(place.disk, place.of(T))  # the mark knows it too, and has a checksum

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, InvalidTimestampError, OffsetOutOfRangeError, StorageError
-from pyreplog.log import Log, LogRoot, open_readers
+from pyreplog.log import Log, LogRoot, NewLog, Origin, open_readers
 from pyreplog.log.graves import Graves
 from pyreplog.log.retention import JUMP_MS, Calendar
 from pyreplog.record import compress, records_of, split
@@ -35,15 +35,7 @@ class Life:
         self.disk = disk
         self.directory = directory
         config = LogConfig(**{"durability": durability, "segment_bytes": max(2 * SIZE, 1024), "index_interval_bytes": 100, **settings})
-        self.log = Log.create(
-            disk,  # type: ignore[arg-type]
-            directory,
-            topic="t",
-            partition=0,
-            topic_id=ID,
-            config=config,
-            clock=self.clock,
-        )
+        self.log = Log.create(disk, [NewLog(directory, TopicPartition("t", 0), ID, config)], self.clock)[0]  # type: ignore[arg-type]
         self.log.become_leader(0)
 
     def append(self, count: int = 1, timestamp: int | None = None, *, size: int = 400) -> None:
@@ -54,16 +46,7 @@ class Life:
 
     def reopen(self, *, clean: bool = True) -> Log:
         self.log.close(clean=clean)
-        self.log = Log.open(
-            self.disk,  # type: ignore[arg-type]
-            self.directory,
-            topic="t",
-            partition=0,
-            config=None,
-            clock=self.clock,
-            clean=clean,
-            same_boot=True,
-        )
+        self.log = Log.open(self.disk, self.directory, TopicPartition("t", 0), None, self.clock, None, Origin(clean=clean, same_boot=True))  # type: ignore[arg-type]
         return self.log
 
     def bases(self) -> list[int]:
@@ -262,7 +245,7 @@ def test_the_start_is_durable_before_a_file_goes() -> None:
     disk.observer = None
     assert len(states) > 200
     for state in states:
-        log = Log.open(state, "d/t-0", topic="t", partition=0, config=None, clock=life.clock, clean=False, same_boot=False)
+        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, Origin(clean=False, same_boot=False))
         assert log.start_offset in {0, 6}
         assert log.end_offset == 6
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
@@ -288,13 +271,13 @@ def test_a_removal_finished_by_recovery_does_not_outrun_the_mark() -> None:
         killed.observer = look
 
     killed.observer = look
-    log = Log.open(killed, "d/t-0", topic="t", partition=0, config=None, clock=life.clock, clean=False, same_boot=True)
+    log = Log.open(killed, "d/t-0", TopicPartition("t", 0), None, life.clock, None, Origin(clean=False, same_boot=True))
     killed.observer = None
     assert log.start_offset == 4
     assert sorted(name for name in killed.list("d/t-0") if name.endswith(".log")) == ["00000000000000000004.log"]
     assert len(states) > 100
     for state in states:
-        log = Log.open(state, "d/t-0", topic="t", partition=0, config=None, clock=life.clock, clean=False, same_boot=False)
+        log = Log.open(state, "d/t-0", TopicPartition("t", 0), None, life.clock, None, Origin(clean=False, same_boot=False))
         assert log.start_offset in {0, 4}
         assert [record.offset for record in contents(log)] == list(range(log.start_offset, 6))
 

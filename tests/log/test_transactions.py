@@ -32,8 +32,8 @@ from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.golden.units import UNITS, copy_of, hash_of, is_transactional, manifest, unit
 from tests.log.conftest import Place
-from tests.log.support import batch, create, reopen, sync
-from tests.log.test_producers import marker, produced
+from tests.log.producing import Live, Play, marker, offsets_of, produced
+from tests.log.support import create, reopen, sync
 
 DISK = SystemDisk()
 KILLED = ("crash-4.1.0/killed", "crash-4.1.0/torn", "cluster-4.1.0/n1-diverged")
@@ -182,85 +182,6 @@ def test_indexes_and_snapshots_are_had_again_from_the_batches(name: str) -> None
 
 
 # -- our own logs --
-
-
-class Play:
-    """Writes transactions to a log as a follower's leader would have, and remembers what became of each record."""
-
-    def __init__(self, log: Log) -> None:
-        self.log = log
-        self.sequences: dict[int, int] = {}
-        self.open: dict[int, list[int]] = {}
-        self.plain: list[int] = []
-        self.aborted: list[int] = []
-        self.committed: list[int] = []
-
-    def data(self, producer: int, count: int = 2) -> None:
-        """A batch within the producer's transaction."""
-        base = self.log.end_offset
-        sequence = self.sequences.get(producer, 0)
-        self.log.append_as_follower([produced(sequence, count, producer=producer, base=base, leader=0, transactional=True)])
-        self.sequences[producer] = sequence + count
-        self.open.setdefault(producer, []).extend(range(base, base + count))
-
-    def end(self, producer: int, *, commit: bool) -> None:
-        """Its end."""
-        self.log.append_as_follower([marker(commit=commit, producer=producer, base=self.log.end_offset)])
-        (self.committed if commit else self.aborted).extend(self.open.pop(producer, []))
-
-    def other(self) -> None:
-        """A record without a producer."""
-        self.plain.append(self.log.end_offset)
-        self.log.append_as_follower([batch(base_offset=self.log.end_offset, leader_epoch=0)])
-
-    @property
-    def stable(self) -> int:
-        """Where the oldest open transaction begins."""
-        return min((offsets[0] for offsets in self.open.values()), default=self.log.end_offset)
-
-    def visible(self, end: int) -> list[int]:
-        """The offsets that a reader of committed records sees below ``end``."""
-        return sorted(offset for offset in [*self.plain, *self.committed] if offset < end)
-
-
-class Live:
-    """A log as a source."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self.start_offset = log.start_offset
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Of the log."""
-        return self._log.last_stable_offset
-
-    def refresh(self) -> None:
-        """Nothing to do."""
-
-    def read(self, offset: int, size_max: int) -> memoryview:
-        """Up to the high watermark."""
-        return memoryview(b"".join(self._log.read(offset, size_max, self._log.high_watermark).parts()))
-
-    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Of the log."""
-        return self._log.find_timestamp(timestamp, self._log.high_watermark)
-
-
-def offsets_of(source: CommittedSource, size_max: int = 1 << 20) -> list[int]:
-    """Every offset that a source gives, read in pieces of ``size_max`` bytes."""
-    found: list[int] = []
-    offset = source.start_offset
-    while offset < source.end_offset:
-        data = source.read(offset, size_max)
-        if not data.nbytes:
-            break
-        from pyreplog.record import split  # noqa: PLC0415  (only here)
-
-        for one in split(data):
-            found += [record.offset for record in records_of(one, "", 0, offset)]
-            offset = one.next_offset
-    return found
 
 
 def played(actions: list[tuple[str, int]], count: int = 2) -> tuple[SimDisk, Log, Play]:

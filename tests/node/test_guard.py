@@ -38,7 +38,7 @@ from pyreplog.wire import (
     Response,
     TopicProduceData,
 )
-from tests.node.test_node import Caller, batch, loose, node_of, produce, quiet
+from tests.node.caller import Caller, batch, loose, node_of, produce, quiet
 from tests.sim.cluster import key_of, log_of, partition
 
 ALONE = TopicOptions("t", partitions=2, replication_factor=1, min_insync_replicas=1, durability="os")

@@ -10,10 +10,9 @@ import pytest
 
 from pyreplog.errors import StorageError
 from pyreplog.log import Log
-from pyreplog.node import Node
-from pyreplog.record import BatchBuilder, split
+from pyreplog.record import split
 from pyreplog.replica import Effect, Event, Replica, Tick
-from pyreplog.testing import SimDisk, SimTransport, TopicOptions, World
+from pyreplog.testing import SimDisk, TopicOptions, World
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     EARLIEST_TIMESTAMP,
@@ -39,90 +38,12 @@ from pyreplog.wire import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
-    PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     Request,
-    RequestBody,
-    Response,
-    TopicProduceData,
 )
+from tests.node.caller import OS, SYNC, Caller, loose, node_of, produce, quiet
 from tests.sim.cluster import NAME, QUICK, acknowledged, calm, finish, in_sync, key_of, log_of, partition, until
-
-OS = TopicOptions("t", durability="os")
-SYNC = TopicOptions("t")
-
-
-class Caller:
-    """A client that speaks the messages themselves."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.transport: SimTransport = world.network.endpoint("caller")
-        self.number = 0
-        self.answers: dict[int, Any] = {}
-
-    def send(self, node_id: int | str, body: RequestBody) -> int:
-        """Its number."""
-        self.number += 1
-        peer = node_id if isinstance(node_id, str) else f"node-{node_id}"
-        self.transport.send(peer, Request("caller", self.number, body))
-        return self.number
-
-    def take(self) -> None:
-        """What arrived."""
-        for event in self.transport.poll():
-            message = getattr(event, "message", None)
-            if isinstance(message, Response):
-                self.answers[message.correlation_id] = message.body
-
-    def ask(self, node_id: int | str, body: RequestBody, within_ms: int = 3000) -> Any:
-        """The answer; None where none comes in time."""
-        number = self.send(node_id, body)
-
-        def answered() -> bool:
-            self.take()
-            return number in self.answers
-
-        self.world.run_until(answered, within_ms)
-        return self.answers.pop(number, None)
-
-
-def batch(*values: bytes) -> bytearray:
-    """One batch, to be handed over."""
-    builder = BatchBuilder()
-    for value in values:
-        builder.append(value, None, (), 1000)
-    return bytearray(builder.finish())
-
-
-def loose(world: World, *numbers: str) -> World:
-    """The same world without the checkers of what a test does on purpose, and of histories: they know only the world's own clients."""
-    world.watch_with([one for one in world.checkers if not any(number in ("history", "S13", *numbers) for number in one.numbers)])
-    return world
-
-
-def quiet(topic: TopicOptions = OS, **more: Any) -> tuple[World, Caller]:
-    """A cluster in sync, whose producer stays silent."""
-    world = loose(calm(topic, **more))
-    for producer in world.producers:
-        producer.sending = False
-    until(world, in_sync(world, *partition(world).replicas), "in sync")
-    world.run_for(500)
-    return world, Caller(world)
-
-
-def node_of(world: World, node_id: int) -> Node:
-    """The node; it is up."""
-    node = world.machines[node_id].node
-    assert node is not None
-    return node
-
-
-def produce(topic_id: str, *numbers: int, acks: int = -1) -> ProduceRequest:
-    """Two records for each partition."""
-    parts = [PartitionProduceData(number, batch(b"%d-a" % number, b"%d-b" % number)) for number in numbers]
-    return ProduceRequest(acks, 2000, [TopicProduceData(topic_id, parts)])
 
 
 def test_appending_and_reading_many_partitions() -> None:

@@ -34,7 +34,7 @@ from pyreplog.wire import (
     RequestBody,
     TopicProduceData,
 )
-from tests.node.test_node import Caller, loose, produce, quiet
+from tests.node.caller import Caller, loose, produce, quiet
 from tests.sim.cluster import key_of
 
 ALONE = TopicOptions("t", partitions=2, replication_factor=1, min_insync_replicas=1, durability="os")

@@ -21,7 +21,7 @@ from pyreplog.wire import (
     InitProducerIdRequest,
     PartitionData,
 )
-from tests.node.test_node import node_of, produce, quiet
+from tests.node.caller import node_of, produce, quiet
 from tests.sim.cluster import NAME, QUICK, all_die, in_sync, key_of, log_of, partition, until
 
 

@@ -22,7 +22,7 @@ from pyreplog.wire import (
     FetchRequest,
     FetchTopic,
 )
-from tests.node.test_node import OS, SYNC, Caller, node_of, produce
+from tests.node.caller import OS, SYNC, Caller, node_of, produce
 from tests.sim.cluster import NAME, calm, in_sync, key_of, log_of, partition, until
 
 PARTITIONS = 6

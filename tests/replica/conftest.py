@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log
+from pyreplog.log import Log, NewLog
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.values import TopicPartition
 from tests.oracle.memory_log import MemoryLog
 from tests.replica.bench import Bench
 
@@ -37,7 +38,8 @@ def make_log(log_kind: str) -> Callable[[LogConfig, int], Any]:
 
     def on_disk(config: LogConfig, broker: int) -> Log:
         disk = SimDisk(Random(broker))
-        return Patchable.create(disk, f"n{broker}/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=config, clock=SimClock())
+        (log,) = Patchable.create(disk, [NewLog(f"n{broker}/t-0", TopicPartition("t", 0), TOPIC_ID, config)], SimClock())
+        return log
 
     return on_disk
 

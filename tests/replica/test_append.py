@@ -10,9 +10,10 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
-from pyreplog.log import Appended
+from pyreplog.log import Appended, NewLog
 from pyreplog.replica import Fetch, Produce, ProduceMany, Reply, Stop, Synced, SyncFailed, Tick
 from pyreplog.testing import SimClock, SimDisk
+from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
 from tests.replica.bench import CLIENT, MS, Bench
@@ -90,7 +91,7 @@ def test_a_disk_that_fails_in_the_middle_of_several(make_bench: MakeBench) -> No
 def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None:
     """Those behind it are tried for themselves, as they came."""
     disk = SimDisk(Random(1))
-    log = Patchable.create(disk, "n1/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=LogConfig(durability="os"), clock=SimClock())
+    (log,) = Patchable.create(disk, [NewLog("n1/t-0", TopicPartition("t", 0), TOPIC_ID, LogConfig(durability="os"))], SimClock())
     bench = led(Bench({1: log}))
     bench.append(1)
     disk.fail("write", path="*.log", error=errno.ENOSPC)
@@ -104,7 +105,7 @@ def test_a_disk_that_is_full_for_a_moment_refuses_the_first_of_several() -> None
 def test_what_a_disk_refused_and_did_not_let_cut_off_is_not_called_refused(code: int, count: int) -> None:
     """It may be there after a restart, so the outcome is unknown, of all that the write was for; less than a batch never is."""
     disk = SimDisk(Random(1))
-    log = Patchable.create(disk, "n1/t-0", topic="t", partition=0, topic_id=TOPIC_ID, config=LogConfig(durability="os"), clock=SimClock())
+    (log,) = Patchable.create(disk, [NewLog("n1/t-0", TopicPartition("t", 0), TOPIC_ID, LogConfig(durability="os"))], SimClock())
     bench = led(Bench({1: log}))
     bench.append(1)
     given = batch([b"a"])

@@ -7,7 +7,7 @@ import gc
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,10 @@ from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
-from tests.runtime.test_log_faults import GatedDisk, Interrupted, interrupted, opened
+from tests.runtime.slow import SlowDisk
+from tests.runtime.test_log_faults import Interrupted, interrupted, opened
 
 PATIENCE_S = 20.0
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """Of the syncs of a GatedDisk. Open to begin with."""
-    GatedDisk.gate.set()
-    GatedDisk.entered.clear()
-    yield GatedDisk.gate
-    GatedDisk.gate.set()
 
 
 def in_thread(work: Callable[[], object]) -> tuple[threading.Thread, list[Any]]:
@@ -636,13 +628,14 @@ def test_a_close_that_is_cut_short_ends_who_follows(monkeypatch: pytest.MonkeyPa
     log.close()
 
 
-def test_who_closes_beside_another_waits_for_it(tmp_path: Path, gate: threading.Event) -> None:
+def test_who_closes_beside_another_waits_for_it(tmp_path: Path) -> None:
     """When ``close`` returns, the log is closed, whoever closes it: its records count, and its folder may be opened."""
-    log = pyreplog.open_log(tmp_path / "log", disk=GatedDisk())
-    gate.clear()
+    disk = SlowDisk()
+    log = pyreplog.open_log(tmp_path / "log", disk=disk)
+    disk.gate.clear()
     ack = log.append_nowait(b"x")
     first, _ = in_thread(log.close)
-    assert GatedDisk.entered.wait(PATIENCE_S)
+    assert disk.entered.wait(PATIENCE_S)
 
     def close() -> bool:
         log.close()
@@ -650,7 +643,7 @@ def test_who_closes_beside_another_waits_for_it(tmp_path: Path, gate: threading.
 
     second, done = in_thread(close)
     second.join(0.1)  # one that does not wait has ended by then
-    gate.set()
+    disk.gate.set()
     for thread in (first, second):
         thread.join(PATIENCE_S)
     assert done == [True]

@@ -19,12 +19,10 @@ import pytest
 
 import pyreplog
 from pyreplog.log.segments import Segments
-from pyreplog.ports import File
 from pyreplog.runtime.encoder import Encoder
 from pyreplog.runtime.syncer import Syncer
-from pyreplog.system import SystemDisk
-from pyreplog.system.file import SystemFile
 from pyreplog.testing import SimDisk
+from tests.runtime.slow import FOREVER, SlowDisk
 
 PATH = "/events"
 
@@ -456,41 +454,6 @@ def test_a_really_full_disk(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------------- threads
 
 
-class GatedFile(SystemFile):
-    """A file whose sync waits until the gate is open."""
-
-    __slots__ = ()
-
-    def sync(self) -> None:
-        """Wait, then sync."""
-        GatedDisk.entered.set()
-        assert GatedDisk.gate.wait(20)
-        super().sync()
-
-
-class GatedDisk(SystemDisk):
-    """A disk on which a sync of a segment takes as long as a test wants."""
-
-    gate = threading.Event()
-    entered = threading.Event()
-
-    def create(self, path: str, size: int = 0) -> File:
-        """A file that waits, if it is a segment."""
-        file = super().create(path, size)
-        if path.endswith(".log"):
-            file.__class__ = GatedFile
-        return file
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """Open to begin with."""
-    GatedDisk.gate.set()
-    GatedDisk.entered.clear()
-    yield GatedDisk.gate
-    GatedDisk.gate.set()
-
-
 def in_threads(count: int, work: Any) -> list[threading.Thread]:
     """Start ``work(number)`` in as many threads."""
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
@@ -506,14 +469,15 @@ def joined(threads: list[threading.Thread]) -> None:
         assert not thread.is_alive()
 
 
-def test_waiting_threads_share_a_sync(tmp_path: Path, gate: threading.Event) -> None:
+def test_waiting_threads_share_a_sync(tmp_path: Path) -> None:
     """While one sync is under way others append; the next sync serves all of them: 21 appends cost two."""
-    with pyreplog.open_log(tmp_path / "log", disk=GatedDisk()) as log:
+    disk = SlowDisk()
+    with pyreplog.open_log(tmp_path / "log", disk=disk) as log:
         before = log.stats().syncs
-        gate.clear()
+        disk.gate.clear()
         offsets: list[int] = []
         first = in_threads(1, lambda number: offsets.append(log.append(b"first")))
-        assert GatedDisk.entered.wait(20)
+        assert disk.entered.wait(FOREVER)
         appended = threading.Barrier(21)
 
         def append(number: int) -> None:
@@ -524,7 +488,7 @@ def test_waiting_threads_share_a_sync(tmp_path: Path, gate: threading.Event) -> 
         others = in_threads(20, append)
         appended.wait(20)
         assert log.high_watermark == 0, "nothing counts before it is synced"
-        gate.set()
+        disk.gate.set()
         joined(first + others)
         assert sorted(offsets) == list(range(21))
         assert log.stats().syncs - before == 2
@@ -626,16 +590,17 @@ def test_awaiting_a_failure() -> None:
     asyncio.run(main())
 
 
-def test_result_times_out(tmp_path: Path, gate: threading.Event) -> None:
+def test_result_times_out(tmp_path: Path) -> None:
     """``result(timeout)`` gives up in time while others sync, and the record is acknowledged all the same."""
-    with pyreplog.open_log(tmp_path / "log", disk=GatedDisk()) as log:
-        gate.clear()
+    disk = SlowDisk()
+    with pyreplog.open_log(tmp_path / "log", disk=disk) as log:
+        disk.gate.clear()
         threads = in_threads(1, lambda number: log.append(b"stuck"))
-        assert GatedDisk.entered.wait(20)
+        assert disk.entered.wait(FOREVER)
         ack = log.append_nowait(b"x")
         with pytest.raises(TimeoutError):
             ack.result(0.01)
-        gate.set()
+        disk.gate.set()
         joined(threads)
         assert ack.result(20).offset == 1
 

@@ -17,7 +17,7 @@ from pyreplog import Cluster, RecoveryProgress, aio
 from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot, loader
 from pyreplog.log.layout import SCAN_CHUNK_SIZE
-from pyreplog.log.segment import scan_segment
+from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Disk
 from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.testing import SimClock, SimDisk

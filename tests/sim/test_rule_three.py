@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from pyreplog.log import Log
+from pyreplog.log import Log, Origin
 from pyreplog.log.mark import find_mark
-from pyreplog.log.opening import Origin
 from pyreplog.ports import Disk
 from pyreplog.quorum import Controller
 from pyreplog.testing import InvariantBroken, SimDisk, TopicOptions, World
@@ -103,9 +102,9 @@ class Forgetful(Log):
     """A log that does not remember over a mere kill that it was incomplete."""
 
     @classmethod
-    def load(cls, *about: Any) -> Log:
+    def open(cls, *about: Any) -> Log:
         """With the flag washed off where only the process died."""
-        log = super().load(*about)
+        log = super().open(*about)
         if any(one.same_boot for one in about if isinstance(one, Origin)) and log.incomplete:
             log.set_incomplete(False)
         return log
@@ -157,10 +156,10 @@ class Remembering(Log):
     """A log that remembers over a loss that the controller had heard of an earlier one."""
 
     @classmethod
-    def load(cls, disk: Disk, directory: str, *about: Any) -> Log:
+    def open(cls, disk: Disk, directory: str, *about: Any) -> Log:
         """With the flag put back."""
         found = find_mark(disk, directory)
-        log = super().load(disk, directory, *about)
+        log = super().open(disk, directory, *about)
         if found is not None and found[0].reported:
             log.set_reported()
         return log

@@ -27,7 +27,7 @@ from pyreplog.system import SystemClock, SystemDisk
 from pyreplog.values import TopicPartition
 from tests.golden.units import manifest, unit
 from tests.log import support
-from tests.log.test_producers import marker, produced
+from tests.log.producing import marker, produced
 
 FIELDS = [Field("partition", "int", True), Field("offset", "bigint", True), Field("value", "binary", True)]
 

@@ -11,9 +11,9 @@ from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
 from pyreplog.log.intake import Appended, Intake
-from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, check_isolation
+from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
 from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
-from pyreplog.log.loader import RecoveryReport
+from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
@@ -46,8 +46,10 @@ __all__ = [
     "LogSlice",
     "NewLog",
     "Onlooker",
+    "Origin",
     "RecoveryReport",
     "Sleeping",
+    "StableSource",
     "SyncPlan",
     "check_isolation",
     "check_topic",

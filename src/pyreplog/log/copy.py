@@ -26,7 +26,8 @@ from pyreplog.log.mark import MarkState, read_mark
 from pyreplog.log.overflow import find_parts, may_overflow
 from pyreplog.log.producer_state import newest_table, producer_batches
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.segment import Segment, SegmentNames, describe_damage, scan_segment, sound_batches
+from pyreplog.log.scan import scan_segment, sound_batches
+from pyreplog.log.segment import Segment, SegmentNames
 from pyreplog.log.segments import Segments
 from pyreplog.log.snapshot import read_offsets
 from pyreplog.ports import Disk, Stat
@@ -382,7 +383,7 @@ class PartitionCopy:
             self._unreadable_size = max(segment.size - scan.position, 0) if end < limit else 0
             self._unreadable_start = end
             if scan.position < segment.size:
-                reason = describe_damage(segment, scan.position, "")
+                reason = segment.describe_damage(scan.position, "")
                 if reason:
                     raise CorruptError(reason, file=segment.path, position=segment.in_file(scan.position))
             return min(end, limit)

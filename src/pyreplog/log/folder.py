@@ -24,7 +24,7 @@ from pyreplog.log.layout import (
     parse_base_offset,
     segment_name,
 )
-from pyreplog.log.segment import scan_segment
+from pyreplog.log.scan import scan_segment
 from pyreplog.ports import Disk
 
 _KAFKA_SNAPSHOT_DELETED = ".checkpoint.deleted"

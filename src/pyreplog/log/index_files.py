@@ -7,6 +7,8 @@ Kafka preallocates these files and may leave zeros, or stale entries, behind the
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyreplog._core import OffsetIndex, SegmentScanner, TimeIndex
 from pyreplog.log.layout import (
     INDEX_ENTRY_SIZE,
@@ -19,33 +21,24 @@ from pyreplog.log.layout import (
 from pyreplog.log.snapshot import read_there
 from pyreplog.ports import Disk, File
 
+_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+_ENTRY_SIZES: Final = (INDEX_ENTRY_SIZE, TIME_INDEX_ENTRY_SIZE)
+
 
 class IndexFiles:
     """The indexes of the segment at ``base_offset``. Belongs to the segment."""
 
-    __slots__ = (
-        "_base_offset",
-        "_directory",
-        "_disk",
-        "_offsets_file",
-        "_offsets_written",
-        "_times_file",
-        "_times_written",
-        "offsets",
-        "times",
-    )
+    __slots__ = ("_disk", "_files", "_paths", "_written", "offsets", "times")
 
     def __init__(self, disk: Disk, directory: str, base_offset: int) -> None:
         self._disk = disk
-        self._directory = directory
-        self._base_offset = base_offset
         self.offsets = OffsetIndex(base_offset)
         self.times = TimeIndex(base_offset)
-        self._offsets_file: File | None = None
-        self._times_file: File | None = None
+        # Of both, in this order.
+        self._paths = [join(directory, segment_name(base_offset, suffix)) for suffix in _SUFFIXES]
+        self._files: list[File | None] = [None, None]
         # Entries that are in the files. -1: the file's content is to be replaced as a whole.
-        self._offsets_written = -1
-        self._times_written = -1
+        self._written = [-1, -1]
 
     @classmethod
     def load(cls, disk: Disk, directory: str, base_offset: int, offsets_name: str = "", times_name: str = "") -> IndexFiles:
@@ -58,9 +51,9 @@ class IndexFiles:
         files.offsets = OffsetIndex(base_offset, kept_offsets)
         files.times = TimeIndex(base_offset, kept_times)
         if len(kept_offsets) == len(offsets):
-            files._offsets_written = files.offsets.count
+            files._written[0] = files.offsets.count
         if len(kept_times) == len(times):
-            files._times_written = files.times.count
+            files._written[1] = files.times.count
         return files
 
     @classmethod
@@ -79,67 +72,60 @@ class IndexFiles:
 
     def create_files(self) -> None:
         """Make both (empty) files; ones there before are replaced. The caller syncs the folder."""
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-            path = join(self._directory, segment_name(self._base_offset, suffix))
+        for path in self._paths:
             if self._disk.stat(path) is not None:
                 self._disk.remove(path)
-        self._offsets_file = self._disk.create(join(self._directory, segment_name(self._base_offset, INDEX_SUFFIX)))
-        self._times_file = self._disk.create(join(self._directory, segment_name(self._base_offset, TIME_INDEX_SUFFIX)))
-        self._offsets_written = self._times_written = 0
+        for slot, path in enumerate(self._paths):
+            self._files[slot] = self._disk.create(path)
+        self._written = [0, 0]
+
+    @property
+    def _both(self) -> tuple[OffsetIndex | TimeIndex, ...]:
+        return self.offsets, self.times
 
     @property
     def pending(self) -> int:
         """Offset entries that are not in the file yet."""
-        return self.offsets.count - max(self._offsets_written, 0)
+        return self.offsets.count - max(self._written[0], 0)
 
     def write(self) -> None:
         """Bring the files up to date. Not synced."""
-        offsets, times = self._open()
-        if self._offsets_written != self.offsets.count:
-            start = max(self._offsets_written, 0)
-            if self._offsets_written < 0:
-                offsets.truncate(0)
-            offsets.write_at(start * INDEX_ENTRY_SIZE, [self.offsets.data(start)])
-            self._offsets_written = self.offsets.count
-        if self._times_written != self.times.count:
-            start = max(self._times_written, 0)
-            if self._times_written < 0:
-                times.truncate(0)
-            times.write_at(start * TIME_INDEX_ENTRY_SIZE, [self.times.data(start)])
-            self._times_written = self.times.count
+        for slot, (file, index) in enumerate(zip(self.files(), self._both, strict=True)):
+            start = self._written[slot]
+            if start == index.count:
+                continue
+            if start < 0:
+                file.truncate(0)
+                start = 0
+            file.write_at(start * _ENTRY_SIZES[slot], [index.data(start)])
+            self._written[slot] = index.count
 
     def truncate(self, offset: int) -> None:
         """Drop every entry at or above ``offset``, in the files too."""
         self.offsets.truncate(offset)
         self.times.truncate(offset)
-        if self._offsets_written > self.offsets.count:
-            self._open()[0].truncate(self.offsets.count * INDEX_ENTRY_SIZE)
-            self._offsets_written = self.offsets.count
-        if self._times_written > self.times.count:
-            self._open()[1].truncate(self.times.count * TIME_INDEX_ENTRY_SIZE)
-            self._times_written = self.times.count
+        for slot, index in enumerate(self._both):
+            if self._written[slot] > index.count:
+                self.files()[slot].truncate(index.count * _ENTRY_SIZES[slot])
+                self._written[slot] = index.count
 
     def files(self) -> list[File]:
         """Both files, open for writing, for a sync."""
-        return list(self._open())
+        return [self._open(slot) for slot in range(len(_SUFFIXES))]
 
     def close(self) -> None:
         """Release the files. What was not written is lost, and found again by a scan."""
-        for file in (self._offsets_file, self._times_file):
+        for file in self._files:
             if file is not None:
                 file.close()
-        self._offsets_file = self._times_file = None
+        self._files = [None, None]
 
-    def _open(self) -> tuple[File, File]:
-        if self._offsets_file is None:
-            self._offsets_file = _open_or_create(self._disk, join(self._directory, segment_name(self._base_offset, INDEX_SUFFIX)))
-        if self._times_file is None:
-            self._times_file = _open_or_create(self._disk, join(self._directory, segment_name(self._base_offset, TIME_INDEX_SUFFIX)))
-        return self._offsets_file, self._times_file
-
-
-def _open_or_create(disk: Disk, path: str) -> File:
-    return disk.open(path, write=True) if disk.stat(path) is not None else disk.create(path)
+    def _open(self, slot: int) -> File:
+        file = self._files[slot]
+        if file is None:
+            disk, path = self._disk, self._paths[slot]
+            file = self._files[slot] = disk.open(path, write=True) if disk.stat(path) is not None else disk.create(path)
+        return file
 
 
 def _without_zeros(data: bytes, entry_size: int, *, keep_only: bool) -> bytes:

@@ -52,7 +52,7 @@ class StableSource(Protocol):
         ...
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp``."""
+        """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
         ...
 
 

@@ -51,6 +51,7 @@ INT64_MAX: Final = 2**63 - 1
 # Of a batch, and of a message of magic 0 or 1: they begin alike.
 LENGTH_POSITION: Final = 8
 MAGIC_POSITION: Final = 16
+MAGIC: Final = 2
 HEADER_UP_TO_MAGIC: Final = 17
 
 INDEX_ENTRY_SIZE: Final = 8

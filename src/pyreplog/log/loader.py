@@ -25,11 +25,30 @@ from pyreplog.log.layout import INT32_MAX, LENGTH_POSITION, LOG_SUFFIX, SEGMENT_
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
-from pyreplog.log.segment import Segment, describe_damage, resume_offset, scan_segment, status_text
+from pyreplog.log.scan import scan_segment, why_ended
+from pyreplog.log.segment import Segment, resume_offset
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH, TopicPartition
+
+
+class Origin(NamedTuple):
+    """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
+
+    clean: bool
+    """A clean shutdown of this root was found."""
+    same_boot: bool | None
+    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may be lost, and it may be
+    there and not what the disk has."""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    trust_mark: bool = True
+    """False: something else wrote here since, the mark is void."""
+    left: MarkState | None = None
+    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The recovery point is its
+    ``synced_end``, so that no records are missing."""
 
 
 class RecoveryReport(NamedTuple):
@@ -87,27 +106,21 @@ class Loader:
         self,
         disk: Disk,
         directory: str,
+        topic_partition: TopicPartition,
         config: LogConfig,
         clock: Clock,
         state: MarkState | None,
-        *,
-        clean: bool,
-        same_boot: bool | None,
-        recovery_point: int,
-        log_start_offset: int,
-        topic_partition: TopicPartition,
-        onlooker: Onlooker | None = None,
+        origin: Origin,
+        onlooker: Onlooker | None,
     ) -> None:
+        """``state``: what the mark says, if there is one that counts."""
         self.disk = disk
         self.directory = directory
+        self.topic_partition = topic_partition
         self.config = config
         self.clock = clock
         self.state = state
-        self.clean = clean
-        self.same_boot = same_boot
-        self.recovery_point = recovery_point
-        self.log_start_offset = log_start_offset
-        self.topic_partition = topic_partition
+        self.origin = origin
         self.onlooker = onlooker
         self._notes: list[str] = []
         # Those of them that tell of splits.
@@ -134,7 +147,7 @@ class Loader:
         apply_plan(self.disk, self.directory, plan)
         segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
         self._check_start(segments)
-        if self.clean and self.state is not None and segments:
+        if self.origin.clean and self.state is not None and segments:
             loaded = self._load_clean(segments, self.state)
             if loaded is not None:
                 return loaded
@@ -203,8 +216,8 @@ class Loader:
         """Damage below this offset is rot, at or above it a torn tail."""
         state = self.state
         if state is None:
-            return self.recovery_point
-        if self.same_boot and not state.poisoned:
+            return self.origin.recovery_point
+        if self.origin.same_boot and not state.poisoned:
             return max(state.synced_end, state.high_watermark)
         return state.synced_end
 
@@ -268,15 +281,7 @@ class Loader:
             self._check_overflow(segments, index, scan)
             if history is not None:
                 self._check_epochs(segment, scan.epochs, history)
-            end = scan.next_offset if scan.batch_count else start
-            falls = bool(scan.epochs) and scan.epochs[0][0] < last_epoch
-            strange = None if history is None else self._strange(scan.epochs, history)
-            if falls:
-                end, position = start, 0
-            elif strange is not None:
-                end, position = strange, _position_of(segment, strange)
-            else:
-                position = scan.position
+            end, position = self._sound_end(segment, scan, start, last_epoch, history)
             if position < segment.size:
                 self._refuse_old_format(segment, position)
                 if end < self.durable_end:
@@ -285,7 +290,7 @@ class Loader:
                     self._note_harm()
                 self._drop(segments, index + 1)
                 self._cut(segment, position)
-                if falls or strange is not None:
+                if position != scan.position:
                     scan = scan_segment(segment.file, position, segment.base_offset, index_interval=self.config.index_interval_bytes)
             segment.set_scanned(scan, closed=index + 1 < len(segments))
             segment.created_ms = self.clock.wall_ms()
@@ -295,6 +300,17 @@ class Loader:
             if index + 1 == len(segments):
                 break
         return found
+
+    def _sound_end(
+        self, segment: Segment, scan: SegmentScanner, start: int, last_epoch: int, history: EpochCache | None
+    ) -> tuple[int, int]:
+        """The offset and the position up to which what ``scan`` found good in ``segment``, from offset ``start`` on, may be there."""
+        if scan.epochs and scan.epochs[0][0] < last_epoch:
+            return start, 0
+        strange = None if history is None else self._strange(scan.epochs, history)
+        if strange is not None:
+            return strange, _position_of(segment, strange)
+        return scan.next_offset if scan.batch_count else start, scan.position
 
     def _scan_one(self, segment: Segment, next_offset: int) -> SegmentScanner:
         return scan_segment(
@@ -353,12 +369,12 @@ class Loader:
     def _strange(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
         """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written down before its first
         batch, and after the mere end of a process all that was written is there. None where none does, or nobody can say."""
-        if not self.same_boot or self.state is None or self.state.poisoned:
+        if not self.origin.same_boot or self.state is None or self.state.poisoned:
             return None
         return next((offset for epoch, offset in found if epoch != history.epoch_for_offset(offset) != NO_EPOCH), None)
 
     def _refuse_old_format(self, segment: Segment, position: int) -> None:
-        reason = describe_damage(segment, position, "")
+        reason = segment.describe_damage(position, "")
         if reason:
             raise CorruptError(reason, file=segment.path, position=position)
 
@@ -366,7 +382,7 @@ class Loader:
         """What is to be cut is not the mere beginning of a write, which the end of a process may leave at the end of the last segment. An
         ``os`` log may have acknowledged it: the mark says first that it is incomplete, or, where this one dies in between, nobody would."""
         state = self.state
-        if state is not None and self.same_boot and not state.poisoned and state.durability == "os" and not self._harmed:
+        if state is not None and self.origin.same_boot and not state.poisoned and state.durability == "os" and not self._harmed:
             self._harmed = True
             self._notes.append("this is damage, for the end of a process leaves but the beginning of a write: records may be lost")
             mark_incomplete(self.disk, self.directory)
@@ -426,15 +442,12 @@ class Loader:
     def _rot(self, segments: Sequence[Segment], index: int, scan: SegmentScanner, position: int, start: int) -> CorruptLogError:
         """The error for damage at ``position`` of a segment, where the log is good up to offset ``start``."""
         segment = segments[index]
-        if scan.status:
-            reason = status_text(scan.status)
-        elif position != scan.position:
+        reason = why_ended(scan)
+        if not scan.status and position != scan.position:
             reason = "the leader epoch falls"
-        elif _begins_at(segment, position) not in {None, start}:
-            reason = f"a batch says that it begins at offset {_begins_at(segment, position)}, and {start} is next"
-        else:
-            reason = "a batch is cut off"
-        reason = describe_damage(segment, position, reason)
+        elif not scan.status and (begins := _begins_at(segment, position)) not in {None, start}:
+            reason = f"a batch says that it begins at offset {begins}, and {start} is next"
+        reason = segment.describe_damage(position, reason)
         end = resume_offset(segment, position, start)
         if end is None:
             end = segments[index + 1].base_offset if index + 1 < len(segments) else self.durable_end
@@ -449,7 +462,7 @@ class Loader:
         return Segment(self.disk, self.directory, base, size=size, index_interval=self.config.index_interval_bytes, writable=True)
 
     def _first_segment(self) -> Segment:
-        base = self.state.start_offset if self.state is not None else max(self.log_start_offset, 0)
+        base = self.state.start_offset if self.state is not None else max(self.origin.log_start_offset, 0)
         if base < self.durable_end:
             raise CorruptLogError("the log's files are gone", start=base, end=self.durable_end, file=self.directory)
         segment = Segment.create(
@@ -464,7 +477,7 @@ class Loader:
             return
         first = segments[0].base_offset
         # In what was a broker's, one that wrote here since may have moved the start, and noted it.
-        start = max(state.start_offset, self.log_start_offset) if state.adopted else state.start_offset
+        start = max(state.start_offset, self.origin.log_start_offset) if state.adopted else state.start_offset
         if first > start and start < self.durable_end:
             raise CorruptLogError("the beginning of the log is missing", start=start, end=first, file=self.directory)
 
@@ -493,7 +506,7 @@ class Loader:
             return None
         kept.truncate_from_end(segments[-1].next_offset)
         cut = EpochCache(found.entries)
-        cut.truncate_from_start(max(self.log_start_offset, segments[0].base_offset))
+        cut.truncate_from_start(max(self.origin.log_start_offset, segments[0].base_offset))
         if [entry.epoch for entry in kept.entries] != [entry.epoch for entry in cut.entries]:
             return None
         log = Segments(segments)
@@ -514,12 +527,12 @@ class Loader:
         first = segments[0].base_offset
         if self.state is not None:
             start = min(max(self.state.start_offset, first), end)
-        elif self.log_start_offset > end:
+        elif self.origin.log_start_offset > end:
             # Kafka would delete everything now. A checkpoint has no checksum: it is not believed against the data.
-            self._notes.append(f"the log start checkpoint says {self.log_start_offset}, behind the end {end}: not believed")
+            self._notes.append(f"the log start checkpoint says {self.origin.log_start_offset}, behind the end {end}: not believed")
             start = first
         else:
-            start = max(self.log_start_offset, first)
+            start = max(self.origin.log_start_offset, first)
         changed = epochs.keep_those_of(start, end)
         report = RecoveryReport(
             clean=clean,

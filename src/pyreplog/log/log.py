@@ -34,12 +34,14 @@ from pyreplog.log.graves import Graves
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.intake import Appended, Intake, check_fetched, cut_fetched, is_sound
 from pyreplog.log.layout import INT32_MAX, INT64_MAX, READ_CHUNK_SIZE_MAX, parent_of
+from pyreplog.log.loader import Origin
 from pyreplog.log.mark import MarkState
 from pyreplog.log.onlooker import Onlooker
-from pyreplog.log.opening import NewLog, Origin, Parts, create_parts, durability_text, open_parts
+from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, open_parts
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.retention import Calendar, apply_retention
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM, sound_batches
+from pyreplog.log.scan import sound_batches
+from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
@@ -147,66 +149,17 @@ class Log:
     # -- life --
 
     @classmethod
-    def create(
-        cls,
-        disk: Disk,
-        directory: str,
-        *,
-        topic: str,
-        partition: int,
-        topic_id: str,
-        config: LogConfig,
-        clock: Clock,
-        incomplete: bool = False,
-        start_offset: int = 0,
-    ) -> Log:
-        """A new, empty log in a new folder. The mark comes last, and is synced with the folder: without it the folder counts as never made.
+    def create(cls, disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Self]:
+        """New, empty logs, each in a new folder. Its mark comes last, and is synced with it: without one a folder counts as never made.
 
-        The caller syncs the folder above. ``incomplete``: this replica is known to miss records (it replaces one that was lost).
+        Their syncs begin together, so that many cost little more than one. The caller syncs the folder above. Where it fails, some of the
+        folders may be there.
         """
-        new = NewLog(directory, TopicPartition(topic, partition), topic_id, config, incomplete, start_offset)
-        return cls.create_all(disk, [new], clock)[0]
-
-    @classmethod
-    def create_all(cls, disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Self]:
-        """As :meth:`create`, for each of ``wanted``: their syncs begin together, so that many cost little more than one. Where it fails,
-        some of the folders may be there."""
         made = create_parts(disk, wanted, clock)
         return [cls(disk, new.directory, new.topic_partition, parts, clock) for new, parts in zip(wanted, made, strict=True)]
 
     @classmethod
     def open(
-        cls,
-        disk: Disk,
-        directory: str,
-        *,
-        topic: str,
-        partition: int,
-        config: LogConfig | None,
-        clock: Clock,
-        clean: bool,
-        same_boot: bool | None,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        high_watermark: int = 0,
-        topic_id: str | None = None,
-        trust_mark: bool = True,
-    ) -> Log:
-        """The log in an existing folder, recovered where it was not stopped cleanly.
-
-        ``clean``: a clean shutdown of this root was found. ``same_boot``: the machine did not restart since the folder was last written,
-        so that what was in the page cache is still there (None: nobody can tell). The offsets are those of the root's checkpoints and serve
-        where there is no mark. ``config``: None takes the one kept with the log. ``trust_mark`` False: something else wrote here since, the
-        mark is void.
-
-        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
-        contradicts the kept durability; :class:`StorageError`.
-        """
-        origin = Origin(clean, same_boot, recovery_point, log_start_offset, high_watermark, trust_mark)
-        return cls.load(disk, directory, TopicPartition(topic, partition), config, clock, topic_id, origin)
-
-    @classmethod
-    def load(
         cls,
         disk: Disk,
         directory: str,
@@ -217,7 +170,13 @@ class Log:
         origin: Origin,
         onlooker: Onlooker | None = None,
     ) -> Log:
-        """As :meth:`open`. ``onlooker`` is told how far a recovery is."""
+        """The log in an existing folder, recovered where it was not stopped cleanly.
+
+        ``config``: None takes the one kept with the log; ``topic_id``: None takes any. ``onlooker`` is told how far a recovery is.
+
+        Raises :class:`CorruptLogError` for damage below the durable mark, which is left as it is; :class:`ConfigError` where ``config``
+        contradicts the kept durability; :class:`StorageError`.
+        """
         parts = open_parts(disk, directory, topic_partition, config, clock, topic_id, origin, onlooker)
         log = cls(disk, directory, topic_partition, parts, clock)
         with_reserve(disk, parent_of(directory), log._write_indexes)

@@ -10,12 +10,13 @@ from pyreplog.errors import ConfigError, CorruptError, CorruptLogError
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.identity import format_topic_id, id_for_name, read_topic_id, write_topic_id
 from pyreplog.log.layout import CONFIG_NAME, MARK_NAME, PARTITION_METADATA_NAME, is_log_file, join, name_of, parse_directory_name
-from pyreplog.log.loader import Loaded, Loader, RecoveryReport
+from pyreplog.log.loader import Loaded, Loader, Origin, RecoveryReport
 from pyreplog.log.mark import MarkFile, MarkState, find_mark, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.producer_state import ProducerState
 from pyreplog.log.producers import ProducerTable
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
 from pyreplog.log.settings import format_config, read_config, write_config
 from pyreplog.log.snapshot import put_files
@@ -47,24 +48,6 @@ class NewLog(NamedTuple):
     incomplete: bool = False
     """This replica is known to miss records: it replaces one that was lost, or begins behind the others."""
     start_offset: int = 0
-
-
-class Origin(NamedTuple):
-    """How the folder was left, and what the root's checkpoints say of it, which serves where there is no mark."""
-
-    clean: bool
-    """A clean shutdown of this root was found."""
-    same_boot: bool | None
-    """The machine did not restart since the folder was last written. None: nobody can tell, so its page cache may be lost, and it may be
-    there and not what the disk has."""
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
-    trust_mark: bool = True
-    """False: something else wrote here since, the mark is void."""
-    left: MarkState | None = None
-    """What the mark said when the folder was left in order, kept elsewhere: it serves where the mark is gone. The recovery point is its
-    ``synced_end``, so that no records are missing."""
 
 
 def create_parts(disk: Disk, wanted: Sequence[NewLog], clock: Clock) -> list[Parts]:
@@ -129,57 +112,21 @@ def open_parts(
     origin: Origin,
     onlooker: Onlooker | None = None,
 ) -> Parts:
-    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.load`."""
+    """The parts of an existing folder, recovered where it was not stopped cleanly: see :meth:`Log.open`."""
     partition = topic_partition.partition
     disk.check_directory(directory)
-    kept_id = _topic_id(disk, directory, partition, topic_id, origin)
-    if topic_id is not None and kept_id is not None and topic_id != kept_id:
-        raise ConfigError(f"{directory} holds topic id {kept_id}, not {topic_id}: it belongs to another topic of that name")
-    found = find_mark(disk, directory, topic_id=kept_id, partition=partition) if origin.trust_mark else None
-    if kept_id is None:
-        # Without partition.metadata the id in the mark is the only one left.
-        kept_id = topic_id or (found[0].topic_id if found is not None else None)
-        if kept_id is None:
-            kept_id = _id_of_old(disk, directory)
-        write_topic_id(disk, directory, kept_id)
+    topic_id, found = _identify(disk, directory, partition, topic_id, origin)
     state = None if found is None else found[0]
     kept = read_config(disk, directory)
     config = _settle_config(kept, config, state, directory)
     if config != kept:
         write_config(disk, directory, config)
-    loaded = Loader(
-        disk,
-        directory,
-        config,
-        clock,
-        state,
-        clean=origin.clean,
-        same_boot=origin.same_boot,
-        recovery_point=origin.recovery_point,
-        log_start_offset=origin.log_start_offset,
-        topic_partition=topic_partition,
-        onlooker=onlooker,
-    ).load()
+    loaded = Loader(disk, directory, topic_partition, config, clock, state, origin, onlooker).load()
     if loaded.report.harmed:
         found = find_mark(disk, directory)
         state = None if found is None else found[0]
-    new_state = _state_after(loaded, state or origin.left, config, kept_id, partition, origin)
-    mark_synced = loaded.report.clean
-    if state is not None and not mark_synced:
-        # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
-        # being written would be taken for rot.
-        sync_found_mark(disk, directory)
-        mark_synced = True
-    if _make_durable(loaded, state, config, origin):
-        new_state = new_state._replace(synced_end=loaded.end_offset)
-    if found is None:
-        mark = MarkFile.create(disk, directory, new_state)
-        disk.sync_directory(directory)
-    else:
-        mark = MarkFile.open(disk, directory, found[0], found[1], synced=mark_synced)
-        if new_state != found[0]:
-            mark.write_state(new_state)
-            mark.sync()
+    new_state = _state_after(loaded, state or origin.left, config, topic_id, partition, origin)
+    mark = _settle_mark(disk, directory, found, new_state, loaded, config, origin)
     if loaded.changed:
         write_epochs(disk, directory, loaded.epochs)
     producers = ProducerState.load(
@@ -191,7 +138,48 @@ def open_parts(
         lenient=new_state.adopted,
         now_ms=clock.wall_ms(),
     )
-    return Parts(kept_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+    return Parts(topic_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
+
+
+def _identify(disk: Disk, directory: str, partition: int, asked: str | None, origin: Origin) -> tuple[str, tuple[MarkState, int] | None]:
+    """The topic id, which ``partition.metadata`` has from now on, and the mark of that partition, if there is one that counts."""
+    kept = _topic_id(disk, directory, partition, asked, origin)
+    if asked is not None and kept is not None and asked != kept:
+        raise ConfigError(f"{directory} holds topic id {kept}, not {asked}: it belongs to another topic of that name")
+    found = find_mark(disk, directory, topic_id=kept, partition=partition) if origin.trust_mark else None
+    if kept is None:
+        # Without partition.metadata the id in the mark is the only one left.
+        kept = asked or (found[0].topic_id if found is not None else _id_of_old(disk, directory))
+        write_topic_id(disk, directory, kept)
+    return kept, found
+
+
+def _settle_mark(
+    disk: Disk,
+    directory: str,
+    found: tuple[MarkState, int] | None,
+    new_state: MarkState,
+    loaded: Loaded,
+    config: LogConfig,
+    origin: Origin,
+) -> MarkFile:
+    """The mark, which says ``new_state`` durably, once that is true."""
+    state = None if found is None else found[0]
+    if found is not None and not loaded.report.clean:
+        # Before anything that it does not call synced is written again: power loss may bring back one that promises more, and what was
+        # being written would be taken for rot.
+        sync_found_mark(disk, directory)
+    if _make_durable(loaded, state, config, origin):
+        new_state = new_state._replace(synced_end=loaded.end_offset)
+    if found is None:
+        mark = MarkFile.create(disk, directory, new_state)
+        disk.sync_directory(directory)
+        return mark
+    mark = MarkFile.open(disk, directory, *found, synced=True)
+    if new_state != state:
+        mark.write_state(new_state)
+        mark.sync()
+    return mark
 
 
 def _state_after(loaded: Loaded, state: MarkState | None, config: LogConfig, topic_id: str, partition: int, origin: Origin) -> MarkState:

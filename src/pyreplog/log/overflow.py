@@ -27,7 +27,8 @@ from pyreplog.log.layout import (
     join,
     segment_name,
 )
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.log.snapshot import read_whole
 from pyreplog.log.transaction_index import format_aborted, parse_aborted
 from pyreplog.ports import Disk, File

@@ -14,7 +14,8 @@ from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log.layout import INT64_MAX, SCAN_CHUNK_SIZE
 from pyreplog.log.producer_snapshot import read_snapshot, remove_snapshots, snapshot_offsets, write_snapshot
 from pyreplog.log.producers import CompletedTransaction, ProducerTable
-from pyreplog.log.segment import Segment, scan_segment
+from pyreplog.log.scan import scan_segment
+from pyreplog.log.segment import Segment
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import end_of

@@ -53,10 +53,11 @@ from pyreplog.log.layout import (
     segment_name,
 )
 from pyreplog.log.lazy import Logs
+from pyreplog.log.loader import Origin
 from pyreplog.log.log import Log
 from pyreplog.log.mark import find_mark
 from pyreplog.log.onlooker import Onlooker
-from pyreplog.log.opening import NewLog, Origin, open_parts
+from pyreplog.log.opening import NewLog, open_parts
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.retention import Calendar
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
@@ -82,6 +83,13 @@ _EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, IND
 _STATES: Final = (PARTITION_METADATA_NAME, CONFIG_NAME)
 _BEGUN: Final = _EMPTY | {MARK_NAME, *_STATES, *(name + TEMPORARY_SUFFIX for name in _STATES)}
 """What may be in the folder of a partition whose making was interrupted."""
+
+_CHECKPOINTS: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
+    RECOVERY_POINT_NAME: lambda log: log.recovery_point,
+    LOG_START_NAME: lambda log: log.start_offset if log.start_offset > log.first_base_offset else None,
+    HIGH_WATERMARK_NAME: lambda log: log.high_watermark,
+}
+"""What each checkpoint says of a partition that is open, or was left in order; None: nothing."""
 
 
 class Known(NamedTuple):
@@ -190,27 +198,13 @@ class LogRoot:
         before = read_incarnation(disk, path)
         farewell = read_farewell(disk, path)
         boot_id = disk.boot_id(path)
-        # A marker that names no incarnation is that of a broker, which wrote here since: then our marks are void. One that names an
-        # earlier incarnation is left from a start that ended before it was removed.
-        # Either is so until every log was opened since, whatever became of the marker.
-        foreign = before is not None and ((farewell is not None and farewell.incarnation_id == "") or before.adopting == LOGS)
-        ours = before is not None and not foreign and before.adopting == NOTHING
-        adopting = NOTHING
-        if foreign:
-            adopting = LOGS
-        elif not ours and not new and any(map(parse_directory_name, disk.list(path))):
-            adopting = PARTITIONS
+        adopting = self._adopting(before, farewell, new=new)
+        # A marker that names an earlier incarnation is left from a start that ended before it was removed.
         self.clean = farewell is not None and (before is None or farewell.incarnation_id == before.incarnation_id)
         self.same_boot = (before is not None and before.boot_id == boot_id) if boot_id else None
         if farewell is not None:
             self.previous_broker_epoch = farewell.broker_epoch
-        summaries: dict[TopicPartition, bytes] = {}
-        if lazy and self.clean and farewell is not None and farewell.store is not None:
-            found = read_summaries(disk, path, StoreName(*farewell.store), farewell.incarnation_id)
-            if found is None:
-                self.notes.append(f"{SUMMARIES_NAME} is not as it was left: every partition's folder was read")
-            else:
-                summaries = found
+        summaries = self._read_summaries(farewell) if lazy and self.clean and farewell is not None else {}
         self.incarnation_id = random_uuid(self.random)
         survived = self.clean or self.same_boot or new  # in a folder that was not there nothing is of an earlier boot
         written = Incarnation(self.incarnation_id, boot_id if survived else "", adopting)
@@ -219,13 +213,32 @@ class LogRoot:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(summaries, onlooker, trust_marks=not foreign, ours=ours)
+        self._open_logs(summaries, onlooker, adopting)
         # A log that could not even be looked at is still as an earlier boot may have left it.
         survived = survived or all(isinstance(error, CorruptError) for error in self.damaged.values())
         known = Incarnation(self.incarnation_id, boot_id if survived else "")
         if known != written:
             write_incarnation(disk, path, known)
         keep_reserve(disk, path)
+
+    def _adopting(self, before: Incarnation | None, farewell: Farewell | None, *, new: bool) -> str:
+        """What is here of others, as :class:`Incarnation` says it; so it is until every log was opened, whatever becomes of the marker."""
+        if before is not None and before.adopting == LOGS:
+            return LOGS
+        if before is not None and farewell is not None and farewell.incarnation_id == "":
+            return LOGS  # the marker is that of a broker, which wrote here since
+        if before is not None and before.adopting == NOTHING:
+            return NOTHING
+        return PARTITIONS if not new and any(map(parse_directory_name, self.disk.list(self.path))) else NOTHING
+
+    def _read_summaries(self, farewell: Farewell) -> dict[TopicPartition, bytes]:
+        if farewell.store is None:
+            return {}
+        found = read_summaries(self.disk, self.path, StoreName(*farewell.store), farewell.incarnation_id)
+        if found is None:
+            self.notes.append(f"{SUMMARIES_NAME} is not as it was left: every partition's folder was read")
+            return {}
+        return found
 
     def _identify(self, properties: dict[str, str], node_id: int | None, cluster_id: str | None) -> None:
         written = properties.get("node.id", properties.get("broker.id"))
@@ -257,10 +270,9 @@ class LogRoot:
 
     # -- partitions --
 
-    def _open_logs(self, summaries: dict[TopicPartition, bytes], onlooker: Onlooker | None, *, trust_marks: bool, ours: bool) -> None:
-        """``ours``: only we have made partitions here."""
-        disk = self.disk
-        names = disk.list(self.path)
+    def _open_logs(self, summaries: dict[TopicPartition, bytes], onlooker: Onlooker | None, adopting: str) -> None:
+        names = self.disk.list(self.path)
+        trust_marks = adopting != LOGS
         if summaries:
             known = {directory_name(*key): key for key in summaries}
             for name in names:
@@ -269,12 +281,10 @@ class LogRoot:
             names = [name for name in names if name not in known]
         if self.clean and not any(parse_directory_name(name) for name in names):
             return
-        recovery_points = self._read(RECOVERY_POINT_NAME)
-        starts = self._read(LOG_START_NAME)
-        watermarks = self._read(HIGH_WATERMARK_NAME)
-        named = {*recovery_points, *starts, *watermarks}
+        said = {file: self._read(file) for file in _CHECKPOINTS}
+        named = set[TopicPartition]().union(*said.values())
         for name in names:
-            key = self._partition_in(name, named, ours=ours)
+            key = self._partition_in(name, named, ours=adopting == NOTHING)
             if key is None:
                 continue
             directory = join(self.path, name)
@@ -282,24 +292,24 @@ class LogRoot:
                 origin = Origin(
                     clean=self.clean,
                     same_boot=self.same_boot,
-                    recovery_point=recovery_points.get(key, 0),
-                    log_start_offset=starts.get(key, 0),
-                    high_watermark=watermarks.get(key, 0),
+                    recovery_point=said[RECOVERY_POINT_NAME].get(key, 0),
+                    log_start_offset=said[LOG_START_NAME].get(key, 0),
+                    high_watermark=said[HIGH_WATERMARK_NAME].get(key, 0),
                     trust_mark=trust_marks,
                 )
                 topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
-                self.logs[key] = self.log_class.load(disk, directory, key, None, self.clock, topic_id, origin, onlooker)
+                self.logs[key] = self.log_class.open(self.disk, directory, key, None, self.clock, topic_id, origin, onlooker)
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
                 self.damaged[key] = error
-        for file, values in ((RECOVERY_POINT_NAME, recovery_points), (LOG_START_NAME, starts), (HIGH_WATERMARK_NAME, watermarks)):
+        for file, values in said.items():
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
         self._gone = named.difference(self.logs, self.damaged)
 
     def _partition_in(self, name: str, named: Container[TopicPartition], *, ours: bool) -> TopicPartition | None:
         """The partition whose log is to be opened in the folder ``name``; None where there is none: what is to go goes, and what may not be
-        looked into is noted. ``named``: what a checkpoint names."""
+        looked into is noted. ``named``: what a checkpoint names. ``ours``: only we have made partitions here."""
         disk = self.disk
         parsed = parse_directory_name(name)
         directory = join(self.path, name)
@@ -376,10 +386,10 @@ class LogRoot:
 
     def _take_out(self, log: Log, state: Log | Summary, error: PyreplogError) -> None:
         key = log.topic_partition
-        checkpointed = _checkpointed(state)  # before it is poisoned
+        said = {file: value_of(state) for file, value_of in _CHECKPOINTS.items()}  # before it is poisoned
         log.poison(error)
         self.damaged[key] = error
-        for file, value in checkpointed.items():
+        for file, value in said.items():
             if value is not None:
                 self._kept.setdefault(file, {})[key] = value
         del self.logs[key]
@@ -428,7 +438,7 @@ class LogRoot:
                     raise StorageError(errno.EEXIST, f"the partition {key} is there already", new.directory)
                 self._remove_folder(new.directory)
         try:
-            made = self.log_class.create_all(self.disk, wanted, self.clock)
+            made = self.log_class.create(self.disk, wanted, self.clock)
             self.disk.sync_directory(self.path)
         except PyreplogError:
             # What was never acknowledged must not be in the way of the next try.
@@ -508,12 +518,11 @@ class LogRoot:
                 self.logs.get(key)
             except StorageError as error:
                 failure = failure or error
-        for log in self.logs.opened():
-            if log.failure is None and not log.closed:
-                try:
-                    count += log.apply_retention()
-                except StorageError as error:
-                    failure = failure or error
+        for log in self._in_use():
+            try:
+                count += log.apply_retention()
+            except StorageError as error:
+                failure = failure or error
         if failure is not None:
             raise failure
         return count
@@ -521,42 +530,41 @@ class LogRoot:
     @property
     def removal_due_ns(self) -> int:
         """When :meth:`apply_retention` has to be called next for a file that went, as :attr:`Log.removal_due_ns`."""
-        every = [log.removal_due_ns for log in self.logs.opened() if log.failure is None and not log.closed]
-        return min(every, default=INT64_MAX)
+        return min((log.removal_due_ns for log in self._in_use()), default=INT64_MAX)
+
+    def _in_use(self) -> list[Log]:
+        """The logs that are open and well."""
+        return [log for log in self.logs.opened() if log.failure is None and not log.closed]
 
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
         """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks."""
         self._sync_marks()
-        self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
+        self._write(RECOVERY_POINT_NAME)
 
     def checkpoint_high_watermarks(self) -> None:
         """Write each log's high watermark."""
-        self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
+        self._write(HIGH_WATERMARK_NAME)
 
     def checkpoint_log_starts(self) -> None:
         """Write the start of each log that does not begin where its first segment does, and sync the marks."""
         self._sync_marks()
-        self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
+        self._write(LOG_START_NAME)
 
     def _sync_marks(self) -> None:
-        for log in self.logs.opened():
-            if log.failure is None and not log.closed:
-                log.sync_mark()
+        for log in self._in_use():
+            log.sync_mark()
 
-    def _write(self, name: str, value_of: Callable[[Log], int | None]) -> None:
-        values: dict[TopicPartition, int] = {}
-        for log in self.logs.opened():
-            value = value_of(log)
-            if value is not None:
-                values[log.topic_partition] = value
+    def _write(self, name: str) -> None:
+        value_of = _CHECKPOINTS[name]
+        values = {log.topic_partition: value for log in self.logs.opened() if (value := value_of(log)) is not None}
         written = (self.logs.changes, values.copy())
         if self._written.get(name) == written:
             return  # nothing changed, and there may be very many that are not open
         values.update(self._kept.get(name, {}))
         for key, body in self.logs.unopened().items():
-            value = _checkpointed(decode_body(body))[name]
+            value = value_of(decode_body(body))
             if value is not None:
                 values[key] = value
         write_offsets(self.disk, join(self.path, name), values)
@@ -592,9 +600,8 @@ class LogRoot:
                     failure = failure or error
             if clean and failure is None:
                 keep_reserve(self.disk, self.path)
-                self._write(RECOVERY_POINT_NAME, lambda log: log.recovery_point)
-                self._write(LOG_START_NAME, lambda log: log.start_offset if log.start_offset > log.first_base_offset else None)
-                self._write(HIGH_WATERMARK_NAME, lambda log: log.high_watermark)
+                for name in _CHECKPOINTS:
+                    self._write(name)
                 if well and all(log.recovery_point == log.end_offset for log in opened):
                     write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
@@ -649,12 +656,3 @@ class LogRoot:
                 self.disk.remove(join(directory, name))
             self.disk.remove_directory(directory)
         self.disk.sync_directory(self.path)
-
-
-def _checkpointed(summary: Summary | Log) -> dict[str, int | None]:
-    """What the three checkpoints say of a partition that was left in order, or is open."""
-    return {
-        RECOVERY_POINT_NAME: summary.recovery_point if isinstance(summary, Log) else summary.flushed_offset,
-        LOG_START_NAME: summary.start_offset if summary.start_offset > summary.first_base_offset else None,
-        HIGH_WATERMARK_NAME: summary.high_watermark,
-    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -26,7 +25,7 @@ from pyreplog._core import (
     find_timestamp,
     whole_batches,
 )
-from pyreplog.errors import CorruptError, CorruptLogError, StorageError, raise_for_status
+from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import (
     FIRST_LOOK_SIZE,
@@ -38,8 +37,8 @@ from pyreplog.log.layout import (
     LENGTH_POSITION,
     LOG_SUFFIX,
     LOOKUP_CHUNK_SIZE,
+    MAGIC,
     MAGIC_POSITION,
-    SCAN_CHUNK_SIZE,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
     join,
@@ -47,14 +46,11 @@ from pyreplog.log.layout import (
 )
 from pyreplog.log.legacy import LegacyPrefix, begins_legacy
 from pyreplog.log.part import FilePart
+from pyreplog.log.scan import describe_damage, scan_segment
 from pyreplog.log.transaction_index import TransactionIndex
 from pyreplog.ports import Buffer, Disk, File
 from pyreplog.record import payload_of
 
-_MAGIC: Final = 2
-_OLD_LENGTH_MIN: Final = 14
-_MESSAGE_SIZE_MIN: Final = LOG_OVERHEAD + _OLD_LENGTH_MIN
-_OLD_LENGTH_MAX: Final = 64 << 20
 RESERVE_FROM: Final = 1 << 20
 """A segment smaller than this reserves no room ahead."""
 RESERVE_SIZE_MAX: Final = 8 << 20
@@ -311,11 +307,6 @@ class Segment(SegmentEnd):
             index_size_max // INDEX_ENTRY_SIZE - indexes.offsets.count, index_size_max // TIME_INDEX_ENTRY_SIZE - 1 - indexes.times.count
         )
 
-    def append(self, parts: Sequence[Buffer], size: int, last_offset: int, max_timestamp: int) -> None:
-        """Append one batch of ``size`` bytes. On StorageError nothing has changed, unless its rest could not be cut off again."""
-        self.write(parts, size)
-        self.note(size, last_offset, max_timestamp)
-
     def leave_rest(self) -> None:
         """What lies behind the last batch is of an append that ended half-way: it is cut off before anything else is written."""
         self._torn = True
@@ -522,11 +513,6 @@ class Segment(SegmentEnd):
         header = self.header_at(position)
         return position if header is not None and header[1] == last_offset and header[0] <= offset else None
 
-    def read(self, offset: int, size_max: int, end_offset: int) -> memoryview | None:
-        """See :meth:`locate`; the bytes alone."""
-        found = self.locate(offset, size_max, end_offset)
-        return None if found is None else found[1]
-
     def locate(self, offset: int, size_max: int, end_offset: int) -> tuple[int, memoryview] | None:
         """Whole batches from the one that holds ``offset`` (or the next) on, all below ``end_offset``: as many as fit, at least one.
 
@@ -674,14 +660,8 @@ class Segment(SegmentEnd):
         One entry earlier than the index says: then a single wrong entry cannot hide a record.
         """
         times = self.indexes.times
-        low, high = 0, times.count
-        while low < high:
-            middle = (low + high) // 2
-            if times.entry(middle)[0] <= timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        return times.entry(low - 2)[1] if low >= 2 else self.base_offset
+        slot = bisect_right(range(times.count), timestamp, key=lambda slot: times.entry(slot)[0])
+        return times.entry(slot - 2)[1] if slot >= 2 else self.base_offset
 
     def _load_indexes(self) -> IndexFiles:
         try:
@@ -751,7 +731,7 @@ class Segment(SegmentEnd):
         if not 0 <= position <= self.size - HEADER_SIZE:
             return None
         data = self.file.read_at(position, HEADER_SIZE)
-        if len(data) < HEADER_SIZE or data[MAGIC_POSITION] != _MAGIC:
+        if len(data) < HEADER_SIZE or data[MAGIC_POSITION] != MAGIC:
             return None
         length = int.from_bytes(data[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
         base = int.from_bytes(data[:LENGTH_POSITION], "big", signed=True)
@@ -792,94 +772,11 @@ class Segment(SegmentEnd):
     def _corrupt(self, error: CorruptError, position: int) -> CorruptError:
         """``error`` (whose position is one in a chunk that began at ``position``), with the file named."""
         at = position + (error.position or 0)
-        return CorruptError(describe_damage(self, at, error.reason), file=self.path, position=self.in_file(at))
+        return CorruptError(self.describe_damage(at, error.reason), file=self.path, position=self.in_file(at))
 
-
-def describe_damage(segment: Segment, position: int, reason: str) -> str:
-    """``reason``, or what to know about the old message format where an intact message of it is at ``position`` of ``segment``."""
-    file = segment.file
-    rest = segment.size - position - LOG_OVERHEAD
-    if rest >= _OLD_LENGTH_MIN:
-        head = file.read_at(position, HEADER_UP_TO_MAGIC)
-        length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
-        # A file that is cut meanwhile ends here, or in the body: then nothing is known.
-        if len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
-            # Torn bytes may look like one: its checksum (the one of zlib) decides.
-            body = file.read_at(position + LOG_OVERHEAD, length)
-            if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
-                old = f"magic {head[MAGIC_POSITION]}: a message in the format of Kafka before 0.11"
-                newer = 0 if segment.legacy is None else segment.legacy.end
-                if bytes(file.read_at(newer + MAGIC_POSITION, 1)) != bytes((_MAGIC,)):
-                    return f"{old} whose offset, or that of the one behind it, is damaged: they do not rise"
-                return (
-                    f"{old} behind newer batches, which is not read: "
-                    "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
-                )
-    return reason
-
-
-def sound_batches(data: memoryview, offset: int, end_offset: int, directory: str) -> memoryview:
-    """What of ``data``, whole batches from the one of ``offset`` on, lies before the first that its checksum does not fit. That one is the
-    next reader's. Raises :class:`CorruptLogError` with its offsets, as far as they are below ``end_offset``, where ``data`` begins with it.
-    """
-    scan = SegmentScanner(int.from_bytes(data[:LENGTH_POSITION], "big"))
-    taken = scan.feed(data)
-    if taken:
-        return data[:taken]
-    end = end_offset
-    with contextlib.suppress(CorruptError):  # a header that says nothing of its end: then all that was asked for is in doubt
-        end = min(end, RecordBatch(data).next_offset)
-    reason = status_text(scan.status) if scan.status else "a batch is cut off"
-    raise CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=directory)
-
-
-def status_text(status: int) -> str:
-    """What a scanner's negative ``status`` means, in words."""
-    try:
-        raise_for_status(status, 0)
-    except CorruptError as error:
-        return error.reason
-
-
-def scan_segment(
-    file: File,
-    size: int,
-    base_offset: int,
-    *,
-    position: int = 0,
-    next_offset: int = -1,
-    index_interval: int = 4096,
-    check_crc: bool = True,
-    dense: bool = False,
-    tell: Callable[[int], None] | None = None,
-) -> SegmentScanner:
-    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good.
-
-    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``. ``tell`` is told after each chunk how
-    many bytes more are done.
-    """
-    scan = SegmentScanner(
-        base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc, dense=dense
-    )
-    want = SCAN_CHUNK_SIZE
-    while scan.position < size:
-        start = scan.position
-        asked = min(want, size - start)
-        data = file.read_at(start, asked)
-        taken = scan.feed(data)
-        if tell is not None:
-            tell(scan.position - start)
-        if scan.status or scan.gap or not len(data) or (len(data) < asked and not taken):  # the file is shorter than it was
-            break
-        if taken:
-            want = SCAN_CHUNK_SIZE
-            if scan.position == start + len(data):
-                continue
-        needed = scan.needed or _MESSAGE_SIZE_MIN
-        if needed > size - scan.position or (not taken and len(data) >= needed):
-            break
-        want = max(SCAN_CHUNK_SIZE, needed)
-    return scan
+    def describe_damage(self, position: int, reason: str) -> str:
+        """``reason``, or what to know about the old message format where an intact message of it is at ``position``."""
+        return describe_damage(self.file, position, self.size, 0 if self.legacy is None else self.legacy.end, reason)
 
 
 def resume_offset(segment: Segment, position: int, start: int) -> int | None:

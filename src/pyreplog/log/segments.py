@@ -14,7 +14,8 @@ from pyreplog.errors import CorruptError, CorruptLogError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.layout import FIRST_LOOK_SIZE, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import Segment, resume_offset, scan_segment, status_text
+from pyreplog.log.scan import scan_segment, why_ended
+from pyreplog.log.segment import Segment, resume_offset
 
 
 class Segments:
@@ -68,7 +69,7 @@ class Segments:
     # -- reading --
 
     def read(self, offset: int, size_max: int, end_offset: int, chain: Chain | None = None) -> memoryview | None:
-        """As :meth:`Segment.read`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
+        """The batches of :meth:`Segment.locate`, in the segment that holds ``offset`` or the next one that has a batch. Never across two.
 
         ``chain``: of a log without gaps, for which what is found is checked.
         """
@@ -103,7 +104,7 @@ class Segments:
             raise CorruptLogError(reason, start=offset, end=max(RecordBatch(data).next_offset, offset + 1), file=path, position=at)
         scan = SegmentScanner(base, check_crc=False)
         size = scan.feed(data)
-        following = self._following(index, position, size)
+        following = self._bound(index, position, size)
         if scan.next_offset <= following:
             return data[:size] if size else data
         size = 0
@@ -113,11 +114,11 @@ class Segments:
             raise self._overlap(index, offset, position, batch.last_offset, following)
         return data[:size]
 
-    def _following(self, index: int, position: int, size: int) -> int:
+    def _bound(self, index: int, position: int, size: int) -> int:
         """The offset that begins behind the ``size`` bytes at ``position`` of segment ``index``, or behind all of its messages of an old
         format where they are such; no checksum covers it. The end of time where nobody can say."""
         segment = self._segments[index]
-        following = self._bases[index + 1] if index + 1 < len(self._bases) else INT64_MAX
+        following = self._following(index, INT64_MAX)
         legacy = segment.legacy
         behind = position + size if legacy is None or position >= legacy.end else legacy.end
         header = segment.header_at(behind)
@@ -149,7 +150,7 @@ class Segments:
                 at = segment.in_file(position)
                 raise CorruptLogError(error.reason, start=offset, end=offset + 1, file=segment.path, position=at) from None
             size, next_offset = batch.size, batch.next_offset
-        following = self._following(index, position, size)
+        following = self._bound(index, position, size)
         if next_offset > following:
             raise self._overlap(index, offset, position, next_offset - 1, following)
 
@@ -158,7 +159,7 @@ class Segments:
         segment = self._segments[index]
         legacy = segment.legacy
         if legacy is not None and offset < legacy.next_offset and legacy.end <= position:
-            following = self._following(index, 0, 0)
+            following = self._bound(index, 0, 0)
             if legacy.next_offset > following:
                 raise self._overlap(index, offset, 0, legacy.next_offset - 1, following)
         start = max(segment.anchor(offset)[0], 0 if legacy is None else legacy.end)
@@ -166,8 +167,7 @@ class Segments:
             return
         scan = scan_segment(segment.file, position, segment.base_offset, position=start)
         if scan.position != position:
-            reason = status_text(scan.status) if scan.status else "a batch is cut off"
-            raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
+            raise CorruptLogError(why_ended(scan), start=offset, end=offset + 1, file=segment.path, position=segment.in_file(scan.position))
 
     def _read_named(self, index: int, offset: int, size_max: int, end_offset: int, chain: Chain | None) -> memoryview | None:
         """Behind damage: the batch of ``offset`` and those that follow, where the index of segment ``index`` names it, or the one
@@ -203,7 +203,7 @@ class Segments:
             header = segment.header_at(behind)
             following = -1 if header is None else header[0]
         else:
-            following = self._bases[index + 1] if index + 1 < len(self._bases) else segment.next_offset
+            following = self._following(index, segment.next_offset)
         return following == batch.next_offset or (not dense and following > batch.next_offset)
 
     def _read_checked(self, offset: int, size_max: int, end_offset: int, chain: Chain) -> memoryview | None:
@@ -257,7 +257,7 @@ class Segments:
         segment = self._segments[index]
         end = resume_offset(segment, segment.size if position is None else position, offset)
         if end is None:
-            end = self._bases[index + 1] if index + 1 < len(self._bases) else end_offset
+            end = self._following(index, end_offset)
         return CorruptLogError(reason, start=offset, end=max(end, offset + 1), file=segment.path, position=position)
 
     def find_timestamp(self, timestamp: int, start_offset: int, end_offset: int, chain: Chain | None = None) -> tuple[int, int] | None:
@@ -278,7 +278,7 @@ class Segments:
             found = segment.find_timestamp(timestamp, start_offset, end_offset, check)
             if chain is not None and segment.size:
                 # Every batch that was passed over must be what it says, or what was searched for may be among them.
-                behind = min(end_offset, self._bases[index + 1] if index + 1 < len(self._bases) else end_offset)
+                behind = min(end_offset, self._following(index, end_offset))
                 searched = max(segment.search_start(timestamp, start_offset), segment.base_offset)
                 chain.check_range(segment, searched, behind if found is None else found[0] + 1)
             if found is not None:
@@ -408,6 +408,10 @@ class Segments:
 
     def _slot(self, offset: int) -> int:
         return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def _following(self, index: int, at_end: int) -> int:
+        """Base offset of the segment behind that of ``index``; ``at_end`` where it is the last."""
+        return self._bases[index + 1] if index + 1 < len(self._bases) else at_end
 
     def _use(self, segment: Segment) -> Segment:
         """Note the use of ``segment``, and close the files of the one that was not used for longest."""

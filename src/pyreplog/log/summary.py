@@ -59,6 +59,11 @@ class Summary(NamedTuple):
     reported: bool = False
 
     @property
+    def recovery_point(self) -> int:
+        """As :attr:`Log.recovery_point`, of a log that was left in order."""
+        return self.flushed_offset
+
+    @property
     def latest_epoch(self) -> int:
         """The newest leader epoch that a record bears; -1 where there is none."""
         return next((epoch for epoch, start in reversed(self.epochs) if start < self.end_offset), -1)

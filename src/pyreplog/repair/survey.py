@@ -38,8 +38,9 @@ from pyreplog.verify import (
 
 _CRC_FROM: Final = 21
 _CRC_POSITION: Final = 17
-_MAGIC_POSITION: Final = 16
 _EPOCH_POSITION: Final = 12
+_HEAD: Final = struct.Struct(">qiibI")
+"""Base offset, length, leader epoch, format, checksum: what no checksum covers, and it."""
 
 
 class Piece(NamedTuple):
@@ -128,9 +129,9 @@ def _read_copy(disk: Disk, folder: str, topic: str, partition: int, progress: Ca
     if state.marked:
         _, bases = split_deleted(bases, state.start_offset)
     expected = state.start_offset if state.marked else None
-    for index, (base, name) in enumerate(bases.items()):
+    for index, (base, following) in enumerate(zip(bases, [*list(bases)[1:], None], strict=False)):
+        name = bases[base]
         path = f"{folder}/{name}"
-        following = list(bases)[index + 1] if index + 1 < len(bases) else None
         if expected is None or (expected > base and not plan.pieces):
             expected = base  # the log's start lies within its first segment
         if base > expected:
@@ -259,22 +260,14 @@ def _mend(
 ) -> Piece | None:
     """The batch at ``position`` with its header set right, where one value and no other makes its checksum and its neighbours agree."""
     reach = (window.size if after is None else after.position) - position
-    head = bytearray(window.take(position, HEADER_SIZE))
+    head = bytes(window.take(position, HEADER_SIZE))
     if len(head) < HEADER_SIZE:
         return None
-    said, length = struct.unpack_from(">qi", head)
-    (stored,) = struct.unpack_from(">I", head, _CRC_POSITION)
-    # Up to what comes next, or as its own header says, where what comes next is damaged, too.
-    for size in (reach, length + OVERHEAD):
-        computed = _checksum(window, position, size) if HEADER_SIZE <= size <= reach else None
-        if computed is not None and (stored ^ computed).bit_count() <= 1:
-            break
-    else:
+    extent = _extent(window, position, head, reach)
+    if extent is None:
         return None
-    struct.pack_into(">qi", head, 0, expected, size - OVERHEAD)
-    head[_MAGIC_POSITION] = 2
-    struct.pack_into(">I", head, _CRC_POSITION, computed)
-    (epoch,) = struct.unpack_from(">i", head, _EPOCH_POSITION)
+    size, crc = extent
+    (said,) = struct.unpack_from(">q", head)
     (delta,) = struct.unpack_from(">i", head, 23)
     next_offset = expected + delta + 1
     if delta < 0 or (end is not None and (next_offset > end or (next_offset < end and size == reach))):
@@ -283,17 +276,36 @@ def _mend(
         return None  # where offsets are missing it may have had others
     if (said ^ expected).bit_count() > 1 and 0 <= said < (plan.state.promised or 0):
         return None  # a batch of elsewhere in this log, and no flip of one bit
-    known = plan.state.epoch_at(expected)
-    before = plan.pieces[-1].leader_epoch if plan.pieces else None
+    (epoch,) = struct.unpack_from(">i", head, _EPOCH_POSITION)
     behind = later if after is None else [after.leader_epoch, *(one.leader_epoch for one in look_behind(window, after))]
-    if known is None and behind and before in (None, behind[0]):
-        known = behind[0]
-    if known is not None:
-        epoch = known
-    elif (before is not None and epoch < before) or _rose(epoch, behind):
+    mended = _mended_epoch(plan, expected, epoch, behind)
+    if mended is None:
         return None
-    struct.pack_into(">i", head, _EPOCH_POSITION, epoch)
-    return Piece(expected, next_offset, epoch, path, position, size, bytes(head[:_CRC_FROM]))
+    return Piece(expected, next_offset, mended, path, position, size, _HEAD.pack(expected, size - OVERHEAD, mended, 2, crc))
+
+
+def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int, int] | None:
+    """Size and checksum of the batch at ``position``, of ``reach`` bytes at the most; None where its checksum says that it is none."""
+    (length,) = struct.unpack_from(">i", head, 8)
+    (stored,) = struct.unpack_from(">I", head, _CRC_POSITION)
+    # Up to what comes next, or as its own header says, where what comes next is damaged, too.
+    for size in (reach, length + OVERHEAD):
+        computed = _checksum(window, position, size) if HEADER_SIZE <= size <= reach else None
+        if computed is not None and (stored ^ computed).bit_count() <= 1:
+            return size, computed
+    return None
+
+
+def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[int]) -> int | None:
+    """The leader epoch of the batch of ``offset``, which says ``said``: the history's, that of its neighbours where they agree, else its
+    own, where it may stand between them."""
+    known = plan.state.epoch_at(offset)
+    if known is not None:
+        return known
+    before = plan.pieces[-1].leader_epoch if plan.pieces else None
+    if behind and before in (None, behind[0]):
+        return behind[0]
+    return None if (before is not None and said < before) or _rose(said, behind) else said
 
 
 def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:

@@ -22,6 +22,7 @@ from pyreplog.log import check_topic
 from pyreplog.quorum import PARTITIONS_MAX
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.face import Face
 from pyreplog.runtime.opening import check_name
 from pyreplog.wire import (
     NO_ERROR,
@@ -62,7 +63,7 @@ class TopicDescription:
     config: Mapping[str, str]
 
 
-class Admin:
+class Admin(Face[Machine]):
     """Makes and describes topics, deletes records, elects leaders. It is ``cluster.admin``."""
 
     def __init__(
@@ -80,7 +81,6 @@ class Admin:
         self._settle = settle
         self._node_count = node_count
         self._place = make()
-        """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("an Admin cannot be copied or pickled: it belongs to its cluster, in this process")
@@ -209,14 +209,8 @@ class Admin:
         return UnknownTopicError(f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}")
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
-        while True:
-            place = self._place
-            machine, seat = place
-            with seat.lock:
-                if place is self._place:
-                    answer = ask(machine)
-                    break
-        self._driver.enter(seat)
+        answer = self._use(ask)
+        self._driver.enter(self._seat)
         self._driver.wait_for(answer, None)
         if answer.error is not None:
             raise answer.error

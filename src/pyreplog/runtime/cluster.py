@@ -141,20 +141,7 @@ class Cluster:
         self._controller_disk.make_directory(self._path)
         self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
         try:
-            self._lock = with_reserve(
-                self._controller_disk, self._path, lambda: self._controller_disk.lock(f"{self._path}/{LOCK_NAME}", "a cluster")
-            )
-            _check_state(self._controller_disk, self._path)
-            self._start_controller()
-            known = max(self._authority.authority.image.brokers, default=0)
-            if nodes is not None and nodes < known:
-                raise _too_few(self._path, known, nodes)
-            number = max(number, known)
-            with Recovery(f"the cluster {self._path!r}", self._clock, progress) as recovery:
-                self._start_nodes(number, recovery)
-            self._wait_for_nodes()
-            self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, number)
-            self._driver.start()
+            self._start(number, nodes, progress)
             if disk is None:  # other processes reach this machine's files only
                 self._owner = self._own_spool()
                 self._owner.start()
@@ -176,6 +163,21 @@ class Cluster:
         )
 
     # ----------------------------------------------------------------------------------------------------------------------- start
+
+    def _start(self, number: int, asked: int | None, progress: Callable[[RecoveryProgress], None] | None) -> None:
+        """Take the folder, and run the controller and ``number`` nodes, or as many more as it knows. ``asked``: how many were asked for."""
+        disk, path = self._controller_disk, self._path
+        self._lock = with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster"))
+        _check_state(disk, path)
+        self._start_controller()
+        known = max(self._authority.authority.image.brokers, default=0)
+        if asked is not None and asked < known:
+            raise _too_few(path, known, asked)
+        with Recovery(f"the cluster {path!r}", self._clock, progress) as recovery:
+            self._start_nodes(max(number, known), recovery)
+        self._wait_for_nodes()
+        self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, len(self._nodes))
+        self._driver.start()
 
     def _start_controller(self, after: Authority | None = None) -> None:
         """Begin with what is in its file, which has to have what ``after`` decided. Nothing of it is left where a signal handler cuts this
@@ -598,8 +600,7 @@ class Cluster:
 
     def _found(self, topic: str) -> TopicImage | None:
         """The topic as the controller has it. REQUIRES that no machine moves."""
-        image = self._authority.authority.image
-        return image.topics.get(image.topic_ids.get(topic, ""))
+        return self._authority.authority.image.topic(topic)
 
     # --------------------------------------------------------------------------------------------------------------------- the end
 

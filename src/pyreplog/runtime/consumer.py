@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, TypeVar, overload
+from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Ends, Pending
 from pyreplog.config import INT32_MAX, INT64_MAX, check_seconds, whole
-from pyreplog.errors import ClosedError, ConfigError, InternalError, UnknownTopicError
+from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.face import Face
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -24,20 +25,20 @@ __all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
 
 ANSWER_TIMEOUT_S: Final = 10.0
 """How long a question to the cluster is waited for, unless the caller says otherwise."""
-_CLOSED: Final = "the consumer is closed"
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
-T = TypeVar("T")
 Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
 """A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
 
 
-class Consumer:
+class Consumer(Face[Machine]):
     """Reads records of a cluster's topics. Made by ``cluster.consumer(...)``; use it in ``with``, or call ``close``.
 
     Records come in order within each partition, and only once they are below the high watermark. Iterating over the consumer
     never ends (it waits for more); ``until_end()`` stops at the end as it is now. Whoever leaves such a loop has read what it gave and
     nothing else: the next loop, ``poll`` or ``position`` goes on behind it.
     """
+
+    _noun = "consumer"
 
     def __init__(
         self,
@@ -60,7 +61,6 @@ class Consumer:
         self._left: deque[Record] = deque()
         """Taken for who iterates, and not given out yet: the next that anybody gets. Filled under the machine's lock."""
         self._place = driver.alone(lambda: make(self._interrupted))
-        """The machine and its seat: replaced in one, under the lock of the former seat."""
         try:
             self.assign(subject, timeout=timeout)
         except BaseException:
@@ -71,23 +71,6 @@ class Consumer:
         raise TypeError(
             "a Consumer cannot be copied or pickled: it belongs to its cluster, in this process; make another with cluster.consumer()"
         )
-
-    @property
-    def _machine(self) -> Machine:
-        return self._place[0]
-
-    @property
-    def _seat(self) -> Seat:
-        return self._place[1]
-
-    def _use(self, act: Callable[[Machine], T]) -> T:
-        """What ``act`` says, told the machine that is there now, which nobody else touches meanwhile."""
-        while True:
-            place = self._place
-            machine, seat = place
-            with seat.lock:
-                if place is self._place:
-                    return act(machine)
 
     # ------------------------------------------------------------------------------------------------------------------ assignment
 
@@ -136,7 +119,7 @@ class Consumer:
 
     def _partition_count(self, topic: str, timeout: float | None) -> int:
         try:
-            return self._await(
+            return self._answer(
                 lambda machine: machine.want(topic),
                 lambda machine: machine.partition_count(topic) if machine.knows(topic) else None,
                 timeout,
@@ -145,27 +128,17 @@ class Consumer:
         except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
 
-    def _await(self, ask: Callable[[Machine], None], answer: Callable[[Machine], int | None], timeout: float | None, what: str) -> int:
+    def _answer(self, ask: Callable[[Machine], None], answer: Callable[[Machine], int | None], timeout: float | None, what: str) -> int:
         """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known."""
-        asked: Machine | None = None
         found = -1
 
-        def is_known() -> bool:
-            # While no machine moves, so none is replaced in between.
-            nonlocal asked, found
-            if self._closed:
-                raise ClosedError(_CLOSED)
-            machine, seat = self._place
-            if machine is not asked:  # another in its place has not heard the question
-                with seat.lock:
-                    ask(machine)
-                self._driver.enter(seat)
-                asked = machine
+        def is_known(machine: Machine) -> bool:
+            nonlocal found
             value = answer(machine)
             found = -1 if value is None else value
             return value is not None
 
-        if not self._driver.wait_until(is_known, timeout):
+        if not self._await(ask, is_known, timeout):
             raise self._advice.late(what, timeout)
         return found
 
@@ -365,7 +338,7 @@ class Consumer:
             found = machine.position(name, number)
             return None if found < 0 else found
 
-        return self._await(lambda machine: None, settled, patience, f"the position in {name}-{number}")
+        return self._answer(lambda machine: None, settled, patience, f"the position in {name}-{number}")
 
     @overload
     def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
@@ -440,8 +413,7 @@ class Consumer:
         return self._closed
 
     def _check(self) -> None:
-        if self._closed:
-            raise ClosedError(_CLOSED)
+        self._check_open()
         failure, self._failure = self._failure, None
         if failure is not None:
             raise InternalError(f"the consumer failed, and goes on where it was: {type(failure).__name__}: {failure}") from failure

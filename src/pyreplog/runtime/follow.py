@@ -57,7 +57,7 @@ class Followed(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The high watermark."""
+        """The high watermark: where what readers may see ends."""
         ...
 
     @property
@@ -66,15 +66,15 @@ class Followed(Protocol):
         ...
 
     def look(self) -> None:
-        """Take notice of what was appended since; ClosedError where nothing can come any more."""
+        """Take notice of what was appended since, hurrying nobody; ClosedError where nothing can come any more."""
         ...
 
     def news(self) -> News:
-        """From now on."""
+        """Says, from now on, when there may be more to read. The caller closes it."""
         ...
 
     def records(self, start: int, end: int) -> Iterator[Record]:
-        """Those of the half-open range."""
+        """Those of the half-open range, each batch verified."""
         ...
 
 

@@ -21,7 +21,7 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig, check_seconds, whole
+from pyreplog.config import LogConfig, check_seconds, listed, whole
 from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, PyreplogError, ReadOnlyError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
@@ -144,14 +144,6 @@ def _name(folder: str) -> str:
     return f"the log {folder!r}"
 
 
-def _listed(values: Iterable[Buffer | None]) -> Sequence[Buffer | None]:
-    if isinstance(values, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"values is one {type(values).__name__}; append_many takes a list of them, append takes one")
-    if not isinstance(values, Iterable):
-        raise TypeError(f"values are a list, not {type(values).__name__}; append takes one of them")
-    return list(values)
-
-
 class Log:
     """One partition, opened by :func:`open_log`. Use it in ``with``, or call ``close``.
 
@@ -262,7 +254,7 @@ class Log:
         Acks tell; BufferExhaustedError where too much waits for the disk already.
         """
         if not isinstance(values, (list, tuple)):
-            values = _listed(values)
+            values = listed(values, "append_many", "append")
         if wait:
             return self._writing().append_many(values, keys, headers, timestamps)
         return self._writing().append_many_nowait(values, keys, headers, timestamps)

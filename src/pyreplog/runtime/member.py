@@ -107,7 +107,7 @@ class ClusterNode:
         if node is None:
             return False
         image = node.image
-        found = image.topics.get(image.topic_ids.get(topic, ""))
+        found = image.topic(topic)
         if found is None:
             return False
         return any(entry.leader == self._node_id for number, entry in found.partitions.items() if partition in (None, number))
@@ -117,7 +117,7 @@ class ClusterNode:
         those are. REQUIRES that no machine moves."""
         node = self._node
         image = None if node is None else node.image
-        found = None if image is None else image.topics.get(image.topic_ids.get(topic, ""))
+        found = None if image is None else image.topic(topic)
         if node is None or found is None:
             return 0, 0
         return sum(

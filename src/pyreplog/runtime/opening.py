@@ -10,7 +10,19 @@ from typing import Final
 
 from pyreplog.config import INT32_MAX, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
-from pyreplog.log import Finder, Log, LogReader, LogRoot, check_topic, distrusted, find_roots, is_partition, list_topics, random_uuid
+from pyreplog.log import (
+    Finder,
+    Log,
+    LogReader,
+    LogRoot,
+    Origin,
+    check_topic,
+    distrusted,
+    find_roots,
+    is_partition,
+    list_topics,
+    random_uuid,
+)
 from pyreplog.ports import Clock, Disk
 from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
@@ -262,17 +274,8 @@ def _reopen(root: LogRoot, key: TopicPartition) -> Log:
     """As after a kill of the process: what was written is in the page cache."""
     old = root.logs[key]
     old.close(clean=False)
-    log = Log.open(
-        old.disk,
-        old.directory,
-        topic=key.topic,
-        partition=key.partition,
-        config=None,
-        clock=old.clock,
-        clean=False,
-        same_boot=True,
-        log_start_offset=old.start_offset,
-    )
+    origin = Origin(clean=False, same_boot=True, log_start_offset=old.start_offset)
+    log = Log.open(old.disk, old.directory, key, None, old.clock, None, origin)
     log.keep_tail(0)
     root.logs[key] = log
     return log

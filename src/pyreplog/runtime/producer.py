@@ -10,12 +10,13 @@ from typing import NoReturn, SupportsIndex, TypeVar
 
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
-from pyreplog.config import check_seconds
+from pyreplog.config import check_seconds, listed
 from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
+from pyreplog.runtime.face import Face
 from pyreplog.runtime.logger import tell_unheard
 from pyreplog.runtime.opening import check_name
 
@@ -33,11 +34,13 @@ def _listed(given: Iterable[_Item] | None, name: str) -> Sequence[_Item] | None:
     return list(given)
 
 
-class Producer:
+class Producer(Face[Machine]):
     """Sends records to a cluster's topics. Made by ``cluster.producer()``; use it in ``with``, or call ``close``.
 
     ``send`` does not wait: the :class:`Ack` it returns does (``ack.result()``, ``await ack``). Records sent meanwhile share batches.
     """
+
+    _noun = "producer"
 
     def __init__(
         self,
@@ -59,18 +62,9 @@ class Producer:
         self._closed = False
         self._ended = False
         self._place = driver.alone(lambda: make(self._interrupted))
-        """The machine and its seat: replaced in one, under the lock of the former seat."""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError("a Producer cannot be copied or pickled: it belongs to its cluster, in this process; threads may share it")
-
-    @property
-    def _machine(self) -> Machine:
-        return self._place[0]
-
-    @property
-    def _seat(self) -> Seat:
-        return self._place[1]
 
     def send(
         self,
@@ -148,11 +142,7 @@ class Producer:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``acks.wait()``, ``acks.result()``,
         ``acks[0]``. Where one of them is refused here (MessageTooLargeError, TypeError, ConfigError), none is sent."""
         if not isinstance(values, (list, tuple)):
-            if isinstance(values, (str, bytes, bytearray, memoryview)):
-                raise TypeError(f"values is one {type(values).__name__}; send_many takes a list of them, send takes one")
-            if not isinstance(values, Iterable):
-                raise TypeError(f"values are a list, not {type(values).__name__}; send takes one of them")
-            values = list(values)
+            values = listed(values, "send_many", "send")
         keys, headers, timestamps = _listed(keys, "keys"), _listed(headers, "headers"), _listed(timestamps, "timestamps")
         while True:
             place = self._place  # as in send
@@ -186,20 +176,10 @@ class Producer:
         return self._closed
 
     def _learn(self, topic: str) -> None:
-        self._check()
+        self._check_open()
         check_name(topic)
-        asked: Machine | None = None
 
-        def known() -> bool:
-            # While no machine moves, so none is replaced in between.
-            nonlocal asked
-            self._check()
-            machine, seat = self._place
-            if machine is not asked:  # another in its place has not heard the question
-                with seat.lock:
-                    machine.want(topic)
-                self._driver.enter(seat)
-                asked = machine
+        def is_known(machine: Machine) -> bool:
             if not machine.knows(topic):
                 return False
             self._known[topic] = None
@@ -208,7 +188,7 @@ class Producer:
         config = self._machine.config
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
         try:
-            in_time = self._driver.wait_until(known, patience_s)
+            in_time = self._await(lambda machine: machine.want(topic), is_known, patience_s)
         except UnknownTopicError:
             raise self._advice.unknown_topic(topic) from None
         if not in_time:
@@ -274,12 +254,8 @@ class Producer:
             self._known.clear()
             self._place = following
 
-    def _check(self) -> None:
-        if self._closed:
-            raise ClosedError("the producer is closed")
-
     def __enter__(self) -> Producer:
-        self._check()
+        self._check_open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

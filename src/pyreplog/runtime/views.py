@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError
-from pyreplog.log import CommittedSource, LogReader
+from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
-from pyreplog.runtime.follow import DiskNews, News
+from pyreplog.runtime.follow import DiskNews, Followed, News
 from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
@@ -27,7 +27,7 @@ _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
 """For a fork."""
 
 
-class LogView(Protocol):
+class LogView(Followed, StableSource, Protocol):
     """One partition as a reader may see it."""
 
     topic: str
@@ -41,35 +41,8 @@ class LogView(Protocol):
         ...
 
     @property
-    def start_offset(self) -> int:
-        """The first offset that is there."""
-        ...
-
-    @property
-    def end_offset(self) -> int:
-        """The high watermark: where what readers may see ends."""
-        ...
-
-    @property
-    def last_stable_offset(self) -> int:
-        """Where readers of committed records end."""
-        ...
-
-    @property
     def log_end_offset(self) -> int:
         """Where the log ends, as far as this view can tell."""
-        ...
-
-    def refresh(self) -> None:
-        """Take notice of what was appended since."""
-        ...
-
-    def read(self, offset: int, size_max: int) -> Buffer:
-        """Whole batches below the end, from the one that holds ``offset`` on; empty at the end."""
-        ...
-
-    def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after ``timestamp`` (ms); None when there is none."""
         ...
 
     def stats(self) -> LogStats:
@@ -79,23 +52,6 @@ class LogView(Protocol):
     @property
     def config(self) -> LogConfig:
         """The log's settings."""
-        ...
-
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`close` was called: nothing comes any more."""
-        ...
-
-    def look(self) -> None:
-        """:meth:`refresh` for who follows: hurries nobody, and raises ClosedError where nothing can come any more."""
-        ...
-
-    def records(self, start: int, end: int) -> Iterator[Record]:
-        """The records of the half-open range, each batch verified."""
-        ...
-
-    def news(self) -> News:
-        """Says, from now on, when there may be more to read. The caller closes it."""
         ...
 
     def close(self) -> None:

@@ -249,10 +249,7 @@ class LogWriter:
             end = in_part[0]
             rest = f", the others are refused ({str(in_part[1]) or 'no memory'})"
         try:
-            if self._sync_each:
-                self._syncer.wait(end)
-            elif self._flushes:
-                self._flush_if_due()
+            self._settle_up_to(end)
         except (StorageError, ClosedError, ReentrantCallError, MemoryError) as error:
             if in_part is not None:
                 rest = f", of which those at {offsets.start} to {end - 1} were{rest}"
@@ -285,6 +282,10 @@ class LogWriter:
                 raise
             self._fail(outcome, count, error)
             return
+        self._note_written(appended, outcome)
+
+    def _note_written(self, appended: Appended, outcome: Outcome) -> None:
+        """What nobody waits for is in the log. Under ``os`` it counts; under ``sync`` the next sync settles it."""
         if self._sync_each:
             self._unsettled.append((appended, outcome))
         else:
@@ -390,19 +391,14 @@ class LogWriter:
         self._background.wake()
 
     def _write_gathered(self) -> None:
-        """Append the gathered batch. Its outcome is settled here under ``os``, by the next sync under ``sync``; a failure goes to it
-        alone."""
+        """Append the gathered batch. A failure goes to its outcome alone."""
         outcome = self._gathering
         if outcome is None or not self._gatherer.count:
             return  # begun, and the first record is on its way or was refused
         try:
             batch = self._gatherer.finish()
             self._gathering = None
-            appended = self._write(batch)
-            if self._sync_each:
-                self._unsettled.append((appended, outcome))
-            else:
-                outcome.succeed(appended.base_offset, self.epoch, appended.timestamp)
+            self._note_written(self._write(batch), outcome)
         except BaseException as error:
             if isinstance(error, (PyreplogError, MemoryError)) and not _is_foreign(error):
                 self._gathering = None
@@ -518,8 +514,11 @@ class LogWriter:
 
     def settle(self) -> None:
         """Return when everything appended so far counts, as the log's durability says."""
+        self._settle_up_to(self.log.end_offset)
+
+    def _settle_up_to(self, end: int) -> None:
         if self._sync_each:
-            self._syncer.wait(self.log.end_offset)
+            self._syncer.wait(end)
         elif self._flushes:
             self._flush_if_due()
 
@@ -718,18 +717,26 @@ class LogWriter:
             if end >= 0:
                 self._syncer.wait(end)
             # Last, so that nobody who waits for the sync waits for these too; and in any case, so that no load puts them off for good.
-            if now >= self._chores.due_ns:
-                with self.lock:
-                    self._mend()
-                    if self.failure is None:
-                        with self._fence():
-                            self._chores.do(self.log, now)
+            self._do_chores(now)
         except PyreplogError as error:
             LOGGER.error("%s: %s", self.name, error)
             if self.failure is None:
                 return RETRY_NS / 1e9  # what could not begin, or be opened again, is no sooner possible
         if self._failure is None and self.failure is not None:
             return 0.0  # some of those who wait may not have heard of it
+        return self._pause_s()
+
+    def _do_chores(self, now: int) -> None:
+        if now < self._chores.due_ns:
+            return
+        with self.lock:
+            self._mend()
+            if self.failure is None:
+                with self._fence():
+                    self._chores.do(self.log, now)
+
+    def _pause_s(self) -> float:
+        """The seconds until something falls due by itself."""
         due = self._chores.due_ns
         now = self._now_ns()
         if self._flushes and self.log.flushed_offset < self.log.end_offset:

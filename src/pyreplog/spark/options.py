@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pyreplog.config import suggestion
@@ -91,7 +91,8 @@ BYTES_PER_PARTITION: Final = 128 << 20
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 _TIMES: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-_SIZE: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
+Choice = TypeVar("Choice", bound=str)
+_AMOUNT: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _CANONICAL: Final = {name.lower(): name for name in (*READ_OPTIONS, *IGNORED_OPTIONS)} | {"kafka.isolation.level": "isolation"}
 
 
@@ -151,7 +152,7 @@ def parse_read_options(options: Mapping[str, str], *, streaming: bool | None = F
         partitions=_partitions(given),
         starting=_starting(given, streaming is not False, LATEST if streaming else EARLIEST),
         ending=_ending(given),
-        starting_strategy=_strategy(given),
+        starting_strategy=choice_of(given, "startingOffsetsByTimestampStrategy", "error", "latest"),
         fail_on_data_loss=_flag(given, "failOnDataLoss", True),
         min_partitions=_positive(given, "minPartitions"),
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
@@ -299,23 +300,20 @@ def _bound(given: Mapping[str, str], timestamp: str, timestamps: str, offsets: s
 
 
 def _pushdown(given: Mapping[str, str], streaming: bool) -> Literal["false", "true", "unsafe"]:
-    text = given.get("pushdown", "false").strip().lower()
-    if text == "false":
-        return "false"
-    if text not in ("true", "unsafe"):
-        raise ConfigError(f"pushdown is {excerpt(text)}; it must be false, true or unsafe")
-    if streaming:
-        raise ConfigError(f"pushdown is {text}, but Spark never pushes filters to a stream: leave it out, and filter the DataFrame")
-    return "true" if text == "true" else "unsafe"
+    choice: Literal["false", "true", "unsafe"] = choice_of(given, "pushdown", "false", "true", "unsafe")
+    if choice != "false" and streaming:
+        raise ConfigError(f"pushdown is {choice}, but Spark never pushes filters to a stream: leave it out, and filter the DataFrame")
+    return choice
 
 
-def _strategy(given: Mapping[str, str]) -> Literal["error", "latest"]:
-    text = given.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
-    if text == "error":
-        return "error"
-    if text == "latest":
-        return "latest"
-    raise ConfigError(f"startingOffsetsByTimestampStrategy is {excerpt(text)}; it must be error or latest")
+def choice_of(given: Mapping[str, str], name: str, default: Choice, *others: Choice) -> Choice:
+    """Which of these words the option ``name`` is, in any case."""
+    text = given.get(name, default)
+    for choice in (default, *others):
+        if choice == text.strip().lower():
+            return choice
+    words = ", ".join((default, *others[:-1]))
+    raise ConfigError(f"{name} is {excerpt(text)}; it must be {words} or {others[-1]}")
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
@@ -331,8 +329,7 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name)
     if text is None:
         return None
-    stripped = text.strip()
-    number = number_of(stripped)
+    number = number_of(text.strip())
     if not number:
         raise ConfigError(f"{name} is {excerpt(text)}; it must be a whole number from 1")
     return number
@@ -340,21 +337,19 @@ def _positive(given: Mapping[str, str], name: str) -> int | None:
 
 def size_of(given: Mapping[str, str], name: str, default: int) -> int:
     """The option ``name`` in bytes."""
-    text = given.get(name)
-    if text is None:
-        return default
-    match = _SIZE.fullmatch(text.strip().lower())
-    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
-        raise ConfigError(f"{name} is {excerpt(text)}; it must be a size such as 128m")
-    return int(match[1]) * _UNITS[match[2]]
+    return _amount(given, name, default, _UNITS, 1, "a size such as 128m")
 
 
 def milliseconds_of(given: Mapping[str, str], name: str, default: int) -> int:
     """The option ``name`` in ms; a bare number is ms."""
+    return _amount(given, name, default, _TIMES, 0, "a time such as 15m, 30s or 500ms")
+
+
+def _amount(given: Mapping[str, str], name: str, default: int, units: Mapping[str, int], least: int, what: str) -> int:
     text = given.get(name)
     if text is None:
         return default
-    match = _SIZE.fullmatch(text.strip().lower())
-    if match is None or match[2] not in _TIMES:
-        raise ConfigError(f"{name} is {excerpt(text)}; it must be a time such as 15m, 30s or 500ms")
-    return int(match[1]) * _TIMES[match[2]]
+    match = _AMOUNT.fullmatch(text.strip().lower())
+    if match is None or match[2] not in units or int(match[1]) < least:
+        raise ConfigError(f"{name} is {excerpt(text)}; it must be {what}")
+    return int(match[1]) * units[match[2]]

@@ -13,7 +13,7 @@ from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
 from pyreplog.log import check_topic
 from pyreplog.spark.offsets import number_of
-from pyreplog.spark.options import by_name, folder_of, milliseconds_of, size_of
+from pyreplog.spark.options import by_name, choice_of, folder_of, milliseconds_of, size_of
 from pyreplog.spark.schema import COLUMNS, Field
 from pyreplog.spool import BatchId, check_id
 
@@ -77,7 +77,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
     return WriteOptions(
         path=folder_of(given.get("path")),
         topic=_topic(given.get("topic")),
-        owner=_owner(given.get("owner", "any")),
+        owner=choice_of(given, "owner", "any", "running"),
         commit_timeout_ms=milliseconds_of(given, "commitTimeout", COMMIT_TIMEOUT_MS),
         batch_bytes=_batch_bytes(given),
         batch_id=_batch_id(given),
@@ -103,15 +103,6 @@ def _topic(text: str | None) -> str | None:
         return None if text is None else check_topic(text)
     except InvalidTopicError as error:
         raise ConfigError(f"option topic: {error}") from None
-
-
-def _owner(text: str) -> Literal["any", "running"]:
-    lower = text.strip().lower()
-    if lower == "any":
-        return "any"
-    if lower == "running":
-        return "running"
-    raise ConfigError(f"owner is {excerpt(text)}; it must be any or running")
 
 
 def _batch_bytes(given: Mapping[str, str]) -> int:

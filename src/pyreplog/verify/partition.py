@@ -68,8 +68,8 @@ class PartitionCheck(FolderCheck):
         bases = self._without_deleted(segment_files(self._disk, self._path, self._names))
         self._snapshots = snapshots(self._names)
         self._begin(bases)
-        for base, name in bases.items():
-            self._segment(base, name, list(bases))
+        for (base, name), following in zip(bases.items(), [*list(bases)[1:], None], strict=False):
+            self._segment(base, name, following)
         self._reach_snapshots(_BIG)
         self._end(bases)
         self.look_at_history_again()
@@ -108,10 +108,11 @@ class PartitionCheck(FolderCheck):
         if first == 0:
             self._producers.load([])
 
-    def _segment(self, base: int, name: str, bases: list[int]) -> None:
+    def _segment(self, base: int, name: str, following: int | None) -> None:
+        """``following``: the base offset of the next one; None: it is the last."""
         book, disk, path = self._book, self._disk, self._at(name)
         stem, swap = f"{base:020}", name[24:]
-        last = base == bases[-1]
+        last = following is None
         if self._expected is not None and base != self._expected:
             self._between(base, path)
         self._expected = base if self._expected is None else max(base, self._expected)
@@ -134,9 +135,9 @@ class PartitionCheck(FolderCheck):
             time_index = TimeIndexCheck(book, self._at(f"{stem}.timeindex{swap}"), times or b"", base, exact=self.facts.mark is not None)
             book.file_count += 1
             window = Window(file, size, book.read)
-            damaged = self._batches(window, base, path, index, time_index, bases)
+            damaged = self._batches(window, base, following, path, index, time_index)
         except StorageError as error:
-            book.damage(path, f"it cannot be read: {error}", ANOTHER_COPY, start=self._expected, end=self._next_base(base, bases))
+            book.damage(path, f"it cannot be read: {error}", ANOTHER_COPY, start=self._expected, end=self._next_base(following))
             return
         finally:
             file.close()
@@ -164,11 +165,10 @@ class PartitionCheck(FolderCheck):
                     end=base,
                 )
 
-    def _next_base(self, base: int, bases: list[int]) -> int:
-        later = [other for other in bases if other > base]
-        return later[0] if later else max(self._promised or 0, (self._expected or 0) + 1)
+    def _next_base(self, following: int | None) -> int:
+        return max(self._promised or 0, (self._expected or 0) + 1) if following is None else following
 
-    def _batches(self, window: Window, base: int, path: str, index: OffsetIndexCheck, times: TimeIndexCheck, bases: list[int]) -> bool:
+    def _batches(self, window: Window, base: int, following: int | None, path: str, index: OffsetIndexCheck, times: TimeIndexCheck) -> bool:
         """Every batch of one segment. Whether there was damage in it, or its indexes cannot say where its batches are."""
         position, damaged, part = 0, False, base
         while True:
@@ -179,7 +179,7 @@ class PartitionCheck(FolderCheck):
                     return damaged
                 if batch.checksum() != batch.crc:
                     text = f"checksum mismatch in the batch of offsets {batch.base_offset} to {batch.last_offset}"
-                    if self._is_deleted(window, batch, expected, self._following(base, bases)):
+                    if self._is_deleted(window, batch, expected, following):
                         where = {"position": position, "start": batch.base_offset, "end": batch.last_offset + 1}
                         self._book.warn(path, f"{text}, all of them below the log's start", DELETED, **where)
                         self._miss_up_to(batch.last_offset + 1)
@@ -187,18 +187,17 @@ class PartitionCheck(FolderCheck):
                         damaged, position = True, position + batch.size
                         continue
                     raise Broken(position, text, batch.size)
-                self._place(window, batch, part, expected, self._following(base, bases))
+                self._place(window, batch, part, expected, following)
                 if batch.last_offset - part > _SPAN_MAX:
-                    self._reach_too_far(window, batch, path, self._following(base, bases), first=part == base)
+                    self._reach_too_far(window, batch, path, following, first=part == base)
                     damaged, part = True, batch.base_offset
             except Broken as broken:
-                following = self._following(base, bases)
                 after = resume(window, position, expected + 1, broken.size, following=following, dense=self._dense)
                 if after is None and following == expected and self._is_settled(expected):
                     self._behind(window, broken, path)
                     return damaged
                 damaged = True
-                self._broken(window, broken, after, path, base, bases)
+                self._broken(window, broken, after, path, following)
                 if after is None:
                     return True
                 self._miss_up_to(after.base_offset)
@@ -280,16 +279,13 @@ class PartitionCheck(FolderCheck):
                 start=batch.base_offset,
             )
 
-    def _following(self, base: int, bases: list[int]) -> int | None:
-        return next((other for other in bases if other > base), None)
-
-    def _broken(self, window: Window, broken: Broken, after: Batch | None, path: str, base: int, bases: list[int]) -> None:
+    def _broken(self, window: Window, broken: Broken, after: Batch | None, path: str, following: int | None) -> None:
         start = self._expected or 0
         rest = window.size - broken.position
         promised = self._promised
         if promised is not None and start >= promised:
             self._tear(start)
-        if after is None and base == bases[-1] and (promised is None or start >= promised):
+        if after is None and following is None and (promised is None or start >= promised):
             if self._is_zero(window, broken.position):
                 self._book.note(
                     path, f"{rest} bytes of zeros behind the last batch: room that was reserved, or a torn tail", position=broken.position
@@ -304,7 +300,7 @@ class PartitionCheck(FolderCheck):
             else:
                 self._book.warn(path, what, advice, position=broken.position, start=start, end=start + 1)
             return
-        end = after.base_offset if after is not None else self._next_base(base, bases)
+        end = after.base_offset if after is not None else self._next_base(following)
         if promised is not None and start >= promised and self.facts.mark is not None:
             what = f"bytes above what was synced or shown are torn ({broken.reason})"
             advice = "nothing to do: the next writer cuts them and keeps what it cut beside the log"

@@ -1,0 +1,104 @@
+"""Walking the batches of a file as far as they are good, and saying what is wrong where that ends."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable
+from typing import Final
+
+from pyreplog._core import LOG_OVERHEAD, RecordBatch, SegmentScanner
+from pyreplog.errors import CorruptError, CorruptLogError, raise_for_status
+from pyreplog.log.layout import HEADER_UP_TO_MAGIC, LENGTH_POSITION, MAGIC, MAGIC_POSITION, SCAN_CHUNK_SIZE
+from pyreplog.ports import File
+
+_OLD_LENGTH_MIN: Final = 14
+_MESSAGE_SIZE_MIN: Final = LOG_OVERHEAD + _OLD_LENGTH_MIN
+_OLD_LENGTH_MAX: Final = 64 << 20
+
+
+def describe_damage(file: File, position: int, size: int, newer: int, reason: str) -> str:
+    """``reason``, or what to know about the old message format where an intact message of it is at ``position``. ``newer``: where the
+    newer batches begin, if there are any."""
+    rest = size - position - LOG_OVERHEAD
+    if rest >= _OLD_LENGTH_MIN:
+        head = file.read_at(position, HEADER_UP_TO_MAGIC)
+        length = int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big", signed=True)
+        # A file that is cut meanwhile ends here, or in the body: then nothing is known.
+        if len(head) == HEADER_UP_TO_MAGIC and head[MAGIC_POSITION] in (0, 1) and _OLD_LENGTH_MIN <= length <= min(rest, _OLD_LENGTH_MAX):
+            # Torn bytes may look like one: its checksum (the one of zlib) decides.
+            body = file.read_at(position + LOG_OVERHEAD, length)
+            if len(body) == length and zlib.crc32(body[4:]) == int.from_bytes(body[:4], "big"):
+                old = f"magic {head[MAGIC_POSITION]}: a message in the format of Kafka before 0.11"
+                if bytes(file.read_at(newer + MAGIC_POSITION, 1)) != bytes((MAGIC,)):
+                    return f"{old} whose offset, or that of the one behind it, is damaged: they do not rise"
+                return (
+                    f"{old} behind newer batches, which is not read: "
+                    "a Kafka 4 broker's cleaner, or copying the topic, rewrites it as magic 2"
+                )
+    return reason
+
+
+def sound_batches(data: memoryview, offset: int, end_offset: int, directory: str) -> memoryview:
+    """What of ``data``, whole batches from the one of ``offset`` on, lies before the first that its checksum does not fit. That one is the
+    next reader's. Raises :class:`CorruptLogError` with its offsets, as far as they are below ``end_offset``, where ``data`` begins with it.
+    """
+    scan = SegmentScanner(int.from_bytes(data[:LENGTH_POSITION], "big"))
+    taken = scan.feed(data)
+    if taken:
+        return data[:taken]
+    end = end_offset
+    with contextlib.suppress(CorruptError):  # a header that says nothing of its end: then all that was asked for is in doubt
+        end = min(end, RecordBatch(data).next_offset)
+    raise CorruptLogError(why_ended(scan), start=offset, end=max(end, offset + 1), file=directory)
+
+
+def why_ended(scan: SegmentScanner) -> str:
+    """What is wrong where ``scan`` ended before it was to."""
+    try:
+        if scan.status:
+            raise_for_status(scan.status, 0)
+    except CorruptError as error:
+        return error.reason
+    return "a batch is cut off"
+
+
+def scan_segment(
+    file: File,
+    size: int,
+    base_offset: int,
+    *,
+    position: int = 0,
+    next_offset: int = -1,
+    index_interval: int = 4096,
+    check_crc: bool = True,
+    dense: bool = False,
+    tell: Callable[[int], None] | None = None,
+) -> SegmentScanner:
+    """Walk the batches of the first ``size`` bytes of ``file`` from ``position`` on, in bounded chunks, as far as they are good.
+
+    ``dense``: and as far as each begins where the one before it ends, the first at ``next_offset``. ``tell`` is told after each chunk how
+    many bytes more are done.
+    """
+    scan = SegmentScanner(
+        base_offset, position=position, next_offset=next_offset, index_interval=index_interval, check_crc=check_crc, dense=dense
+    )
+    want = SCAN_CHUNK_SIZE
+    while scan.position < size:
+        start = scan.position
+        asked = min(want, size - start)
+        data = file.read_at(start, asked)
+        taken = scan.feed(data)
+        if tell is not None:
+            tell(scan.position - start)
+        if scan.status or scan.gap or not len(data) or (len(data) < asked and not taken):  # the file is shorter than it was
+            break
+        if taken:
+            want = SCAN_CHUNK_SIZE
+            if scan.position == start + len(data):
+                continue
+        needed = scan.needed or _MESSAGE_SIZE_MIN
+        if needed > size - scan.position or (not taken and len(data) >= needed):
+            break
+        want = max(SCAN_CHUNK_SIZE, needed)
+    return scan
