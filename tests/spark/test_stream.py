@@ -347,6 +347,20 @@ def test_what_is_lost_is_told(tmp_path: Path) -> None:
     assert rows(lenient, start, anew) == span((0, 0, 4), (1, 0, 2))
 
 
+def test_a_topic_that_is_gone_hides_nothing_new(tmp_path: Path) -> None:
+    """Partitions that appear are read also while another topic that the options name is not there."""
+    append(tmp_path, 2)
+    with pyreplog.open_log(tmp_path, topic="u", durability="os") as log:
+        log.append(b"x")
+    reader = stream(tmp_path, subscribe="t,u", failOnDataLoss="false", startingOffsets="earliest")
+    start = step(reader, reader.initialOffset())
+    shutil.rmtree(tmp_path / "u-0")
+    assert step(reader, start) == start
+    append(tmp_path, 1)
+    append(tmp_path, 3, partition=1)
+    assert rows(reader, start, step(reader, start)) == span((0, 2, 3), (1, 0, 3))
+
+
 @pytest.mark.parametrize("limits", [{"maxBytesPerPartition": "20000"}, {"maxBytesPerTrigger": "60000"}], ids=str)
 def test_a_stream_that_fell_behind_deleted_records(tmp_path: Path, limits: dict[str, object]) -> None:
     """Where it is planned by bytes, too, what was deleted before it was read is a loss, or is passed over."""

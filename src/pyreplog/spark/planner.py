@@ -89,25 +89,26 @@ class _Piece(NamedTuple):
     size: int
 
 
-def select(options: ReadOptions, there: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """The partitions to read, in order. :class:`UnknownTopicError` where what is named is not there."""
+def select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: bool = False) -> list[TopicPartition]:
+    """The partitions to read, in order. Where what is named is not there: :class:`UnknownTopicError`, or with ``partly`` what of it is."""
     known = sorted(there)
     topics = tuple(dict.fromkeys(partition.topic for partition in known))
     public = tuple(topic for topic in topics if not topic.startswith("__"))
     where = f" in {options.path}, which holds {', '.join(public) or 'no topic'}"
     if options.assigned is not None:
+        present = frozenset(known)
         for partition in options.assigned:
-            if partition not in known:
+            if partition not in present and not partly:
                 raise UnknownTopicError(f"no partition {partition}{where}")
-        return list(options.assigned)
+        return [partition for partition in options.assigned if partition in present]
     if options.topics is not None:
         names = options.topics
         for name in names:
-            if name not in topics:
+            if name not in topics and not partly:
                 raise UnknownTopicError(f"no topic {name!r}{where}{suggestion(name, public) if public else ''}")
     elif options.pattern is not None:
         names = tuple(topic for topic in public if re.search(options.pattern, topic))
-        if not names:
+        if not names and not partly:
             raise UnknownTopicError(f"subscribePattern {options.pattern!r} matches no topic{where}")
     elif len(public) == 1:
         names = public
@@ -117,7 +118,7 @@ def select(options: ReadOptions, there: Iterable[TopicPartition]) -> list[TopicP
     chosen = [partition for partition in known if partition.topic in names]
     if options.partitions is not None:
         for number in sorted(options.partitions):
-            if not any(partition.partition == number for partition in chosen):
+            if not any(partition.partition == number for partition in chosen) and not partly:
                 raise UnknownTopicError(f"option partitions asks for partition {number}, which {' and '.join(names)} does not have")
         chosen = [partition for partition in chosen if partition.partition in options.partitions]
     return chosen

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.options import ReadOptions
@@ -196,13 +196,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if before is not None and not (options.topics or options.pattern or options.assigned):
             # The only topic there was stays the one that is read.
             options = dataclasses.replace(options, topics=tuple(sorted({partition.topic for partition in before.ends})))
-        try:
-            chosen = select(options, found)
-        except UnknownTopicError:
-            if before is None and self._options.pattern is None:
-                raise
-            # What a pattern names may come, and what was read may have gone: the latter is told partition by partition.
-            chosen = [] if before is None else [partition for partition in found if partition in before.ends]
+        # What a pattern names may come, and what was read may have gone: the latter is told partition by partition.
+        chosen = select(options, found, partly=before is not None or options.pattern is not None)
         seen = {partition: available for partition in chosen if (available := access.available(partition)) is not None}
         self._seen = seen
         return seen
