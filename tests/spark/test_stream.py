@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pyreplog
-from pyreplog.errors import ConfigError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
+from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark import lag
 from pyreplog.spark.options import parse_read_options
 from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
@@ -398,6 +398,43 @@ def test_spark_before_limits(tmp_path: Path) -> None:
     again = stream(tmp_path)
     append(tmp_path, 2)
     assert rows(again, two, again.latestOffset()) == span((0, 16, 18))
+
+
+def test_spark_before_limits_is_told_what_is_lost(tmp_path: Path) -> None:
+    """After a restart Spark 4.0 and 4.1 plan without saying what was read. What was lost meanwhile is told when the micro-batch is read."""
+    append(tmp_path, 10)
+    append(tmp_path, 10, partition=1)
+    reader = stream(tmp_path, startingOffsets="earliest")
+    reader.initialOffset()
+    start = reader.latestOffset()
+
+    def again() -> list[tuple[int, int]]:
+        """What a restarted query reads next, and that it is an error for one that is told of losses."""
+        lenient, strict = (stream(tmp_path, topic="t", failOnDataLoss=fail) for fail in ("false", "true"))
+        end = lenient.latestOffset()
+        with pytest.raises(DataLossError) as told:
+            strict.partitions(start, end)
+        errors.append(told.value)
+        return rows(lenient, start, end)
+
+    errors: list[DataLossError] = []
+    for name in ("t-0", "t-1"):
+        shutil.move(tmp_path / name, tmp_path / f"before-{name}")
+    append(tmp_path, 12)
+    shutil.move(tmp_path / "before-t-1", tmp_path / "t-1")
+    assert again() == span((0, 0, 12))  # made anew
+    shutil.rmtree(tmp_path / "t-0")
+    shutil.move(tmp_path / "before-t-0", tmp_path / "t-0")
+    shutil.copytree(tmp_path / "t-0", tmp_path / "kept")
+    append(tmp_path, 5)
+    start = stream(tmp_path, topic="t").latestOffset()
+    shutil.rmtree(tmp_path / "t-0")
+    shutil.move(tmp_path / "kept", tmp_path / "t-0")
+    assert again() == []  # cut
+    shutil.rmtree(tmp_path / "t-0")
+    append(tmp_path, 1, partition=1)
+    assert again() == span((1, 10, 11))  # gone
+    assert [type(error) for error in errors] == [TopicRecreatedError, LogTruncatedError, RecordsDeletedError]
 
 
 class Query:

@@ -147,11 +147,11 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             return []  # where this one began may stand in it, but that was the micro-batch before
         access = self._files()
         ranges = []
+        for partition, reached in before.ends.items():
+            if partition not in until.ends:
+                self._tell(self._left_out(partition, reached))
         for partition, last in until.ends.items():
-            first = until.starts.get(partition, before.ends.get(partition))
-            if first is None:
-                found = access.available(partition)
-                first = last if found is None else found.start
+            first = self._first(partition, before, until)
             if first < last:
                 reach = self._reach(partition, last)
                 ranges.append(OffsetRange(partition.topic, partition.partition, first, last, until.topic_ids.get(partition, ""), reach))
@@ -215,15 +215,13 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         added: dict[TopicPartition, int] = {}
         for partition, end in before.ends.items():
             if partition not in there:
-                why = "it is gone" if self._files().available(partition) is None else "the options leave it out now"
-                self._tell(RecordsDeletedError(f"{partition} was read up to offset {end}, but {why}"))
+                self._tell(self._left_out(partition, end))
                 starts[partition] = ends[partition] = end
         for partition, found in there.items():
             end = before.ends.get(partition, -1)
             was, now = before.topic_ids.get(partition, ""), found.topic_id
             if end >= 0 and was and now and was != now:
-                anew = f"but topic {partition.topic} was made anew (its id was {was}, it is {now})"
-                self._tell(TopicRecreatedError(f"{partition} was read up to offset {end}, {anew}"))
+                self._tell(_made_anew(partition, end, was, now))
                 added[partition] = found.start
             elif end < 0:
                 # Kafka's rule: what appears while the query runs is read from its first record on.
@@ -235,13 +233,34 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                 if not self._settled(partition):
                     starts[partition] = ends[partition] = end
                     continue
-                self._tell(LogTruncatedError(f"{partition} was read up to offset {end}, but now ends at {found.end}"))
+                self._tell(_ends_before(partition, end, found.end))
                 added[partition] = found.end
             else:
                 self._short_since.pop(partition, None)
             starts[partition] = added.get(partition, end)
             ends[partition] = found.end
         return _New(starts, ends, added)
+
+    def _left_out(self, partition: TopicPartition, end: int) -> DataLossError:
+        why = "it is gone" if self._files().available(partition) is None else "the options leave it out now"
+        return RecordsDeletedError(f"{partition} was read up to offset {end}, but {why}")
+
+    def _first(self, partition: TopicPartition, before: Progress, until: Progress) -> int:
+        """Where a micro-batch begins in ``partition``. Of one that was planned without knowing what was read, as before Spark 4.2 after a
+        restart, nobody has looked yet whether it goes on there."""
+        end, last = before.ends.get(partition), until.ends[partition]
+        if partition in until.starts:
+            return until.starts[partition]
+        was, now = before.topic_ids.get(partition, ""), until.topic_ids.get(partition, "")
+        if end is not None and was and now and was != now:
+            self._tell(_made_anew(partition, end, was, now))
+        elif end is not None and last < end:
+            self._tell(_ends_before(partition, end, last))
+            return last
+        elif end is not None:
+            return end
+        found = self._files().available(partition)
+        return last if found is None else found.start
 
     def _settled(self, partition: TopicPartition) -> bool:
         """Whether ``partition`` has ended too early for too long."""
@@ -289,6 +308,15 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if self._options.fail_on_data_loss:
             raise lost
         _log.warning(lost.what)
+
+
+def _made_anew(partition: TopicPartition, end: int, was: str, now: str) -> DataLossError:
+    anew = f"but topic {partition.topic} was made anew (its id was {was}, it is {now})"
+    return TopicRecreatedError(f"{partition} was read up to offset {end}, {anew}")
+
+
+def _ends_before(partition: TopicPartition, end: int, now: int) -> DataLossError:
+    return LogTruncatedError(f"{partition} was read up to offset {end}, but now ends at {now}")
 
 
 def _range(partition: TopicPartition, start: int, end: int) -> OffsetRange:
