@@ -66,6 +66,8 @@ def _plain_fields(schema: StructType) -> list[Field]:
 
 def _fields(schema: StructType) -> list[Field]:
     """What ``schema`` says, checked."""
+    if not schema.fields and pyspark.__version__.startswith("4.0."):
+        raise ConfigError('the schema names no column, and of none PySpark 4.0 counts no rows: name one, as in .schema("offset long")')
     fields = _plain_fields(schema)
     project(fields)
     for field in schema.fields:
