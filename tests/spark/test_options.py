@@ -188,7 +188,7 @@ def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
 
 def test_schema_is_that_of_kafka_source() -> None:
     """Names, types and order of Kafka's columns; headers where asked for."""
-    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    kafka = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, timestampType int"
     assert default_ddl(False) == kafka
     assert default_ddl(True) == kafka + ", headers array<struct<key:string,value:binary>>"
 
@@ -202,6 +202,7 @@ def test_projection() -> None:
         (Field("vaule", "binary", True), "did you mean 'value'"),
         (Field("OFFSET", "bigint", True), "did you mean 'offset'"),
         (Field("offset", "int", True), "asks for offset as int; it is bigint"),
+        (Field("timestamp", "timestamp_ntz", True), "timestamp as timestamp_ntz; it is timestamp_ltz: read it"),
         (Field("key", "binary", False), "key is NOT NULL"),
     ):
         with pytest.raises(ConfigError, match=text):

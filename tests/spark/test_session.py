@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
 import pyreplog
 from pyreplog.errors import ConfigError
@@ -131,6 +131,18 @@ def test_rows_and_schema(spark: SparkSession, orders: tuple[Path, list[Stored]])
         for row in stored
     ]
     assert reader(spark, root).load().columns == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+
+
+def test_timestamps_in_a_session_whose_timestamps_have_no_zone(spark: SparkSession, orders: tuple[Path, list[Stored]]) -> None:
+    """They have one all the same, as in Kafka's source, and nobody has to give a schema."""
+    root, stored = orders
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        frame = reader(spark, root).load()
+        assert frame.schema["timestamp"].dataType == TimestampType()
+        assert frame.count() == len(stored)
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
 
 
 def test_batches_are_arrow_in_spark_types(orders: tuple[Path, list[Stored]]) -> None:

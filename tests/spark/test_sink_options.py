@@ -83,7 +83,7 @@ def test_columns() -> None:
         ([Field("key", "binary", True)], "a column 'value' is needed"),
         ([Field("value", "int", True)], "column value is int; it must be string or binary"),
         ([value, Field("headers", "map<string,binary>", True)], "column headers is map"),
-        ([value, Field("timestamp", "timestamp_ntz", True)], "column timestamp is timestamp_ntz; it must be timestamp"),
+        ([value, Field("timestamp", "timestamp_ntz", True)], "column timestamp is timestamp_ntz; it must be timestamp_ltz: cast it"),
         ([value, Field("partition", "bigint", True)], "column partition is bigint; it must be int"),
         ([value, Field("tpoic", "string", True)], "did you mean 'topic'"),
     ):

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pyreplog.config import suggestion
 from pyreplog.errors import ConfigError
 
-__all__ = ["COLUMNS", "Column", "Field", "default_ddl", "named", "project"]
+__all__ = ["COLUMNS", "Column", "Field", "as_ddl", "default_ddl", "named", "project"]
 
 
 class Column(NamedTuple):
@@ -51,10 +51,19 @@ _BY_NAME: Final = {column.name: column for column in COLUMNS}
 _BY_LOWER: Final = {name.lower(): name for name in _BY_NAME}
 
 
+_TIMESTAMP: Final = "timestamp_ltz"
+"""The type ``timestamp`` in DDL: what Spark takes that word for depends on the session's ``spark.sql.timestampType``."""
+
+
+def as_ddl(kind: str) -> str:
+    """Spark's short text of a type, as a user writes it in whatever session."""
+    return _TIMESTAMP if kind == "timestamp" else kind
+
+
 def default_ddl(include_headers: bool) -> str:
     """The schema of a read without ``.schema(...)``, as DDL; every column nullable, as in Kafka's source."""
     return ", ".join(
-        f"{column.name} {column.type}" for column in COLUMNS if column.default or (include_headers and column.name == "headers")
+        f"{column.name} {as_ddl(column.type)}" for column in COLUMNS if column.default or (include_headers and column.name == "headers")
     )
 
 
@@ -79,7 +88,7 @@ def project(fields: Sequence[Field]) -> list[Column]:
             raise ConfigError(f"the schema names {field.name} twice, which Spark cannot take from a Python source: name it once")
         if field.type != column.type:
             raise ConfigError(
-                f"the schema asks for {field.name} as {field.type}; it is {column.type}: read it as that and cast it, "
+                f"the schema asks for {field.name} as {field.type}; it is {as_ddl(column.type)}: read it as that and cast it, "
                 f'as in df.select(df["{field.name}"].cast("{field.type}"))'
             )
         if column.nullable and not field.nullable:

@@ -14,7 +14,7 @@ from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
 from pyreplog.log import check_topic
 from pyreplog.spark.offsets import number_of
 from pyreplog.spark.options import by_name, choice_of, folder_of, milliseconds_of, size_of
-from pyreplog.spark.schema import COLUMNS, Field
+from pyreplog.spark.schema import COLUMNS, Field, as_ddl
 from pyreplog.spool import BatchId, check_id
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions", "check_columns", "parse_write_options"]
@@ -135,7 +135,7 @@ def check_columns(fields: Sequence[Field], topic: str | None) -> tuple[str, ...]
             near = suggestion(field.name, tuple(_TYPES))
             raise ConfigError(f"column {field.name!r} is none that a log has{near}; select the others before writing")
         if field.type not in allowed:
-            raise ConfigError(f"column {field.name} is {field.type}; it must be {' or '.join(allowed)}: cast it in the query")
+            raise ConfigError(f"column {field.name} is {field.type}; it must be {' or '.join(map(as_ddl, allowed))}: cast it in the query")
     if "value" not in names:
         raise ConfigError(f"a column 'value' is needed, and there is none among {', '.join(map(repr, names)) or 'no columns at all'}")
     return tuple(name for name in names if name in _TYPES and (name != "topic" or topic is None))
