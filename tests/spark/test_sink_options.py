@@ -97,7 +97,7 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
     disk = SystemDisk()
     new = find_target(disk, str(tmp_path / "new"), None)
     assert (new.topic, new.count("new"), new.is_cluster) == ("new", 1, False)
-    with pytest.raises(UnknownTopicError):
+    with pytest.raises(UnknownTopicError, match="it holds none; make it by open_log, or write to it alone by option 'topic'"):
         new.count("other")
     for number in range(3):
         pyreplog.open_log(tmp_path / "log", topic="t", partition=number).close()

@@ -37,8 +37,8 @@ class Target(NamedTuple):
             return 1
         others = tuple(sorted(self.counts))
         known = suggestion(topic, others) if others else ": it holds none"
-        how = "; make it by cluster.admin.create_topic" if self.is_cluster else ""
-        raise UnknownTopicError(f"{self.path} has no topic {topic!r}{known}{how}")
+        how = "cluster.admin.create_topic" if self.is_cluster else "open_log, or write to it alone by option 'topic'"
+        raise UnknownTopicError(f"{self.path} has no topic {topic!r}{known}; make it by {how}")
 
     def batch_limit(self, disk: Disk, topic: str) -> int:
         """Bytes of the largest batch to be made for ``topic``, by what its logs keep of their settings, whoever has them open."""
