@@ -198,18 +198,24 @@ def reached(count: int, whole: int | None) -> str:
     return f"{count:,} of {whole:,}" if count < whole else f"{count:,} (all {whole:,})"
 
 
+def completeness(row: dict[str, str]) -> int:
+    """Of how many parts with an end a run reached it."""
+    return sum(int(row[name] or 0) >= count for name, count in wholes(row["whole"] or "").items())
+
+
 def quoted(account: str) -> str:
-    """What the README says of the last run, and of all together."""
+    """What the README says: of the last run, of the fullest (the latest that reached the end of most parts), and of all together."""
     rows = list(csv.DictReader(account.splitlines()))
-    last = rows[-1]
-    whole = {name: sum(int(row[name] or 0) for row in rows) for name in COUNTED}  # what was not counted yet is empty
-    of = wholes(last["whole"] or "")
-    words = ", ".join(f"{reached(int(last[name]), of.get(name))} {about}" for name, about in COUNTED.items() if last[name])
-    total = ", ".join(f"{whole[name]:,} {about}" for name, about in COUNTED.items() if whole[name])
-    return (
-        f"The last run ({last['minutes']} minutes, commit `{last['commit']}`): {words}; lost {last['lost']}, wrong {last['wrong']}.\n\n"
-        f"All runs of [the account](docs/soak.csv), {len(rows)} so far: {total}."
-    )
+    last, fullest = rows[-1], max(reversed(rows), key=completeness)
+    runs = [("last", last)] if fullest is last else [("last", last), ("fullest", fullest)]
+    heads = [f"the {which} run: {row['minutes']} minutes, commit `{row['commit']}`" for which, row in runs]
+    lines = [f"| | {' | '.join(heads)} | all {len(rows)} runs |", f"|---|{'---:|' * (len(runs) + 1)}"]
+    for name, about in {**COUNTED, "lost": "**lost**", "wrong": "**wrong**"}.items():
+        total = sum(int(row[name] or 0) for row in rows)  # what was not counted yet is empty
+        of = [reached(int(row[name]), wholes(row["whole"] or "").get(name)) if row[name] else "" for _, row in runs]
+        if total or name not in COUNTED:
+            lines.append(f"| {about} | {' | '.join(of)} | {total:,} |")
+    return "\n".join(lines)
 
 
 def quote(account: str) -> None:

@@ -42,10 +42,29 @@ def test_a_part_keeps_its_time_and_counts(part: str) -> None:
     assert counts.get("wrong", 0) == 0
 
 
+def account_of(*runs: dict[str, str]) -> str:
+    """An account of ``runs``, each of one minute."""
+    rows = [dict.fromkeys(COLUMNS, "") | {"minutes": "1", "lost": "0", "wrong": "0"} | run for run in runs]
+    return "".join(f"{','.join(row)}\n" for row in (COLUMNS, *(row.values() for row in rows)))
+
+
 def test_an_account_says_how_much_of_the_whole_was_reached() -> None:
     """Where there is an end to it."""
-    row = dict.fromkeys(COLUMNS, "") | {"minutes": "1", "lost": "0", "wrong": "0", "commit": "abc"}
-    row |= {"crash_points": "312", "flips": "5000", "sim_seeds": "25", "whole": "crash_points=3871 flips=5000"}
-    account = f"{','.join(COLUMNS)}\n{','.join(row.values())}\n"
-    assert "312 of 3,871 crash points, 5,000 (all 5,000) flipped bits, 25 simulated clusters;" in quoted(account)
+    run = {"commit": "abc", "crash_points": "312", "flips": "5000", "sim_seeds": "25", "whole": "crash_points=3871 flips=5000"}
+    told = quoted(account_of(run))
+    assert "commit `abc` | all 1 runs |" in told
+    assert "| crash points | 312 of 3,871 | 312 |" in told
+    assert "| flipped bits | 5,000 (all 5,000) | 5,000 |" in told
+    assert "| simulated clusters | 25 | 25 |" in told
+    assert "| **lost** | 0 | 0 |" in told
     assert [reached(7, None), reached(1000, 5000), reached(5001, 5000)] == ["7", "1,000 of 5,000", "5,001 (all 5,000)"]
+
+
+def test_the_fullest_run_is_told_where_it_is_not_the_last() -> None:
+    """The latest of those that reached the end of most parts; once, where that is the last one."""
+    short = {"crash_points": "3", "flips": "9", "whole": "crash_points=9 flips=9"}
+    full = {"crash_points": "9", "flips": "9", "whole": "crash_points=9 flips=9"}
+    told = quoted(account_of(full | {"commit": "one"}, full | {"commit": "two"}, short | {"commit": "three"}))
+    assert "| | the last run: 1 minutes, commit `three` | the fullest run: 1 minutes, commit `two` | all 3 runs |" in told
+    assert "| crash points | 3 of 9 | 9 (all 9) | 21 |" in told
+    assert "fullest" not in quoted(account_of(short | {"commit": "one"}, full | {"commit": "two"}))
