@@ -376,6 +376,30 @@ def test_errors_come_out() -> None:
     asyncio.run(main())
 
 
+def test_what_is_sound_comes_before_what_is_damaged(tmp_path: Path) -> None:
+    """Every record that the blocking face gives before it raises."""
+    path = tmp_path / "log"
+    with pyreplog.open_log(path) as log:
+        for first in range(0, 30, 10):
+            log.append_many([b"%d" % number for number in range(first, first + 10)])
+    (segment,) = path.glob("log-0/*.log")
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+
+    async def main() -> None:
+        async with aio.open_log(path, "r") as log:
+            for records in (log.read(5), log.follow(5), log):
+                offsets: list[int] = []
+                with pytest.raises(pyreplog.CorruptLogError):
+                    async for record in records:
+                        offsets.append(record.offset)
+                assert offsets == list(range(0 if records is log else 5, 20))
+            assert log.position == 20
+
+    asyncio.run(main())
+
+
 def test_cancelling_an_opening(tmp_path: Path) -> None:
     """A log whose opening was cancelled is not left open: it can be opened again."""
 

@@ -19,14 +19,19 @@ CHUNK_COUNT: Final = 100
 
 
 async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncIterator[Record]:
-    """The same records, read in a thread."""
-    while chunk := await calls.read(_take, records):
+    """The same records, read in a thread. Those before a failure come before it."""
+    while True:
+        chunk: list[Record] = []
+        try:
+            await calls.read(chunk.extend, islice(records, CHUNK_COUNT))
+        except Exception:
+            for record in chunk:
+                yield record
+            raise
+        if not chunk:
+            return
         for record in chunk:
             yield record
-
-
-def _take(records: Iterator[Record]) -> list[Record]:
-    return list(islice(records, CHUNK_COUNT))
 
 
 class _LoopNews:
