@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import pyreplog
-from pyreplog.aio.calls import Calls, Gift, _Crew
+from pyreplog.aio.calls import READERS_MAX, Calls, Gift, _Crew
 from pyreplog.aio.follow import _LoopNews, follow
 from pyreplog.runtime import DiskNews, News
 from pyreplog.runtime.follow import WriterNews
@@ -46,6 +48,39 @@ def test_what_is_carried_out_is_not_waited_for() -> None:
         calls.stop()
 
     asyncio.run(main())
+
+
+def test_what_a_cancelled_read_meets_concerns_nobody() -> None:
+    """What fails once nobody waits for it is no "exception that was never retrieved"; what was not begun never is."""
+    told: list[dict[str, object]] = []
+    gate = threading.Event()
+    begun: list[int] = []
+
+    def fail(number: int) -> None:
+        begun.append(number)
+        assert gate.wait(PATIENCE_S)
+        raise pyreplog.ClosedError("closed meanwhile")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        calls = Calls("test")
+        reads = [asyncio.create_task(calls.read(fail, number)) for number in range(READERS_MAX + 1)]
+        async with asyncio.timeout(PATIENCE_S):
+            while len(begun) < READERS_MAX:
+                await asyncio.sleep(0.001)
+        for read in reads:
+            read.cancel()
+        assert all([isinstance(met, asyncio.CancelledError) for met in await asyncio.gather(*reads, return_exceptions=True)])
+        gate.set()
+        with pytest.raises(pyreplog.ClosedError):  # behind them, as they end
+            await calls.read(fail, -1)
+        calls.stop()
+        await asyncio.get_running_loop().run_in_executor(None, calls._reading._pool.shutdown)
+
+    asyncio.run(main())
+    gc.collect()
+    assert not told
+    assert sorted(begun) == [-1, *range(READERS_MAX)]
 
 
 def test_what_nobody_wants_is_released_after_the_end() -> None:

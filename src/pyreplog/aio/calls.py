@@ -85,8 +85,8 @@ class _Crew:
 class Calls:
     """One thread that writes, so that calls keep their order, and a few that read, so that a slow read delays nobody's write.
 
-    Cancelling who waits does not take a call back: it is carried out, and its result dropped. Threads start when first needed. Belongs to
-    one event loop.
+    Cancelling who waits does not take a write back: it is carried out, and its result dropped. So it is with a read that was begun; one
+    that was not never is. Threads start when first needed. Belongs to one event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -106,7 +106,7 @@ class Calls:
 
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``call``, carried out when a reading thread is free."""
-        return await asyncio.shield(self._submit(self._reading, partial(call, *args, **kwargs)))
+        return await self._submit(self._reading, partial(call, *args, **kwargs))
 
     async def acquire(self, call: Callable[[], T], release: Callable[[T], object]) -> T:
         """As :meth:`read`; what nobody wants any more, because who waited was cancelled, is released again, in any thread."""
