@@ -26,6 +26,11 @@ def test_what_belongs_to_this_process_is_neither_copied_nor_pickled(cluster: pyr
             for make in (copy.copy, copy.deepcopy, pickle.dumps):
                 with pytest.raises(TypeError, match=f"^an? {name} cannot be copied or pickled: "):
                     make(thing)
+        acks = producer.send_many(topic, [b"x"])
+        acks.wait()
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(TypeError, match="^Acks cannot be copied or pickled: "):
+                make(acks)
 
 
 def test_what_coroutines_hold_is_neither_copied_nor_pickled(tmp_path: Path) -> None:

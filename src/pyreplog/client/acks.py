@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, SupportsIndex, overload
+from typing import Any, NoReturn, SupportsIndex, overload
 
 from pyreplog.client.outcome import Outcome
 from pyreplog.config import check_seconds
@@ -29,6 +29,9 @@ class Acks(Sequence[Ack]):
         batches there are."""
         self._runs = runs
         self._order = order
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("Acks cannot be copied or pickled: they belong to what brings them about, in this process; send their result()")
 
     def __len__(self) -> int:
         if self._order is not None:
