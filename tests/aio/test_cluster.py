@@ -345,6 +345,50 @@ def test_sends_keep_the_order_in_which_they_were_begun(tmp_path: Path) -> None:
     run(main)
 
 
+def test_a_flush_holds_up_no_send() -> None:
+    """It may take as long as replicas are missing; those of other partitions are there."""
+
+    class Stuck:
+        closed = False
+
+        def __init__(self) -> None:
+            self.began, self.told = threading.Event(), threading.Event()
+            self.sent: list[bytes] = []
+
+        def offer(self, topic: str, value: bytes, *others: object) -> None:
+            """The long way."""
+
+        def send(self, topic: str, value: bytes, **others: object) -> bytes:
+            """No Ack."""
+            self.sent.append(value)
+            return value
+
+        def flush(self, timeout: float | None) -> list[bytes]:
+            """What was sent before, when told."""
+            sent = list(self.sent)
+            self.began.set()
+            assert self.told.wait(FOREVER)
+            assert sent == [b"before"]
+            return sent
+
+    async def main() -> None:
+        stuck, calls = Stuck(), Calls("test")
+        producer = aio.Producer(stuck, calls)  # type: ignore[arg-type]
+        sending = asyncio.create_task(producer.send("t", b"before"))
+        await asyncio.sleep(0)
+        flushing = asyncio.create_task(producer.flush())
+        await sending
+        assert await asyncio.to_thread(stuck.began.wait, FOREVER)
+        async with asyncio.timeout(FOREVER / 2):
+            await producer.send("t", b"beside")
+        assert not flushing.done()
+        stuck.told.set()
+        await flushing
+        calls.stop()
+
+    asyncio.run(main())
+
+
 def test_a_node_that_is_not_there(tmp_path: Path) -> None:
     """An IndexError that says which there are; before the cluster is open there are none to ask for."""
 

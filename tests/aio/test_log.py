@@ -376,6 +376,27 @@ def test_errors_come_out() -> None:
     asyncio.run(main())
 
 
+def test_a_flush_holds_up_no_append(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
+    """Who does not wait for the disk does not wait for somebody else's flush; and that covers what was appended before it."""
+
+    async def main() -> None:
+        disk.calls = ("sync",)
+        async with aio.open_log(tmp_path / "log", disk=disk) as log:
+            disk.gate.clear()
+            before = asyncio.create_task(log.append_many([b"0", b"1"], wait=False))  # in a thread
+            await asyncio.sleep(0)
+            flushing = asyncio.create_task(log.flush())
+            assert await asyncio.to_thread(disk.entered.wait, FOREVER)
+            ack = await log.append_nowait(b"2")
+            assert not flushing.done()
+            disk.gate.set()
+            await flushing
+            assert (await before).done()
+            assert (await ack).offset == 2
+
+    run(main)
+
+
 def test_what_is_sound_comes_before_what_is_damaged(tmp_path: Path) -> None:
     """Every record that the blocking face gives before it raises."""
     path = tmp_path / "log"

@@ -83,7 +83,8 @@ class _Crew:
 
 
 class Calls:
-    """One thread that writes, so that calls keep their order, and a few that read, so that a slow read delays nobody's write.
+    """One thread that writes, so that calls keep their order; a few that read, so that a slow read delays nobody's write; and a few that
+    flush, which may take as long as the disk does.
 
     Cancelling who waits does not take a write back: it is carried out, and its result dropped. So it is with a read that was begun; one
     that was not never is. Threads start when first needed. Belongs to one event loop.
@@ -92,6 +93,7 @@ class Calls:
     def __init__(self, name: str) -> None:
         self._writing = _Crew(1, f"pyreplog writing {name}")
         self._reading = _Crew(READERS_MAX, f"pyreplog reading {name}")
+        self._flushing = _Crew(READERS_MAX, f"pyreplog flushing {name}")
         self._pid = os.getpid()
         self._stopped = False
         self.waiting_count = 0
@@ -103,6 +105,12 @@ class Calls:
         self.waiting_count += 1
         future.add_done_callback(self._done)
         return await asyncio.shield(future)
+
+    async def flush(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of ``call``, carried out after all writes before it. Those that come later do not wait for it."""
+        if self.waiting_count:
+            await self.write(lambda: None)
+        return await self._submit(self._flushing, partial(call, *args, **kwargs))
 
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``call``, carried out when a reading thread is free."""
@@ -146,6 +154,7 @@ class Calls:
         self._stopped = True
         self._writing.stop()
         self._reading.stop()
+        self._flushing.stop()
 
     def _submit(self, crew: _Crew, call: Callable[[], T]) -> asyncio.Future[T]:
         if os.getpid() != self._pid:

@@ -81,7 +81,7 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
-        await self._calls.write(self._producer.flush, timeout)
+        await self._calls.flush(self._producer.flush, timeout)
 
     @property
     def closed(self) -> bool:

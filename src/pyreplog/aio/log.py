@@ -210,7 +210,7 @@ class Log:
     async def flush(self) -> None:
         """Make everything appended so far durable, under durability ``"os"`` too."""
         self._writing()
-        await self._calls.write(self._log.flush)
+        await self._calls.flush(self._log.flush)
 
     async def delete_records(self, before: int | None = None) -> int:
         """Delete every record below ``before``, and return the first one left. See :meth:`pyreplog.Log.delete_records`."""
