@@ -376,6 +376,23 @@ def test_errors_come_out() -> None:
     asyncio.run(main())
 
 
+def test_the_bound_of_many(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
+    """Each waits for room as long as it may since it began, not anew when those before it have given up."""
+
+    async def main() -> None:
+        disk.calls = ("sync",)
+        async with aio.open_log(tmp_path / "log", disk=disk, buffer_memory=4096, max_block_ms=500) as log:
+            disk.gate.clear()
+            await log.append_nowait(bytes(5000))
+            calls = [log.append_nowait(b"x") for _ in range(30)] + [log.append_many([b"x"]) for _ in range(30)]
+            met = await asyncio.gather(*calls, return_exceptions=True)  # 30 s where each began with its turn: longer than `run` allows
+            assert {type(error) for error in met} == {pyreplog.BufferExhaustedError}
+            disk.gate.set()
+            assert await log.append(b"room") == 1
+
+    run(main)
+
+
 def test_a_flush_holds_up_no_append(tmp_path: Path, disk: SlowDisk, run: Callable[[Main], None]) -> None:
     """Who does not wait for the disk does not wait for somebody else's flush; and that covers what was appended before it."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Literal, NoReturn, SupportsIndex, overload
+from typing import Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -27,6 +28,9 @@ from pyreplog.record import Ack, Record
 from pyreplog.values import LogStats, RecoveryProgress
 
 __all__ = ["Log", "open_log"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def open_log(
@@ -148,7 +152,7 @@ class Log:
         ack = None if self._calls.waiting_count else writer.offer(value, key, headers, timestamp)
         if ack is not None:
             return ack
-        return await self._calls.write(writer.append_nowait, value, key=key, headers=headers, timestamp=timestamp)
+        return await self._append_later(writer.append_nowait, value, key=key, headers=headers, timestamp=timestamp)
 
     @overload
     async def append_many(
@@ -183,8 +187,7 @@ class Log:
 
         ``values`` and what goes with them stay as they are until this returns. See :meth:`pyreplog.Log.append_many`.
         """
-        self._writing()
-        acks = await self._calls.write(self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False)
+        acks = await self._append_later(self._log.append_many, values, keys=keys, headers=headers, timestamps=timestamps, wait=False)
         return await self._range_of(acks) if wait else acks
 
     @overload
@@ -193,9 +196,18 @@ class Log:
     async def append_arrow(self, table: object, *, wait: Literal[False]) -> Acks: ...
     async def append_arrow(self, table: object, *, wait: bool = True) -> range | Acks:
         """Append the rows of an Arrow table. See :meth:`pyreplog.Log.append_arrow`."""
-        self._writing()
-        acks = await self._calls.write(self._log.append_arrow, table, wait=False)
+        acks = await self._append_later(self._log.append_arrow, table, wait=False)
         return await self._range_of(acks) if wait else acks
+
+    async def _append_later(self, append: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What ``append`` gives, in its turn. Its wait for room counts from now: where there is none, those behind it do not wait anew."""
+        writer, since = self._writing(), time.monotonic()
+
+        def call() -> T:
+            writer.await_room(since)
+            return append(*args, **kwargs)
+
+        return await self._calls.write(call)
 
     async def _range_of(self, acks: Acks) -> range:
         """Their offsets, which are in a row."""

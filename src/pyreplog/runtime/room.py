@@ -47,11 +47,17 @@ class Room:
             release(turn)
 
     def wait(
-        self, is_there: Callable[[], bool], waiting_size: Callable[[], int], check: Callable[[], None], ask: Callable[[], None]
+        self,
+        is_there: Callable[[], bool],
+        waiting_size: Callable[[], int],
+        check: Callable[[], None],
+        ask: Callable[[], None],
+        since: float | None = None,
     ) -> None:
         """Return once ``is_there``. ``check`` raises where that can no longer be; ``ask`` has somebody else sync, because a sync that the
-        caller carried out itself could not be cut short. BufferExhaustedError, with the ``waiting_size``, where it takes too long."""
-        deadline = time.monotonic() + self._block_ms / 1000
+        caller carried out itself could not be cut short. BufferExhaustedError, with the ``waiting_size``, where it takes too long, counted
+        from ``since`` (None: now)."""
+        deadline = (time.monotonic() if since is None else since) + self._block_ms / 1000
         while not is_there():
             check()
             left = deadline - time.monotonic()

@@ -205,7 +205,7 @@ class LogWriter:
         timestamps: Sequence[int | datetime] | None,
     ) -> Acks:
         """The same records, written when this returns, and handles on when they count."""
-        self._await_room()
+        self.await_room()
         runs: list[tuple[Outcome, int, int]] = []
         with self.lock:
             self._enter()
@@ -232,7 +232,7 @@ class LogWriter:
     def append_arrow_nowait(self, rows: ArrowRows) -> Acks:
         """The same rows, written when this returns, and handles on when they count."""
         self._encoder.check_rows(rows)
-        self._await_room()
+        self.await_room()
         runs: list[tuple[Outcome, int, int]] = []
         with self.lock:
             self._enter()
@@ -302,7 +302,7 @@ class LogWriter:
 
     def _gather(self, value: Buffer | None, key: Buffer | None, headers: Headers, timestamp: int | datetime | None) -> Ack:
         while True:
-            self._await_room()
+            self.await_room()
             with self.lock:
                 if not self._has_room():
                     continue  # others were faster
@@ -379,12 +379,12 @@ class LogWriter:
         """Whether one more batch may wait. Under ``os`` nothing does but the batch being gathered."""
         return not self._sync_each or self._waiting_size() + self._gather_size_max <= self._room.size_max
 
-    def _await_room(self) -> None:
-        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError after ``max_block_ms``. REQUIRES that the
-        lock is not held."""
+    def await_room(self, since: float | None = None) -> None:
+        """Back-pressure: return once one more batch may wait for the disk; BufferExhaustedError ``max_block_ms`` after ``since``, a
+        moment of ``time.monotonic`` (None: now). REQUIRES that the lock is not held."""
         if not self._has_room():
             self._guard.free()  # a wait within this thread's own change would be for nothing
-            self._room.wait(self._has_room, self._waiting_size, self.check, self._sync_soon)
+            self._room.wait(self._has_room, self._waiting_size, self.check, self._sync_soon, since)
 
     def _sync_soon(self) -> None:
         self._hurry = True
