@@ -414,6 +414,19 @@ def test_a_flush_holds_up_no_append(tmp_path: Path, disk: SlowDisk, run: Callabl
     run(main)
 
 
+def test_what_is_closed_is_named(run: Callable[[Main], None]) -> None:
+    """By every call."""
+
+    async def main() -> None:
+        log = await aio.open_log("/events", disk=SimDisk())
+        await log.close()
+        for call in (log.append(b"x"), log.flush(), log.delete_records(), log.apply_retention(), log.scan(), log.seek(0), log.stats()):
+            with pytest.raises(pyreplog.ClosedError, match="events' is closed$"):
+                await call
+
+    run(main)
+
+
 def test_what_is_sound_comes_before_what_is_damaged(tmp_path: Path) -> None:
     """Every record that the blocking face gives before it raises."""
     path = tmp_path / "log"

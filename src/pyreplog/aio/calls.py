@@ -94,6 +94,7 @@ class Calls:
         self._writing = _Crew(1, f"pyreplog writing {name}")
         self._reading = _Crew(READERS_MAX, f"pyreplog reading {name}")
         self._flushing = _Crew(READERS_MAX, f"pyreplog flushing {name}")
+        self._name = name
         self._pid = os.getpid()
         self._stopped = False
         self.waiting_count = 0
@@ -160,7 +161,7 @@ class Calls:
         if os.getpid() != self._pid:
             raise ForkedError("it belongs to the parent process, of which this one is a fork: open it again here")
         if self._stopped:
-            raise ClosedError("closed meanwhile")
+            raise ClosedError(f"{self._name!r} is closed")
         return asyncio.wrap_future(crew.submit(call))
 
     def _done(self, future: asyncio.Future[Any]) -> None:
