@@ -292,8 +292,8 @@ class NoThreadError(PyreplogError, RuntimeError):
 
 
 class ReentrantCallError(PyreplogError, RuntimeError):
-    """A signal handler, a ``__del__`` or a weak reference's callback used a log within another use of it by the same thread, which cannot
-    go on before this one returns. Nothing was done: have another thread do it, or do it when the handler has returned."""
+    """A signal handler, a ``__del__`` or a weak reference's callback used a log or a cluster within another use of it by the same thread,
+    which cannot go on before this one returns. Nothing was done: have another thread do it, or do it when the handler has returned."""
 
 
 class BufferExhaustedError(PyreplogError, TimeoutError):

@@ -13,10 +13,14 @@ __all__ = ["still"]
 @contextmanager
 def still(driver: Driver) -> Iterator[None]:
     """While inside, no machine of ``driver`` moves, as in its ``alone``."""
-    with driver._exclusive_guard:
+    with driver._exclusive.lock:
         driver._exclusive_wanted = True
         driver._rouse()
-        with driver._drive:
+        with driver._drive.lock:
+            driver._is_driven = True
             driver._exclusive_wanted = False
-            yield
+            try:
+                yield
+            finally:
+                driver._is_driven = False
         driver._pass_on()

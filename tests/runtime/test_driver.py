@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -122,33 +124,29 @@ def test_stopped_between_the_steps_of_a_wait(timeout: float | None) -> None:
         except ClosedError as error:
             told.append(error)
 
-    acquire = driver._drive
+    drive = driver._drive
+    inner: Any = drive.lock
 
     class Late:
         """The drive, which is taken only after the driver was stopped."""
-
-        def __init__(self) -> None:
-            self.calls = 0
 
         def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
             if not blocking and not settled[0]:
                 settled[0] = True
                 driver.stop()
-            return acquire.acquire(blocking, timeout)
+            taken: bool = inner.acquire(blocking, timeout)
+            return taken
 
         def release(self) -> None:
-            acquire.release()
-
-        def locked(self) -> bool:
-            return acquire.locked()
+            inner.release()
 
         def __enter__(self) -> bool:
-            return acquire.__enter__()
+            return self.acquire()
 
         def __exit__(self, *about: object) -> None:
-            acquire.release()
+            inner.release()
 
-    driver._drive = Late()  # type: ignore[assignment]
+    driver._drive = SimpleNamespace(lock=Late(), is_mine=drive.is_mine)  # type: ignore[assignment]
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     thread.join(5.0)

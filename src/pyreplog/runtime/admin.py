@@ -209,6 +209,7 @@ class Admin(Face[Machine]):
         return UnknownTopicError(f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}")
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
+        self._driver.check_free()
         answer = self._use(ask)
         self._driver.enter(self._seat)
         self._driver.wait_for(answer, None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random, SystemRandom
@@ -53,6 +52,7 @@ from pyreplog.runtime.advice import Advice, Awaited
 from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
+from pyreplog.runtime.guard import Guard
 from pyreplog.runtime.member import ClusterNode, close_disk
 from pyreplog.runtime.nodes import Nodes
 from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, folder_of
@@ -124,8 +124,7 @@ class Cluster:
         self._consumers: dict[Consumer, None] = {}
         self._client_numbers = itertools.count(1)
         self._closed = False
-        self._closing = threading.RLock()
-        self._is_closing = False
+        self._closing = Guard("the cluster")
         self._is_released = False
         self._is_controlled = True
         """Whether the controller runs: not where it was cut short, and its disk does not let it begin again yet."""
@@ -418,12 +417,12 @@ class Cluster:
     def _producer_closed(self, producer: Producer) -> None:
         def end() -> None:
             machine, seat = producer._place  # now that nobody replaces them any more
-            self._driver.remove(seat)
-            self._trusted.pop(seat.transport.address or "", None)
-            if seat.busy:  # cut short half-way
-                producer._interrupted(None)
-            else:
-                with seat.lock:  # somebody may be sending
+            with seat.lock:  # somebody may be sending
+                self._driver.remove(seat)
+                self._trusted.pop(seat.transport.address or "", None)
+                if seat.busy:  # cut short half-way
+                    producer._interrupted(None)
+                else:
                     machine.close()
 
         self._driver.alone(end)
@@ -481,8 +480,8 @@ class Cluster:
     def _consumer_closed(self, consumer: Consumer) -> None:
         def end() -> None:
             machine, seat = consumer._place  # as above
-            self._driver.remove(seat)
             with seat.lock:  # somebody may be about to wait
+                self._driver.remove(seat)
                 machine.close()
 
         self._driver.alone(end)
@@ -608,13 +607,13 @@ class Cluster:
         """Send what producers still hold (up to ``timeout`` seconds; None: as long as it takes), end every node in order, release the
         folder. Twice is harmless: who comes second waits for the first, and finishes what that one was interrupted in."""
         timeout = check_seconds("timeout", timeout)
-        if self._is_released:
+        if self._is_released or self._closing.is_mine():  # a signal handler that closes what its thread is closing
             return
-        with self._closing:
-            # In the same thread: a signal handler that closes what its thread is closing.
-            if self._is_closing or self._is_released:
+        self._driver.check_free("; for SIGTERM, Cluster(path, own_process=True) does")
+        with self._closing.lock:
+            if self._is_released:
                 return
-            self._closed = self._is_closing = True
+            self._closed = True
             try:
                 try:
                     self._close_clients(timeout)
@@ -623,8 +622,6 @@ class Cluster:
             except BaseException:
                 self._end()  # once more: whatever was interrupted is done all the same, and the interruption passed on
                 raise
-            finally:
-                self._is_closing = False
         if self._failure is not None:
             raise again(self._failure)
 

@@ -193,7 +193,7 @@ class Consumer(Face[Machine]):
         while True:
             place = self._place
             machine, seat = place
-            with seat.lock:
+            with seat.free():
                 if place is self._place:  # what another has left is read again by that one
                     taken = machine.take(count_max, ends)
                     (self._left if records is None else records).extend(taken)
@@ -360,6 +360,7 @@ class Consumer(Face[Machine]):
     def _look_up(self, topic: str, partition: int, timestamp: int, timeout: float | None) -> int:
         self._check()
         patience = check_seconds("timeout", timeout)
+        self._driver.check_free()
         while True:
             place = self._place
             answer = self._use(lambda machine: machine.look_up(topic, partition, timestamp))
@@ -402,6 +403,8 @@ class Consumer(Face[Machine]):
     def close(self) -> None:
         """End; whoever waits hears of it. Twice is harmless, and finishes what was interrupted."""
         if not self._ended:
+            if not self._driver.is_parents:
+                self._driver.check_free()
             self._closed = True
             if not self._driver.is_parents:
                 self._on_close(self)

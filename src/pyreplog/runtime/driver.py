@@ -8,6 +8,9 @@ costs no thread switch, and nothing depends on somebody calling ``poll``.
 
 What is locked: the drive itself (polling), and each client machine (its face queues records while somebody else drives). A machine never
 waits, so neither lock is held long, except by a driver that sleeps because there is nothing to do: it holds no machine's lock then.
+
+A signal handler, a ``__del__`` or a weak reference's callback may run in the middle of all this, and use the same cluster: what its own
+thread would have to leave first it can not wait for, and hears so (:meth:`Driver.check_free`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Clock
 from pyreplog.runtime.awaited import loop_future
 from pyreplog.runtime.background import Background, release
+from pyreplog.runtime.guard import Guard
 from pyreplog.system import HeldSyncs, LocalNetwork, LocalTransport
 
 __all__ = ["Driver", "Machine", "Seat"]
@@ -66,16 +70,30 @@ class Seat:
     """One machine with its endpoint. ``failed`` is told of an exception that should not be, and of a poll that a signal handler cut short
     (error None): the machine's state is then worth nothing. ``busy``: it is being polled, or was when that happened."""
 
-    __slots__ = ("busy", "failed", "is_shared", "lock", "machine", "transport", "wake_ns")
+    __slots__ = ("_guard", "busy", "failed", "is_mine", "is_shared", "lock", "machine", "transport", "wake_ns")
 
-    def __init__(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool) -> None:
+    def __init__(
+        self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], name: str, *, shared: bool
+    ) -> None:
         self.machine = machine
         self.transport = transport
         self.failed = failed
-        self.lock = threading.Lock()
+        self.guard(name)
         self.is_shared = shared
         self.wake_ns = INT64_MAX
         self.busy = False
+
+    def guard(self, name: str) -> None:
+        """Have a new lock, of the cluster that errors call so."""
+        guard = self._guard = Guard(name)
+        self.lock: threading.RLock = guard.lock
+        self.is_mine: Callable[[], bool] = guard.is_mine
+
+    def free(self) -> threading.RLock:
+        """See :meth:`Guard.free`: for who uses the machine, unlike who drives."""
+        if self.is_mine():
+            raise self._guard.refuse()
+        return self.lock
 
 
 class Driver:
@@ -85,13 +103,16 @@ class Driver:
         self.network = network_class(self.notify)
         self._now_ns = clock.monotonic_ns
         self._seats: dict[LocalTransport, Seat] = {}
-        self._drive = threading.Lock()
+        self._name = f"the cluster {name!r}"
+        self._drive = Guard(self._name)
+        self._is_driven = False
+        """Whether somebody has the drive: set just after it is taken, and undone just before it is given back."""
         self._wake = threading.Lock()  # a semaphore: free while there is something to wake up for
         self._wake.acquire()
         self._parked = False
         self._waiting: deque[threading.Lock] = deque()
         self._exclusive_wanted = False
-        self._exclusive_guard = threading.Lock()
+        self._exclusive = Guard(self._name)
         self._due_ns = INT64_MAX
         self._background = Background(f"pyreplog {name}", self._work)
         self._background_until_ns = INT64_MAX
@@ -110,7 +131,7 @@ class Driver:
     def add(self, machine: Machine, transport: LocalTransport, failed: Callable[[Exception | None], None], *, shared: bool = True) -> Seat:
         """Drive ``machine`` from now on. REQUIRES :meth:`alone`, or that nobody drives yet. ``shared``: others may use it under its
         seat's lock; not: nobody touches it but who drives, or is :meth:`alone`."""
-        seat = self._seats[transport] = Seat(machine, transport, failed, shared=shared)
+        seat = self._seats[transport] = Seat(machine, transport, failed, self._name, shared=shared)
         self.network.enter(transport)
         return seat
 
@@ -135,7 +156,7 @@ class Driver:
 
     def alone(self, act: Callable[[], T]) -> T:
         """What ``act`` says, called while no machine moves: for taking one away, adding one, or looking at several at once. Raises
-        ForkedError in the child of a fork.
+        ForkedError in the child of a fork, and as :meth:`check_free`.
 
         A call, and no context manager of our own: the two locks are given back wherever a signal handler raises on the way in or out of
         it, whoever keeps that exception.
@@ -143,17 +164,36 @@ class Driver:
         refusal = self._refusal
         if isinstance(refusal, ForkedError):
             raise again(refusal)
-        with self._exclusive_guard:
+        self.check_free()
+        with self._exclusive.lock:
             self._exclusive_wanted = True
             try:
                 if self._parked:
                     self._rouse()
-                with self._drive:
-                    self._exclusive_wanted = False
-                    return act()
+                with self._drive.lock:
+                    self._is_driven = True
+                    try:
+                        self._exclusive_wanted = False
+                        said = act()
+                        if self.held_syncs.pools:
+                            self.held_syncs.begin()
+                        return said
+                    finally:
+                        self._is_driven = False
             finally:
                 self._exclusive_wanted = False
                 self._pass_on()
+
+    def check_free(self, advice: str = "") -> None:
+        """Raise ReentrantCallError, with ``advice``, where this thread is in the middle of something for which who waits may have to wait:
+        it would wait for itself. Asked before anything is begun that ends with waiting."""
+        seats = [*self._seats.copy().values(), *[seat for seat, _ in self._broken.copy()]]
+        if self._is_within() or any(seat.is_mine() for seat in seats):
+            raise self._drive.refuse(advice)
+
+    def _is_within(self) -> bool:
+        """Whether this thread drives, or is about to be :meth:`alone`."""
+        return self._drive.is_mine() or self._exclusive.is_mine()
 
     # --------------------------------------------------------------------------------------------------------------------- waiting
 
@@ -168,8 +208,10 @@ class Driver:
 
     def settles(self, pending: Pending, timeout: Any) -> bool:
         """Whether ``pending`` is settled within ``timeout`` seconds; drives if nobody else does. For who has more to say than TimeoutError,
-        which a signal handler may raise, too."""
+        which a signal handler may raise, too. ReentrantCallError where this thread drives already."""
         deadline_ns = self._deadline_ns(timeout)
+        if not pending.settled and self._is_within():
+            raise self._drive.refuse()
         while not pending.settled:
             if self._refusal is not None:
                 raise again(self._refusal)
@@ -190,10 +232,14 @@ class Driver:
         self._waited_count += 1  # lost by a race of two threads: no harm
         held: list[bool] = []
         try:
-            held.extend(map(self._drive.acquire, _AT_ONCE))  # one call into C: no signal handler comes between the lock and its note
+            # One call into C: no signal handler comes between the lock and its note.
+            held.extend(map(self._drive.lock.acquire, _AT_ONCE))
             if held[0]:
+                self._is_driven = True
                 if self._refusal is None:  # else since the caller looked: nobody would end this drive
                     self._run(pending, deadline_ns)
+                if self.held_syncs.pools:
+                    self.held_syncs.begin()
                 return True
             return False
         except BaseException:
@@ -203,7 +249,8 @@ class Driver:
             raise
         finally:
             if held and held[0]:
-                self._drive.release()
+                self._is_driven = False
+                self._drive.lock.release()
                 self._pass_on()
 
     def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
@@ -218,6 +265,7 @@ class Driver:
 
     def _wait_turn(self, pending: Pending, deadline_ns: int) -> None:
         """Sleep until ``pending`` is settled, the drive is handed over, or the time is up."""
+        self.check_free()  # who drives may wait for a machine that this thread is using
         turn = threading.Lock()
         turn.acquire()
         wake = partial(release, turn)
@@ -226,7 +274,7 @@ class Driver:
         self._waiting.append(turn)
         try:
             # Who refuses everybody frees those it finds here: one that comes later sees the refusal.
-            if (self._drive.locked() or self._exclusive_wanted) and self._refusal is None:
+            if (self._is_driven or self._exclusive_wanted) and self._refusal is None:
                 turn.acquire(timeout=-1 if deadline_ns == INT64_MAX else max(deadline_ns - self._now_ns(), 0) / 1e9)
         finally:
             pending.remove_waiter(wake)
@@ -239,16 +287,14 @@ class Driver:
 
     def _pass_on(self) -> None:
         """Whoever is done with the drive sees to it that somebody takes it who needs it."""
-        if self.held_syncs.pools:
-            self.held_syncs.begin()
-        if self._drive.locked() or self._exclusive_wanted:
+        if self._is_driven or self._exclusive_wanted:
             return
         if self._waiting:
             try:
                 release(self._waiting.popleft())
             except IndexError:  # it gave up just now
                 pass
-        elif self.network.ready or self._due_ns < self._background_until_ns or self._is_cut_short:
+        elif self.network.ready or self._due_ns < self._background_until_ns or self._is_cut_short or self.held_syncs.pools:
             self._background.arm()
 
     def future_of(self, pending: Pending) -> Any:
@@ -258,7 +304,7 @@ class Driver:
         future, end = loop_future()
         if not pending.add_waiter(end):
             future.set_result(None)
-        elif not self._drive.locked():
+        elif not self._is_driven:
             self._waited_before = self._waited_count  # who waited before does not drive now, so there is nobody to leave that to
             self._background.wake()
         return future
@@ -275,19 +321,19 @@ class Driver:
             ready = self.network.ready
             # Where nobody drives, before those it will send to: who led to something already then takes the new requests with the waiting
             # ones. Asked before it is noted: a signal handler that comes in between would leave it out for ever.
-            add = ready.append if self._drive.locked() else ready.appendleft
+            add = ready.append if self._is_driven else ready.appendleft
             transport.is_ready = True
             add(transport)
         if self._parked:
             self._rouse()
-        elif not self._background.is_armed and not self._drive.locked():
+        elif not self._background.is_armed and not self._is_driven:
             self._background.arm()
 
     def notify(self) -> None:
         """Any thread: something that was waited for is there (a sync ended)."""
         if self._parked:
             self._rouse()
-        elif not self._drive.locked():
+        elif not self._is_driven:
             self._background.wake()
 
     # --------------------------------------------------------------------------------------------------------------------- the loop
@@ -359,6 +405,8 @@ class Driver:
         if seat.busy:
             self._fail(seat, None)
             return
+        if seat.is_shared and seat.is_mine():
+            raise self._drive.refuse()
         seat.busy = True
         machine = seat.machine
         try:
@@ -434,13 +482,17 @@ class Driver:
             # Somebody waits again and again, and drives meanwhile. Taking the drive in between would cost a thread switch for each wait.
             self._background.linger(PATIENCE_S)
             return None
-        if self._exclusive_wanted or not self._drive.acquire(blocking=False):
+        if self._exclusive_wanted or not self._drive.lock.acquire(blocking=False):
             return IDLE_S
         try:
+            self._is_driven = True
             self._run(None, INT64_MAX)
+            if self.held_syncs.pools:
+                self.held_syncs.begin()
             due_ns = self._background_until_ns = self._due_ns
         finally:
-            self._drive.release()
+            self._is_driven = False
+            self._drive.lock.release()
             self._pass_on()
         return IDLE_S if due_ns == INT64_MAX else max(due_ns - self._now_ns(), 0) / 1e9
 
@@ -470,8 +522,9 @@ class Driver:
         """In the child of a fork: nothing may be waited for here."""
         self._refusal = error
         for seat in self._seats.values():
-            seat.lock = threading.Lock()
+            seat.guard(self._name)
             seat.transport.is_ready = False  # so that whoever gives it something to do hears of it
         self._seats.clear()
-        self._drive = threading.Lock()
-        self._exclusive_guard = threading.Lock()
+        self._drive = Guard(self._name)
+        self._is_driven = False
+        self._exclusive = Guard(self._name)

@@ -36,7 +36,7 @@ class Face(Generic[M]):
         while True:
             place = self._place
             machine, seat = place
-            with seat.lock:
+            with seat.free():
                 if place is self._place:
                     return act(machine)
 

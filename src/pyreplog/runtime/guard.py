@@ -1,4 +1,4 @@
-"""Guard: the lock of one log, which refuses the thread that has it already instead of waiting for ever.
+"""Guard: the lock of one log, or one of a cluster's, which refuses the thread that has it already instead of waiting for ever.
 
 That thread is in the middle of something: a signal handler or a ``__del__`` that runs within it can neither wait for its end nor go on.
 """
@@ -23,7 +23,7 @@ class Guard:
     __slots__ = ("_name", "is_mine", "lock")
 
     def __init__(self, name: str) -> None:
-        """``name``: what errors call the log."""
+        """``name``: what errors call the log, or the cluster."""
         self._name = name
         lock: Any = threading.RLock()
         self.lock: Final[threading.RLock] = lock
@@ -36,9 +36,9 @@ class Guard:
             raise self.refuse()
         return self.lock
 
-    def refuse(self) -> ReentrantCallError:
-        """What to tell who is within another call."""
+    def refuse(self, advice: str = "") -> ReentrantCallError:
+        """What to tell who is within another call; ``advice``: what else would do."""
         return ReentrantCallError(
             f"{self._name} is used within another use of it by this thread, by a signal handler, a __del__ or a weak reference's callback: "
-            "have another thread do it, or do it when that has returned"
+            f"have another thread do it, or do it when that has returned{advice}"
         )

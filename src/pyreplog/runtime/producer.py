@@ -11,7 +11,8 @@ from typing import NoReturn, SupportsIndex, TypeVar
 from pyreplog.client import Acks, Outcome
 from pyreplog.client import Producer as Machine
 from pyreplog.config import check_seconds, listed
-from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
+from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, ReentrantCallError, UnknownTopicError
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack
 from pyreplog.runtime.advice import Advice
@@ -91,7 +92,7 @@ class Producer(Face[Machine]):
                 continue
             machine, seat = place
             try:
-                with seat.lock:
+                with seat.free():
                     ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
                 break
             except ClosedError:
@@ -113,7 +114,7 @@ class Producer(Face[Machine]):
     ) -> Ack | None:
         """As :meth:`send`, where nothing has to be waited for, not even the machine. None: nothing was taken; take the long way."""
         machine, seat = self._place
-        if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max:
+        if topic not in self._known or machine.buffered_size > machine.config.buffer_size_max or seat.is_mine():
             return None
         held: list[bool] = []
         try:
@@ -151,7 +152,7 @@ class Producer(Face[Machine]):
                 continue
             machine, seat = place
             try:
-                with seat.lock:
+                with seat.free():
                     acks = machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
                 break
             except ClosedError:
@@ -199,11 +200,16 @@ class Producer(Face[Machine]):
             waiting = self._unsettled()
             if not waiting:
                 return
-            self._driver.wait_for(waiting[0], None)
+            try:
+                self._driver.wait_for(waiting[0], None)
+            except ReentrantCallError as error:
+                if is_interruption(error):
+                    raise
+                return  # the record was taken, and who could make room is this thread itself
 
     def _unsettled(self) -> list[Outcome]:
         machine, seat = self._place
-        with seat.lock:
+        with seat.free():
             waiting = machine.unsettled()
         if waiting:
             self._driver.enter(seat)  # who sent it may have been interrupted before that
@@ -227,6 +233,7 @@ class Producer(Face[Machine]):
             self._closed = self._ended = True
         if self._ended:
             return
+        self._driver.check_free()
         try:
             if not self._closed:
                 self.flush(timeout)

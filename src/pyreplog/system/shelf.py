@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -41,12 +40,12 @@ class Lendable(Protocol):
 
 
 class Shelf:
-    """The files that hold a descriptor, those that got it first in front. Any thread."""
+    """The files that hold a descriptor, those that got it first in front. Any thread, and any signal handler: there is no lock to wait
+    for."""
 
     def __init__(self) -> None:
         #: Above this many, files with nothing unsynced give theirs up.
         self.size_max = DESCRIPTORS_MAX
-        self._lock = threading.Lock()
         self._files: deque[weakref.ref[Lendable]] = deque()
 
     def put(self, file: Lendable) -> None:
@@ -54,8 +53,7 @@ class Shelf:
         most = hard_limit()
         if len(self._files) >= min(self.size_max, most):
             self._thin_out(most)
-        with self._lock:
-            self._files.append(weakref.ref(file))
+        self._files.append(weakref.ref(file))
 
     def clear(self, *, sync: bool = False) -> None:
         """Have every file give its descriptor up that can; with ``sync`` also those that have to be synced first."""
@@ -63,7 +61,6 @@ class Shelf:
 
     def abandon(self) -> None:
         """In a forked child: the files are the parent's."""
-        self._lock = threading.Lock()
         self._files.clear()
 
     def _thin_out(self, most: int) -> None:
@@ -75,16 +72,17 @@ class Shelf:
     def _rotate(self, turns: int, size: int, *, sync: bool, all_of_them: bool = False) -> None:
         """Look at up to ``turns`` files until no more than ``size`` are left."""
         for _ in range(turns):
-            with self._lock:
-                if len(self._files) <= size:
-                    return
+            if len(self._files) <= size:
+                return
+            try:
                 reference = self._files.popleft()
+            except IndexError:  # others had the same thought
+                return
             file = reference()
             if file is None:
                 continue
             if (file.take_used() and not all_of_them and not sync) or not file.park(sync=sync):
-                with self._lock:
-                    self._files.append(reference)
+                self._files.append(reference)
 
 
 def hard_limit() -> int:
