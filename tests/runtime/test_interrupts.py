@@ -733,3 +733,21 @@ def test_clients_leave_nothing_behind(cluster: pyreplog.Cluster, create: Callabl
                 cluster._driver._mend()
             producer.send("events", b"v").result(PATIENCE_S)
     assert (len(cluster._driver.network._endpoints), len(cluster._driver._seats), len(cluster._trusted)) == before
+
+
+@pytest.mark.parametrize("who", ["admin", "controller"])
+def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster: pyreplog.Cluster, who: str) -> None:
+    """The client that was cut short has not put the question, and a controller that has just begun again counts on nobody yet."""
+    seat = cluster._authority_seat if who == "controller" else cluster.admin._place[1]
+    with still(cluster._driver):
+        seat.busy = True  # as a turn that a signal handler cut short leaves it
+    assert cluster.admin.create_topic("events").partitions[0].leader > 0
+    assert cluster.admin.topics() == ["events"]
+
+
+def test_no_node_is_waited_for_where_none_is_up(cluster: pyreplog.Cluster) -> None:
+    """That is said at once."""
+    for node in cluster.nodes:
+        node.kill()
+    with pytest.raises(pyreplog.BrokerNotAvailableError, match="no node is up"):
+        cluster.admin.create_topic("events")

@@ -69,7 +69,7 @@ _PASSING = frozenset(
 class Answer(Pending):
     """One question's answer: ``value`` once settled without error."""
 
-    __slots__ = ("_deadline_ns", "_retriable", "body", "failures", "peers", "value", "what")
+    __slots__ = ("_deadline_ns", "_retriable", "asked", "body", "failures", "peers", "value", "what")
 
     def __init__(
         self, owner: Owner | None, what: str, body: RequestBody, peers: Sequence[Address], *, retriable: bool, deadline_ns: int
@@ -80,6 +80,8 @@ class Answer(Pending):
         self.peers = peers
         self.value: Any = None
         self.failures = 0
+        self.asked = False
+        """Whether the question was put, or was about to be."""
         self._retriable = retriable
         self._deadline_ns = deadline_ns
 
@@ -87,6 +89,11 @@ class Answer(Pending):
         """Settle with ``value``."""
         self.value = value
         self._finish()
+
+    @property
+    def may_be_put_again(self) -> bool:
+        """Whether another may ask the same, where this one was given up: it then comes to the same, or nobody has heard of it."""
+        return self._retriable or not self.asked
 
     def may_repeat(self, now_ns: int) -> bool:
         """Whether it may be asked again: it then comes to the same, but for what others did in the meantime."""
@@ -196,6 +203,7 @@ class Admin:
                 self._waiting.append((at, answer))
                 continue
             happened = True
+            answer.asked = True
             if not self._calls.send(answer.peers[0], answer.body, lambda body, answer=answer: self._answered(answer, body)):  # type: ignore[misc]
                 self._again(answer, BrokerNotAvailableError("the controller does not answer"), sent=False)
         return happened

@@ -18,6 +18,7 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import check_topic
 from pyreplog.quorum import PARTITIONS_MAX
 from pyreplog.runtime.advice import Advice
@@ -33,6 +34,8 @@ from pyreplog.wire import (
     ErrorCode,
 )
 
+NODES_TIMEOUT_S = 10.0
+"""How long a controller that begins again is waited for, until it has heard from a node."""
 CONFIG_OF_TOPIC = 1
 """Kafka's number for a setting that was made on the topic."""
 
@@ -72,13 +75,16 @@ class Admin(Face[Machine]):
         advice: Advice,
         make: Callable[[], tuple[Machine, Seat]],
         settle: Callable[[str, int, float | None], None],
+        counts: Callable[[], bool],
         node_count: int,
     ) -> None:
-        """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so long."""
+        """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so long. ``counts``: whether
+        the controller counts on a node, if any is up; asked while no machine moves."""
         self._driver = driver
         self._advice = advice
         self._make = make
         self._settle = settle
+        self._counts = counts
         self._node_count = node_count
         self._place = make()
 
@@ -119,9 +125,12 @@ class Admin(Face[Machine]):
         known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: known[key] for key in settings}
+        self._await_nodes(patience)
         try:
             self._answer(lambda machine: machine.create_topic(name, count, factor, texts))
-        except TopicExistsError:
+        except TopicExistsError as error:
+            if is_interruption(error):
+                raise
             if not exist_ok:
                 raise TopicExistsError(f"{name!r}; with exist_ok=True that will do, where it is as it is asked for") from None
             there = self.describe(name)
@@ -170,7 +179,9 @@ class Admin(Face[Machine]):
             return {}
         try:
             found: dict[int, int] = self._answer(lambda machine: machine.delete_records(topic, limits))
-        except UnknownTopicError:
+        except UnknownTopicError as error:
+            if is_interruption(error):
+                raise
             raise self._unknown(topic, limits) from None
         return found
 
@@ -187,6 +198,7 @@ class Admin(Face[Machine]):
         if isinstance(partitions, str) or not isinstance(partitions, Iterable):
             raise ConfigError(f"partitions is {partitions!r}; it must be a list of numbers, such as [0]")
         numbers = [whole("a partition", number, 0, INT32_MAX) for number in partitions]
+        self._await_nodes(None)
         answer: ElectLeadersResponse = self._answer(lambda machine: machine.elect_leaders(topic, numbers, unclean=unclean))
         elected: dict[int, str | None] = {}
         for result in answer.replica_election_results:
@@ -204,18 +216,33 @@ class Admin(Face[Machine]):
         try:
             count = len(self.describe(topic).partitions)
         except UnknownTopicError as error:
+            if is_interruption(error):
+                raise
             return error
         number = next((number for number in numbers if number >= count), None)
         return UnknownTopicError(f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}")
 
+    def _await_nodes(self, patience: float | None) -> None:
+        """One that was cut short and begins again has to hear from the nodes before it can decide anything. Who waits in vain asks all the
+        same, and is told why not."""
+        self._driver.wait_until(self._counts, NODES_TIMEOUT_S if patience is None else min(patience, NODES_TIMEOUT_S))
+
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
         self._driver.check_free()
-        answer = self._use(ask)
-        self._driver.enter(self._seat)
-        self._driver.wait_for(answer, None)
-        if answer.error is not None:
-            raise answer.error
-        return answer.value
+        while True:
+            place = self._place
+            machine, seat = place
+            with seat.free():
+                if place is not self._place:
+                    continue
+                answer = ask(machine)
+            self._driver.enter(seat)
+            self._driver.wait_for(answer, None)
+            if answer.error is None:
+                return answer.value
+            with seat.free():  # who gives up what was asked has another in its place by then
+                if place is self._place or not answer.may_be_put_again or not isinstance(answer.error, BrokerNotAvailableError):
+                    raise answer.error
 
     def _interrupted(self, error: Exception | None) -> None:
         """The machine was cut short by a signal handler (or failed): a new one goes on. Called by whoever drives."""

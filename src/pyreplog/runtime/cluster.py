@@ -175,7 +175,7 @@ class Cluster:
         with Recovery(f"the cluster {path!r}", self._clock, progress) as recovery:
             self._start_nodes(max(number, known), recovery)
         self._wait_for_nodes()
-        self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, len(self._nodes))
+        self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, self._counts, len(self._nodes))
         self._driver.start()
 
     def _start_controller(self, after: Authority | None = None) -> None:
@@ -341,6 +341,13 @@ class Cluster:
                     f"only {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the background: wait, and "
                     f"do not make it again{why}"
                 )
+
+    def _counts(self) -> bool:
+        """Whether the controller counts on a node, if any is up: not where it was cut short, nor when it has just begun again. REQUIRES
+        that no machine moves."""
+        if not self._is_controlled or not any(node.alive for node in self._nodes):
+            return True  # there is nothing to wait for
+        return not self._authority_seat.busy and any(broker.active for broker in self._authority.authority.image.brokers.values())
 
     @property
     def admin(self) -> Admin:
