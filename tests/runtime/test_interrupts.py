@@ -20,6 +20,7 @@ import pytest
 import pyreplog
 from pyreplog.client import Outcome, Pending
 from pyreplog.errors import OutcomeUnknownError
+from pyreplog.log import Log as PartitionLog
 from pyreplog.log import LogRoot
 from pyreplog.quorum import authority
 from pyreplog.runtime.driver import Driver
@@ -751,3 +752,96 @@ def test_no_node_is_waited_for_where_none_is_up(cluster: pyreplog.Cluster) -> No
         node.kill()
     with pytest.raises(pyreplog.BrokerNotAvailableError, match="no node is up"):
         cluster.admin.create_topic("events")
+
+
+@contextlib.contextmanager
+def handled(error: BaseException) -> Iterator[Callable[..., Any]]:
+    """Has the program's own handler raise ``error``, from within whatever calls what this gives."""
+
+    def ring(*_: object) -> None:
+        raise error
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield lambda *_, **__: signal.raise_signal(signal.SIGALRM)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("way", ["consumer", "send", "poll"])
+def test_an_error_of_ours_that_a_handler_raises_is_its_own(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Raised as it is, and not taken for what it would mean where it struck."""
+    create()
+    errors: dict[str, Exception] = {
+        "consumer": pyreplog.UnknownTopicError("of the handler's"),
+        "send": pyreplog.UnknownTopicError("of the handler's"),
+        "poll": IndexError("of the handler's"),
+    }
+    with cluster.producer() as producer, cluster.consumer("events") as consumer, handled(errors[way]) as strike:
+
+        class Left(list[object]):
+            popleft = strike
+
+        def poll() -> None:
+            monkeypatch.setattr(consumer, "_left", Left([None]))
+            consumer.poll()
+
+        acts: dict[str, Callable[[], object]] = {
+            "consumer": lambda: cluster.consumer("events"),
+            "send": lambda: producer.send("events", b"v"),
+            "poll": poll,
+        }
+        with monkeypatch.context() as patches, pytest.raises(type(errors[way])) as caught:
+            patches.setattr(type(consumer._machine), "knows", strike)
+            patches.setattr(producer, "_check", strike)
+            acts[way]()
+        assert caught.value is errors[way]
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("kind", [pyreplog.ClosedError, pyreplog.CorruptError, pyreplog.OutcomeUnknownError])
+def test_an_error_of_ours_that_a_handler_raises_is_no_refusal_of_a_leaders(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    """Struck within an append of its, it reaches who waits, and the copy goes on with its node."""
+    create()
+    error = kind("of the", "handler's") if kind is pyreplog.OutcomeUnknownError else kind("of the handler's")
+    append, struck = PartitionLog.append_as_leader, False
+    with cluster.producer() as producer, handled(error) as ring:
+
+        def strike(*given: Any, **more: Any) -> Any:
+            nonlocal struck
+            if not struck and threading.current_thread() is threading.main_thread():
+                struck = True
+                ring()
+            return append(*given, **more)
+
+        with monkeypatch.context() as patches, pytest.raises(kind) as caught:
+            patches.setattr(PartitionLog, "append_as_leader", strike)
+            while not struck:
+                producer.send("events", b"v").result(PATIENCE_S)
+        assert caught.value is error
+        assert producer.send("events", b"after").result(PATIENCE_S).offset >= 0
+    assert cluster._driver.wait_until(lambda: all(node.ready for node in cluster.nodes), PATIENCE_S)
+    assert {node.failure for node in cluster.nodes} == {None}
+
+
+def test_a_value_error_of_a_handlers_is_not_lost_where_a_waiter_gives_up() -> None:
+    """A list's own ValueError says that somebody was told just now."""
+
+    class Ringing:
+        def __eq__(self, other: object) -> bool:
+            signal.raise_signal(signal.SIGALRM)
+            return False
+
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self) -> None: ...
+
+    error, pending = ValueError("of the handler's"), Pending()
+    pending.add_waiter(Ringing())
+    with handled(error), pytest.raises(ValueError, match="of the handler's") as caught:
+        pending.remove_waiter(lambda: None)
+    assert caught.value is error

@@ -648,3 +648,8 @@ def test_what_a_handler_raises_is_no_answer_of_the_systems(disk: SystemDisk, tmp
                     ask(str(tmp_path))
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_descriptor_that_a_signal_handler_came_before_has_nothing_to_close() -> None:
+    """What its making had not come to is not there."""
+    Descriptor.__new__(Descriptor).__del__()

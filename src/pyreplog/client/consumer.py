@@ -29,6 +29,7 @@ from pyreplog.errors import (
     UnknownTopicError,
     cluster_error,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Address, Buffer, Clock, Random, Transport
 from pyreplog.record import Record, RecordBatch, records_of, split
 from pyreplog.values import TopicPartition
@@ -315,6 +316,8 @@ class Consumer:
                     batch.check_crc()
                     records = records_of(batch, entry.topic, entry.partition, state.position)
                 except CorruptError as error:
+                    if is_interruption(error):
+                        raise
                     state.move(state.position)
                     self._met_damage(entry, state, f"{entry}: {error.reason}", batch.next_offset)
                     if not taken:
@@ -558,9 +561,13 @@ class Consumer:
                             state.batches.append(batch)
                             state.fetch_offset = batch.next_offset
                             state.last_epoch = batch.leader_epoch
-            except OutcomeUnknownError:  # the log was truncated since the answer was made
+            except OutcomeUnknownError as error:  # the log was truncated since the answer was made
+                if is_interruption(error):
+                    raise
                 self._stumble(entry, state, leader)
             except CorruptError as error:
+                if is_interruption(error):
+                    raise
                 self._met_damage(entry, state, f"{entry}: {error.reason}")
 
     def _leads(self, entry: TopicPartition, node: int) -> bool:

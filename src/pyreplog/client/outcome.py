@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from pyreplog.config import check_seconds
+from pyreplog.interruptions import is_interruption
 from pyreplog.moments import record_ms
 from pyreplog.values import NO_EPOCH, NO_OFFSET, RecordMetadata
 
@@ -82,7 +83,9 @@ class Pending:
         if self.settled:
             try:
                 self._waiters.remove(release)
-            except ValueError:  # it was called just now
+            except ValueError as error:  # it was called just now
+                if is_interruption(error):
+                    raise
                 return True
             return False
         return True
@@ -91,8 +94,9 @@ class Pending:
         """Forget a waiter that gave up. Unknown ones are fine."""
         try:
             self._waiters.remove(release)
-        except ValueError:
-            pass
+        except ValueError as error:
+            if is_interruption(error):
+                raise
 
     def so_far(self) -> str:
         """What is known of it before it is settled, to be put behind "it goes on"; mostly nothing."""

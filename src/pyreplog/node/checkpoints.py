@@ -7,6 +7,7 @@ from typing import Final
 
 from pyreplog.config import NodeConfig
 from pyreplog.errors import StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot
 from pyreplog.node.effects import Effects
 
@@ -42,6 +43,8 @@ class Checkpoints:
         try:
             write()
         except StorageError as error:
+            if is_interruption(error):
+                raise
             self._on_error(error)  # nothing acknowledged depends on a checkpoint: try again at the next turn
         self._plan(interval_ns, write)
 
@@ -51,5 +54,7 @@ class Checkpoints:
             self._root.apply_retention()
             due_ns = min(due_ns, self._root.removal_due_ns)
         except StorageError as error:
+            if is_interruption(error):
+                raise
             self._on_error(error)  # what could not go is tried again at the next turn
         self._effects.timers.call_at(due_ns, self._retain)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ConfigError, CorruptError, PyreplogError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import LogRoot, NewLog
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
@@ -291,6 +292,8 @@ class MetadataFollower:
                 log = self._root.create_log(topic.name, key[1], key[0], topic.log_config, incomplete=incomplete)
             replica = self.replica_class(log, self._node_id, self._config)
         except (StorageError, CorruptError, ConfigError) as error:
+            if is_interruption(error):
+                raise
             known = self.refused.get(key)
             self.refused[key] = error
             self.on_storage_error(error, known is None or str(known) != str(error))
@@ -318,6 +321,8 @@ class MetadataFollower:
             try:
                 root.create_logs(list(wanted.values()))
             except (StorageError, CorruptError) as error:
+                if is_interruption(error):
+                    raise
                 self.on_storage_error(error, False)  # said where each is made by itself
 
     def _told_again(self, key: PartitionKey) -> None:

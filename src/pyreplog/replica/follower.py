@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.record import RecordBatch
 from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, Stalled, StopFetching, Synced, Tick
@@ -182,8 +183,9 @@ class Follower(Seat):
                     # than what comes, and must not lie before it.
                     log.truncate_fully(end)
                 log.append_as_follower(parts, at_end=True)
-        except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError):  # damaged on the way, or cut at the leader since
-            if log.failure is not None:
+        except (CorruptError, ClosedError, OffsetOutOfRangeError, OutcomeUnknownError) as error:
+            # Damaged on the way, or cut at the leader since.
+            if log.failure is not None or is_interruption(error):
                 raise
             self._begin_where_kept()
             self.back_off(now_ns)

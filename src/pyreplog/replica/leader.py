@@ -27,6 +27,7 @@ from pyreplog.errors import (
     StorageError,
     UnknownServerError,
 )
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.replica.events import (
     AlterPartition,
@@ -225,6 +226,8 @@ class Leader(Seat):
         try:
             appended = self.log.append_as_leader(event.records, self.machine.leader_epoch, trusted=event.trusted)
         except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
+            if is_interruption(error):
+                raise
             self._not_appended(event, error, now_ns)
             return
         if appended.duplicate:
@@ -254,6 +257,8 @@ class Leader(Seat):
             try:
                 places = self.log.append_many_as_leader([(e.records, e.trusted) for e in events[at:]], self.machine.leader_epoch)
             except (ClusterError, CorruptError, ClosedError, StorageError, OutcomeUnknownError) as error:
+                if is_interruption(error):
+                    raise
                 if isinstance(error, OutcomeUnknownError):
                     unknown = error  # for those behind it, too, as far as they are not in the log yet
                 self._not_appended(one, unknown if isinstance(error, StorageError) and unknown is not None else error, now_ns)
@@ -458,6 +463,8 @@ class Leader(Seat):
                 # A batch at least: else it never goes on.
                 records = log.read(offset, max(request.partition_max_bytes, 1), end, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                if is_interruption(error):
+                    raise
                 self.refuse_read(event, error)
                 return
         follower.fetched(offset, request.log_start_offset, event.replica_epoch, end, now_ns)
@@ -491,6 +498,8 @@ class Leader(Seat):
                 try:
                     data, at = self.data(log.read(*here, log.end_offset, checked=True)), here
                 except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                    if is_interruption(error):
+                        raise
                     self.refuse_read(parked, error)
                     follower.parked = None
                     continue
@@ -689,6 +698,8 @@ class Leader(Seat):
         try:
             found = self.log.find_timestamp(timestamp, end)
         except (CorruptError, StorageError) as error:
+            if is_interruption(error):
+                raise
             answer.error_code = self.read_code(error)
             return
         if found is not None:
@@ -713,6 +724,8 @@ class Leader(Seat):
                     step *= 2
                 probe = (low + high + 1) // 2 if high < INT64_MAX else min(low + step - 2, INT64_MAX)
         except (CorruptError, StorageError) as error:
+            if is_interruption(error):
+                raise
             answer.error_code = self.read_code(error)
             return
         answer.leader_epoch = self.log.epochs.epoch_for_offset(answer.offset)

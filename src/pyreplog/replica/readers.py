@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.record import RecordBatch
 from pyreplog.replica.seat import FAR
 
@@ -70,6 +71,8 @@ class Readers:
             try:
                 records = seat.log.read(request.fetch_offset, max(request.partition_max_bytes, 1), high_watermark, checked=True)
             except (OffsetOutOfRangeError, CorruptError, StorageError) as error:
+                if is_interruption(error):
+                    raise
                 seat.refuse_read(event, error)
                 return True
             if not records.size:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
 from pyreplog.replica.damage import GIVE_WAY_NS, Damage
 from pyreplog.replica.events import (
@@ -224,6 +225,8 @@ class Replica:
             if (self._may_sync or self._is_segment_full) and not self.syncing:
                 self._sync(now_ns)
         except (StorageError, ClosedError, CorruptError) as error:
+            if is_interruption(error):
+                raise
             self.go_offline(error)
         del self.out
         return out

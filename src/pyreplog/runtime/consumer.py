@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
@@ -14,6 +13,7 @@ from pyreplog.client import Consumer as Machine
 from pyreplog.client import Ends, Pending
 from pyreplog.config import INT32_MAX, INT64_MAX, check_seconds, whole
 from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
+from pyreplog.interruptions import is_interruption
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
@@ -87,14 +87,18 @@ class Consumer(Face[Machine]):
             if isinstance(several, Consumer):  # which can be iterated, and waits for more at its end
                 raise TypeError
             entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
-        except TypeError:
+        except TypeError as error:
+            if is_interruption(error):
+                raise
             raise ConfigError(f"{subject!r} is none of a topic, a (topic, partition) pair, or several of these") from None
         partitions: list[TopicPartition] = []
         for entry in entries:
             if isinstance(entry, str):
                 try:
                     count = self._partition_count(entry, patience)
-                except UnknownTopicError:
+                except UnknownTopicError as error:
+                    if is_interruption(error):
+                        raise
                     if isinstance(subject, tuple) and len(several) == 2 and entry is several[1] and entry.isdecimal():
                         whole(f"the partition of {several[0]!r}", entry, 0, INT32_MAX)  # raises: a pair was meant, not a second topic
                     raise
@@ -125,7 +129,9 @@ class Consumer(Face[Machine]):
                 timeout,
                 f"topic {topic!r}",
             )
-        except UnknownTopicError:
+        except UnknownTopicError as error:
+            if is_interruption(error):
+                raise
             raise self._advice.unknown_topic(topic) from None
 
     def _answer(self, ask: Callable[[Machine], None], answer: Callable[[Machine], int | None], timeout: float | None, what: str) -> int:
@@ -181,9 +187,12 @@ class Consumer(Face[Machine]):
         records: list[Record] = []
         if self._left:
             limit = self._machine.config.max_poll_records if count_max is None else count_max
-            with suppress(IndexError):  # no more, or another thread has them
-                while len(records) < limit:
+            while self._left and len(records) < limit:
+                try:
                     records.append(self._left.popleft())
+                except IndexError as error:  # another thread has them
+                    if is_interruption(error):
+                        raise
             if records:
                 return records, None
         return records, self._arrived(records, count_max, ends)
@@ -240,7 +249,9 @@ class Consumer(Face[Machine]):
         while True:
             try:
                 record = self._left.popleft()
-            except IndexError:  # all are given, or another thread has them
+            except IndexError as error:  # all are given, or another thread has them
+                if is_interruption(error):
+                    raise
                 return
             yield record
 

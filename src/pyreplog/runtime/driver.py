@@ -290,12 +290,17 @@ class Driver:
         if self._is_driven or self._exclusive_wanted:
             return
         if self._waiting:
-            try:
-                release(self._waiting.popleft())
-            except IndexError:  # it gave up just now
-                pass
+            self._free_one()
         elif self.network.ready or self._due_ns < self._background_until_ns or self._is_cut_short or self.held_syncs.pools:
             self._background.arm()
+
+    def _free_one(self) -> None:
+        """Who waits longest for the drive goes on."""
+        try:
+            turn = self._waiting.popleft()
+        except IndexError:  # it gave up just now
+            return
+        release(turn)
 
     def future_of(self, pending: Pending) -> Any:
         """A future of the running event loop that ends when ``pending`` is settled; the background thread drives."""
@@ -513,10 +518,7 @@ class Driver:
         self._background.stop()
         self.alone(self._seats.clear)
         while self._waiting:
-            try:
-                release(self._waiting.popleft())
-            except IndexError:  # it gave up just now
-                pass
+            self._free_one()
 
     def forked(self, error: PyreplogError) -> None:
         """In the child of a fork: nothing may be waited for here."""

@@ -95,8 +95,8 @@ class Producer(Face[Machine]):
                 with seat.free():
                     ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
                 break
-            except ClosedError:
-                if self._closed or place is self._place:
+            except ClosedError as error:
+                if self._closed or place is self._place or is_interruption(error):
                     raise
         self._driver.enter(seat)
         if machine.buffered_size > machine.config.buffer_size_max:
@@ -122,7 +122,9 @@ class Producer(Face[Machine]):
             if not held[0]:
                 return None
             ack = machine.send(topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
-        except ClosedError:  # replaced just now, or closed: the long way tells
+        except ClosedError as error:  # replaced just now, or closed: the long way tells
+            if is_interruption(error):
+                raise
             return None
         finally:
             if held and held[0]:
@@ -155,8 +157,8 @@ class Producer(Face[Machine]):
                 with seat.free():
                     acks = machine.send_many(topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
                 break
-            except ClosedError:
-                if self._closed or place is self._place:
+            except ClosedError as error:
+                if self._closed or place is self._place or is_interruption(error):
                     raise
         self._driver.enter(seat)
         if machine.buffered_size > machine.config.buffer_size_max:
@@ -190,7 +192,9 @@ class Producer(Face[Machine]):
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
         try:
             in_time = self._await(lambda machine: machine.want(topic), is_known, patience_s)
-        except UnknownTopicError:
+        except UnknownTopicError as error:
+            if is_interruption(error):
+                raise
             raise self._advice.unknown_topic(topic) from None
         if not in_time:
             raise self._advice.late(f"nothing was sent: topic {topic!r}", patience_s)

@@ -49,6 +49,7 @@ class Descriptor:
     __slots__ = ("close_errors", "fd", "handle", "process", "used", "writes", "writes_synced")
 
     def __init__(self, fd: int, process: Process, before: Descriptor | None = None) -> None:
+        self.close_errors: list[int] = []
         self.handle: Any = _NONE
         """The ``rl_file`` by which all syncs go, so that none of them misses the failure of another."""
         self.handle = _file_new(fd, _NONE if before is None else before.handle)
@@ -58,7 +59,6 @@ class Descriptor:
             raise MemoryError
         self.fd = fd
         self.process = process
-        self.close_errors: list[int] = []
         self.used = True
         """Whether anything was read since somebody asked."""
         self.writes = 0
@@ -74,8 +74,8 @@ class Descriptor:
         # A copy would close the number under the original.
         raise TypeError("an open file cannot be copied")
 
-    def __del__(self, _let_go: Callable[[Any], int] = _platform.lib.rl_file_let_go) -> None:
-        if error := _let_go(self.handle):
+    def __del__(self, _let_go: Callable[[Any], int] = _platform.lib.rl_file_let_go, _none: Any = _NONE) -> None:
+        if error := _let_go(getattr(self, "handle", _none)):  # none where a signal handler came first
             self.close_errors.append(error)
 
 
