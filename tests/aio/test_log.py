@@ -414,6 +414,24 @@ def test_a_flush_holds_up_no_append(tmp_path: Path, disk: SlowDisk, run: Callabl
     run(main)
 
 
+def test_a_flush_that_a_close_overtakes_is_that(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """It was called before, waits for an append that is not written yet, and hears of success; one that is called after is refused."""
+
+    async def main() -> None:
+        log = await aio.open_log(tmp_path / "log")
+        before = asyncio.create_task(log.append_many([b"0", b"1"], wait=False))  # in a thread
+        await asyncio.sleep(0)
+        flushing = asyncio.create_task(log.flush())
+        await asyncio.sleep(0)
+        await log.close()
+        await flushing
+        assert (await before).done()
+        with pytest.raises(pyreplog.ClosedError):
+            await log.flush()
+
+    run(main)
+
+
 def test_what_is_closed_is_named(run: Callable[[Main], None]) -> None:
     """By every call."""
 

@@ -45,6 +45,9 @@ def struck(strike: Strike, use: Callable[[], object]) -> bool:
         use()
     except Struck:
         pass
+    except RuntimeError as error:  # Python's own Condition, struck within its wait, gives back a lock that it has not
+        if not isinstance(error.__context__, Struck):
+            raise
     finally:
         sys.setprofile(None)
     return strike.count > 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyreplog.client import Pending
-from pyreplog.errors import ClosedError
+from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.driver import TIMER_CHECK, Driver, Seat
 from pyreplog.runtime.retry import INTERVAL_NS, Retry
@@ -313,3 +313,27 @@ def test_stopping_wakes_everybody() -> None:
         driver._waiting.append(turn)
     driver.stop()
     assert not any(turn.locked() for turn in turns)
+
+
+def test_work_that_arms_before_it_fails_is_not_called_again_at_once() -> None:
+    """As who has no thread to sync with, and leaves that for the next turn: it would fail and be told of a thousand times a second."""
+    seen: list[tuple[float | None, bool, bool]] = []
+
+    class Watched(Background):
+        def _turn(self, pause: float | None) -> float | None:
+            seen.append((pause, self.is_armed, self._signal.locked()))
+            if len(seen) == 2:
+                self._stopping = True
+                return None
+            return super()._turn(pause)
+
+    def work() -> float | None:
+        background.arm()
+        raise NoThreadError("to sync with")
+
+    background = Watched("test", work)
+    background.start()
+    thread = background._thread
+    assert thread is not None
+    thread.join(PATIENT_S)
+    assert seen == [(0.0, False, True), (1.0, False, True)]

@@ -21,7 +21,7 @@ import pyreplog
 from pyreplog.client import Outcome, Pending
 from pyreplog.errors import OutcomeUnknownError
 from pyreplog.log import Log as PartitionLog
-from pyreplog.log import LogRoot
+from pyreplog.log import LogRoot, producer_snapshot
 from pyreplog.quorum import authority
 from pyreplog.runtime.driver import Driver
 from pyreplog.system.held import HeldSyncs, _Group
@@ -746,6 +746,18 @@ def test_an_admin_call_after_an_interruption_waits_for_who_begins_again(cluster:
     assert cluster.admin.topics() == ["events"]
 
 
+def test_nodes_that_are_away_are_not_waited_for(cluster: pyreplog.Cluster) -> None:
+    """A controller that did not begin again knows that they are: that is said at once, whatever the time allowed."""
+    for node in cluster.nodes:
+        node.pause()
+    session_s = cluster._config.session_timeout_ms / 1000
+    authority = cluster._authority.authority
+    assert cluster._driver.wait_until(lambda: not any(broker.active for broker in authority.image.brokers.values()), session_s + PATIENCE_S)
+    assert cluster._driver.alone(cluster._counts)
+    with pytest.raises(pyreplog.BrokerNotAvailableError):
+        cluster.admin.create_topic("events")
+
+
 def test_no_node_is_waited_for_where_none_is_up(cluster: pyreplog.Cluster) -> None:
     """That is said at once."""
     for node in cluster.nodes:
@@ -795,7 +807,7 @@ def test_an_error_of_ours_that_a_handler_raises_is_its_own(
         }
         with monkeypatch.context() as patches, pytest.raises(type(errors[way])) as caught:
             patches.setattr(type(consumer._machine), "knows", strike)
-            patches.setattr(producer, "_check", strike)
+            patches.setattr(producer, "_check_open", strike)
             acts[way]()
         assert caught.value is errors[way]
         monkeypatch.undo()
@@ -826,6 +838,37 @@ def test_an_error_of_ours_that_a_handler_raises_is_no_refusal_of_a_leaders(
         assert producer.send("events", b"after").result(PATIENCE_S).offset >= 0
     assert cluster._driver.wait_until(lambda: all(node.ready for node in cluster.nodes), PATIENCE_S)
     assert {node.failure for node in cluster.nodes} == {None}
+
+
+@pytest.mark.parametrize("where", ["snapshot", "controller"])
+def test_a_refusal_that_a_handler_raises_is_not_the_disks(
+    cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Struck where a disk that is full is worked around, or told, it reaches the caller as it is; and the next call succeeds."""
+    create(segment_bytes="2000")
+    module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (authority, "store")
+    original = getattr(module, name)
+    struck = False
+    with cluster.producer() as producer, handled(pyreplog.StorageError(errno.ENOSPC, "of the handler's", "x")) as ring:
+
+        def strike(*given: Any, **more: Any) -> Any:
+            nonlocal struck
+            if not struck and threading.current_thread() is threading.main_thread():
+                struck = True
+                ring()
+            return original(*given, **more)
+
+        def act(number: int) -> None:
+            if where == "controller":
+                cluster.admin.create_topic(f"topic-{number}")
+            else:
+                producer.send("events", bytes(300)).result(PATIENCE_S)
+
+        with monkeypatch.context() as patches, pytest.raises(pyreplog.StorageError, match="of the handler's"):
+            patches.setattr(module, name, strike)
+            for number in range(200):
+                act(number)
+        act(1000)
 
 
 def test_a_value_error_of_a_handlers_is_not_lost_where_a_waiter_gives_up() -> None:

@@ -437,6 +437,19 @@ def test_spark_before_limits_is_told_what_is_lost(tmp_path: Path) -> None:
     assert [type(error) for error in errors] == [TopicRecreatedError, LogTruncatedError, RecordsDeletedError]
 
 
+def test_spark_before_limits_is_told_of_a_moment_in_which_less_was_seen(tmp_path: Path) -> None:
+    """Planned while a replica was in sight that had less: the log is whole again, and that is what is said; who takes it reads on."""
+    append(tmp_path, 7)
+    short = stream(tmp_path, topic="t").latestOffset()
+    append(tmp_path, 3)
+    start = stream(tmp_path, topic="t").latestOffset()
+    with pytest.raises(LogTruncatedError, match="t-0 was read up to offset 10, but only up to 7 was seen when the query was started again"):
+        stream(tmp_path, topic="t").partitions(start, short)
+    lenient = stream(tmp_path, topic="t", failOnDataLoss="false")
+    assert rows(lenient, start, short) == []
+    assert rows(lenient, short, lenient.latestOffset()) == span((0, 7, 10))
+
+
 class Query:
     """What ``lag`` looks at."""
 

@@ -86,8 +86,8 @@ class Calls:
     """One thread that writes, so that calls keep their order; a few that read, so that a slow read delays nobody's write; and a few that
     flush, which may take as long as the disk does.
 
-    Cancelling who waits does not take a write back: it is carried out, and its result dropped. So it is with a read that was begun; one
-    that was not never is. Threads start when first needed. Belongs to one event loop.
+    Cancelling who waits does not take a write back: it is carried out, and its result dropped. So it is with a read or a flush that
+    was begun; one that was not never is. Threads start when first needed. Belongs to one event loop.
     """
 
     def __init__(self, name: str) -> None:

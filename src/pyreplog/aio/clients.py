@@ -16,6 +16,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
 from pyreplog.config import LogConfig, check_seconds, whole
+from pyreplog.errors import ClosedError
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
@@ -81,7 +82,13 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
-        await self._calls.flush(self._producer.flush, timeout)
+        was_closed = self._closing is not None
+        try:
+            await self._calls.flush(self._producer.flush, timeout)
+        except ClosedError:
+            if was_closed or self._closing is None:
+                raise
+            await asyncio.shield(self._closing)  # which came in between, and waits for the same
 
     @property
     def closed(self) -> bool:

@@ -222,7 +222,12 @@ class Log:
     async def flush(self) -> None:
         """Make everything appended so far durable, under durability ``"os"`` too."""
         self._writing()
-        await self._calls.flush(self._log.flush)
+        try:
+            await self._calls.flush(self._log.flush)
+        except ClosedError:
+            if self._closing is None:
+                raise
+            await asyncio.shield(self._closing)  # which came in between, and makes the same durable
 
     async def delete_records(self, before: int | None = None) -> int:
         """Delete every record below ``before``, and return the first one left. See :meth:`pyreplog.Log.delete_records`."""

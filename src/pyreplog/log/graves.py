@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 
 from pyreplog.errors import StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import DELETED_SUFFIX, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
 from pyreplog.log.segment import OUT_OF_ROOM, Segment
 from pyreplog.ports import Disk
@@ -49,7 +50,7 @@ class Graves:
                     continue
                 self._disk.rename(path, path + DELETED_SUFFIX)
             except StorageError as error:
-                if error.errno not in OUT_OF_ROOM:
+                if error.errno not in OUT_OF_ROOM or is_interruption(error):
                     failure = failure or error
                 self._waiting[path] = due_ns
             else:

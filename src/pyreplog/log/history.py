@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyreplog.errors import StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log.epochs import write_epochs
 from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.values import EpochEntry
@@ -70,7 +71,7 @@ def cut_start(log: Log) -> None:
     try:
         write(log)
     except StorageError as error:
-        if error.errno not in OUT_OF_ROOM and error.errno not in OUT_OF_MEANS:
+        if is_interruption(error) or (error.errno not in OUT_OF_ROOM and error.errno not in OUT_OF_MEANS):
             raise
         # Deleting must work on a full disk, and without a descriptor to spare. The file and its checksum in the mark stay as they were;
         # who reads it cuts it again. What they lacked before they lack still.

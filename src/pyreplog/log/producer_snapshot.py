@@ -15,6 +15,7 @@ from typing import Final
 
 from pyreplog._core import ProducerEntry, SentBatch, crc32c
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import SNAPSHOT_SUFFIX, TEMPORARY_SUFFIX, join, parent_of, parse_base_offset, segment_name
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.snapshot import begin_file, read_whole, remove_file
@@ -94,7 +95,9 @@ def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[Pr
     content = format_producers(entries)
     try:
         file = with_reserve(disk, parent_of(directory), lambda: begin_file(disk, temporary, [content]), partial(remove_file, disk))
-    except StorageError:
+    except StorageError as error:
+        if is_interruption(error):
+            raise
         return False
     try:
         if sync:
@@ -103,7 +106,9 @@ def write_snapshot(disk: Disk, directory: str, offset: int, entries: Iterable[Pr
         file.close()
     try:
         disk.rename(temporary, path)
-    except StorageError:
+    except StorageError as error:
+        if is_interruption(error):
+            raise
         return False
     return True
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from pyreplog.errors import LockedError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import RESERVE_NAME, join
 from pyreplog.ports import Disk
 
@@ -63,7 +64,7 @@ def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result], undo: C
     try:
         return action()
     except StorageError as error:
-        if error.errno not in _NO_ROOM or not _lend(disk, folder):
+        if error.errno not in _NO_ROOM or is_interruption(error) or not _lend(disk, folder):
             raise
         refusal = error
     alone = is_kept = True

@@ -338,7 +338,7 @@ class Authority:
         try:
             self._commit()
         except StorageError as error:
-            if self._failure is not None:
+            if self._failure is not None or is_interruption(error):
                 raise
             self._controller.try_again(now_ns)
             replies = [
@@ -358,7 +358,7 @@ class Authority:
         try:
             store(self._disk, self._folder, data)
         except StorageError as error:
-            if self._durable:
+            if self._durable and not is_interruption(error):  # else what is on the disk is not known
                 self._undo(error)
             raise
         self._durable = data

@@ -79,7 +79,7 @@ class Admin(Face[Machine]):
         node_count: int,
     ) -> None:
         """Made by the cluster. ``settle`` waits until every node serves a new topic of so many partitions, for so long. ``counts``: whether
-        the controller counts on a node, if any is up; asked while no machine moves."""
+        the controller knows on which nodes to count; asked while no machine moves."""
         self._driver = driver
         self._advice = advice
         self._make = make
@@ -125,7 +125,7 @@ class Admin(Face[Machine]):
         known = LogConfig.from_mapping({} if config is None else config).to_mapping(whole=True)
         settings = config.to_mapping() if isinstance(config, LogConfig) else config or {}
         texts = {key: known[key] for key in settings}
-        self._await_nodes(patience)
+        patience = self._await_nodes(patience)
         try:
             self._answer(lambda machine: machine.create_topic(name, count, factor, texts))
         except TopicExistsError as error:
@@ -222,10 +222,12 @@ class Admin(Face[Machine]):
         number = next((number for number in numbers if number >= count), None)
         return UnknownTopicError(f"{topic!r} has partitions 0 to {count - 1}{'' if number is None else f', not {number}'}")
 
-    def _await_nodes(self, patience: float | None) -> None:
-        """One that was cut short and begins again has to hear from the nodes before it can decide anything. Who waits in vain asks all the
-        same, and is told why not."""
+    def _await_nodes(self, patience: float | None) -> float | None:
+        """What is left of ``patience`` once the controller counts on somebody: one that was cut short and begins again has to hear from the
+        nodes before it can decide anything. Who waits in vain asks all the same, and is told why not."""
+        begun_ns = self._driver.monotonic_ns()
         self._driver.wait_until(self._counts, NODES_TIMEOUT_S if patience is None else min(patience, NODES_TIMEOUT_S))
+        return None if patience is None else max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
 
     def _answer(self, ask: Callable[[Machine], Answer]) -> Any:
         self._driver.check_free()

@@ -100,6 +100,8 @@ class Background:
                 pause = self._turn(pause)
             except Exception:  # no memory, even: this thread is the only one
                 pause = 1.0
+                self.is_armed = False  # by what failed: it would fail again at once
+                self._signal.acquire(blocking=False)
                 try:
                     LOGGER.exception("%s: unexpected failure in the background thread", self._name)
                 except Exception:  # nor for telling

@@ -128,6 +128,8 @@ class Cluster:
         self._is_released = False
         self._is_controlled = True
         """Whether the controller runs: not where it was cut short, and its disk does not let it begin again yet."""
+        self._controlled_again_ns: int | None = None
+        """When a controller last began again in the place of one that was cut short; None: none did."""
         self._failure: PyreplogError | None = None
         self._lock: Lock | None = None
         self._owner: SpoolOwner | None = None
@@ -265,11 +267,14 @@ class Cluster:
         try:
             self._start_controller(self._authority.authority)
         except PyreplogError as error:
+            if is_interruption(error):
+                raise
             if self._is_controlled:
                 _log.exception("the controller cannot go on; no topic can be made and no leader elected until it can: %s", error)
             self._is_controlled = False
             return False
         self._is_controlled = True
+        self._controlled_again_ns = self._clock.monotonic_ns()
         return True
 
     # --------------------------------------------------------------------------------------------------------------------- clients
@@ -343,11 +348,17 @@ class Cluster:
                 )
 
     def _counts(self) -> bool:
-        """Whether the controller counts on a node, if any is up: not where it was cut short, nor when it has just begun again. REQUIRES
-        that no machine moves."""
+        """Whether the controller knows on which nodes to count: not where it was cut short, nor when it has just begun again and heard from
+        none yet. REQUIRES that no machine moves."""
         if not self._is_controlled or not any(node.alive for node in self._nodes):
             return True  # there is nothing to wait for
-        return not self._authority_seat.busy and any(broker.active for broker in self._authority.authority.image.brokers.values())
+        if self._authority_seat.busy:
+            return False
+        again_ns = self._controlled_again_ns
+        heard = self._config.session_timeout_ms * 1_000_000
+        if again_ns is None or self._clock.monotonic_ns() - again_ns >= heard:
+            return True  # whom it does not count on now is away
+        return any(broker.active for broker in self._authority.authority.image.brokers.values())
 
     @property
     def admin(self) -> Admin:

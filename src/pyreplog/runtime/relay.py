@@ -7,7 +7,7 @@ from typing import Final
 
 from pyreplog.client import Relay
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, OutcomeUnknownError, PyreplogError, UnknownTopicError
+from pyreplog.errors import ClosedError, ForkedError, OutcomeUnknownError, UnknownTopicError
 from pyreplog.log import Intake
 from pyreplog.ports import Clock
 from pyreplog.record import RecordBatch
@@ -89,5 +89,5 @@ class ClusterAppender:
 
         try:
             self._driver.alone(end)
-        except PyreplogError:  # in the child of a fork
+        except ForkedError:
             pass

@@ -255,7 +255,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if end is not None and was and now and was != now:
             self._tell(_made_anew(partition, end, was, now))
         elif end is not None and last < end:
-            self._tell(_ends_before(partition, end, last))
+            there = self._files().available(partition)
+            self._tell(_ends_before(partition, end, last) if there is None or there.end < end else _planned_short(partition, end, last))
             return last
         elif end is not None:
             return end
@@ -317,6 +318,11 @@ def _made_anew(partition: TopicPartition, end: int, was: str, now: str) -> DataL
 
 def _ends_before(partition: TopicPartition, end: int, now: int) -> DataLossError:
     return LogTruncatedError(f"{partition} was read up to offset {end}, but now ends at {now}")
+
+
+def _planned_short(partition: TopicPartition, end: int, planned: int) -> DataLossError:
+    short = f"but only up to {planned} was seen when the query was started again, as while a leader is elected, and so Spark noted it down"
+    return LogTruncatedError(f"{partition} was read up to offset {end}, {short}: failOnDataLoss=false has what lies between come again")
 
 
 def _range(partition: TopicPartition, start: int, end: int) -> OffsetRange:
