@@ -18,23 +18,10 @@ from pyreplog.runtime.retry import INTERVAL_NS, Retry
 from pyreplog.system import SystemClock
 from pyreplog.system.held import HeldSyncs
 from pyreplog.testing import SimClock
+from tests.runtime.polled import Polled
 from tests.runtime.still import still
 
 PATIENT_S = 60.0
-
-
-class Polled:
-    """A machine that only counts."""
-
-    next_wake_ns: int | None = None
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def poll(self, timeout_ns: int = 0) -> bool:
-        """One more."""
-        self.count += 1
-        return True
 
 
 def seat_of(driver: Driver, machine: Polled) -> Seat:

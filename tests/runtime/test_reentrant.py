@@ -18,6 +18,7 @@ from pyreplog.client import Pending
 from pyreplog.errors import ClosedError, ReentrantCallError
 from pyreplog.runtime.driver import Driver
 from pyreplog.system import SystemClock
+from tests.runtime.polled import Polled
 from tests.runtime.still import still
 
 PATIENCE_S = 30.0
@@ -192,23 +193,9 @@ def test_closing_a_cluster_within_a_call_of_it(tmp_path: Path, outer: str) -> No
     assert refused or outer == "close"
 
 
-class Counting:
-    """A machine that counts its turns."""
-
-    next_wake_ns: int | None = None
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def poll(self, timeout_ns: int = 0) -> bool:
-        """One more."""
-        self.count += 1
-        return False
-
-
 def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
     """It would have to drive that machine by itself: refused, and the machine has its turn as soon as it is free."""
-    driver, machine = Driver(SystemClock(), "test"), Counting()
+    driver, machine = Driver(SystemClock(), "test"), Polled()
     seat = driver.add(machine, driver.network.endpoint(), lambda error: None)
     with seat.lock:
         driver.enter(seat)
@@ -223,14 +210,14 @@ def test_who_uses_a_machine_does_not_wait_for_its_turn() -> None:
 @pytest.mark.parametrize("way", ["wait", "alone"])
 def test_who_uses_a_machine_does_not_wait_for_another_driver(way: str) -> None:
     """Who drives may be waiting for that very machine."""
-    driver, machine = Driver(SystemClock(), "test"), Counting()
+    driver, machine = Driver(SystemClock(), "test"), Polled()
     other, drives = Pending(driver), threading.Event()
     waits: dict[str, Callable[[], object]] = {
         "wait": lambda: driver.wait_for(Pending(driver), None),
         "alone": lambda: driver.alone(lambda: None),
     }
 
-    class Beginning(Counting):
+    class Beginning(Polled):
         def poll(self, timeout_ns: int = 0) -> bool:
             drives.set()
             return super().poll(timeout_ns)
@@ -258,3 +245,12 @@ def test_who_is_alone_neither_waits_nor_is_alone_again() -> None:
         with pytest.raises(ReentrantCallError):
             driver.alone(lambda: None)
     assert driver.alone(lambda: True)
+
+
+def test_a_poll_that_is_refused_leaves_nothing_to_wait_for(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:
+    """Whoever polls again and again in a handler would add one each time, until a record comes."""
+    create()
+    with cluster.consumer("events") as consumer:
+        with still(cluster._driver), pytest.raises(ReentrantCallError):
+            consumer.poll(1.0)
+        assert not consumer._machine._waiting

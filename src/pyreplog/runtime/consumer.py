@@ -170,9 +170,12 @@ class Consumer(Face[Machine]):
             records, pending = self.take(count_max)
             if pending is None:
                 return records
-            settled = self._driver.settles(pending, left)
-            if not settled:
-                self.forget(pending)
+            settled = False
+            try:
+                settled = self._driver.settles(pending, left)
+            finally:
+                if not settled:
+                    self.forget(pending)
             if patience is not None:
                 left = max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
             if not settled or left == 0:
