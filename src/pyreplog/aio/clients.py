@@ -88,7 +88,7 @@ class Producer:
         except ClosedError:
             if was_closed or self._closing is None:
                 raise
-            await asyncio.shield(self._closing)  # which came in between, and waits for the same
+            await asyncio.wait_for(asyncio.shield(self._closing), timeout)  # which came in between, and waits for the same
 
     @property
     def closed(self) -> bool:

@@ -17,6 +17,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from pyreplog.interruptions import is_interruption
+
 __all__ = ["DESCRIPTORS_MAX", "SHELF", "Shelf", "make_room"]
 
 DESCRIPTORS_MAX: Final = 256
@@ -76,7 +78,9 @@ class Shelf:
                 return
             try:
                 reference = self._files.popleft()
-            except IndexError:  # others had the same thought
+            except IndexError as error:  # others had the same thought
+                if is_interruption(error):
+                    raise
                 return
             file = reference()
             if file is None:
