@@ -53,11 +53,12 @@ def test_what_is_carried_out_is_not_waited_for() -> None:
 def test_what_a_cancelled_read_meets_concerns_nobody() -> None:
     """What fails once nobody waits for it is no "exception that was never retrieved"; what was not begun never is."""
     told: list[dict[str, object]] = []
-    gate = threading.Event()
+    gate, started = threading.Event(), threading.Semaphore(0)
     begun: list[int] = []
 
     def fail(number: int) -> None:
         begun.append(number)
+        started.release()
         assert gate.wait(PATIENCE_S)
         raise pyreplog.ClosedError("closed meanwhile")
 
@@ -65,9 +66,8 @@ def test_what_a_cancelled_read_meets_concerns_nobody() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
         calls = Calls("test")
         reads = [asyncio.create_task(calls.read(fail, number)) for number in range(READERS_MAX + 1)]
-        async with asyncio.timeout(PATIENCE_S):
-            while len(begun) < READERS_MAX:
-                await asyncio.sleep(0.001)
+        for _ in range(READERS_MAX):
+            assert await asyncio.to_thread(started.acquire, timeout=PATIENCE_S)
         for read in reads:
             read.cancel()
         assert {type(met) for met in await asyncio.gather(*reads, return_exceptions=True)} == {asyncio.CancelledError}

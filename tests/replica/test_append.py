@@ -479,15 +479,20 @@ def test_a_full_segment_of_an_os_log_is_synced(make_bench: MakeBench) -> None:
         assert not bench.syncs[broker]
 
 
+def fill_two_segments(bench: Bench) -> None:
+    """The sync of the first is asked for, and not over when the second becomes full."""
+    for count in (2, 3):
+        while bench.logs[1].stats().segment_count < count:
+            bench.append(1)
+        assert len(bench.syncs[1]) == 1
+
+
 @pytest.mark.parametrize("log_kind", ["disk"])
 def test_after_a_stop_a_full_segment_is_synced_by_nobody(make_bench: MakeBench) -> None:
     """One became full while another was being synced, and then the replica was stopped: the log is no longer its own."""
     bench = led(make_bench(1, segment_bytes=1024))
     log = bench.logs[1]
-    for count in (2, 3):
-        while log.stats().segment_count < count:
-            bench.append(1)
-        assert len(bench.syncs[1]) == 1
+    fill_two_segments(bench)
     bench.step(1, Stop())
     bench.sync(1)
     assert log.has_unsynced_segment
@@ -499,9 +504,7 @@ def test_a_segment_that_became_full_during_a_sync_is_synced_next(make_bench: Mak
     """Of what was planned before it nothing is known of it; nor where the sync could not be begun."""
     bench = led(make_bench(1, segment_bytes=1024))
     log = bench.logs[1]
-    for count in (2, 3):
-        while log.stats().segment_count < count:
-            bench.append(1)
+    fill_two_segments(bench)
     bench.sync(1)
     (again,) = bench.syncs[1]
     bench.syncs[1].clear()

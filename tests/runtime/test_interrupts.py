@@ -813,6 +813,19 @@ def test_an_error_of_ours_that_a_handler_raises_is_its_own(
         monkeypatch.undo()
 
 
+def struck_once(ring: Callable[..., Any], original: Callable[..., Any]) -> tuple[Callable[..., Any], list[bool]]:
+    """``original``, before which ``ring`` comes the first time that the main thread calls it, and a list that then is not empty."""
+    struck: list[bool] = []
+
+    def strike(*given: Any, **more: Any) -> Any:
+        if not struck and threading.current_thread() is threading.main_thread():
+            struck.append(True)
+            ring()
+        return original(*given, **more)
+
+    return strike, struck
+
+
 @pytest.mark.parametrize("kind", [pyreplog.ClosedError, pyreplog.CorruptError, pyreplog.OutcomeUnknownError])
 def test_an_error_of_ours_that_a_handler_raises_is_no_refusal_of_a_leaders(
     cluster: pyreplog.Cluster, create: Callable[..., str], monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
@@ -820,16 +833,8 @@ def test_an_error_of_ours_that_a_handler_raises_is_no_refusal_of_a_leaders(
     """Struck within an append of its, it reaches who waits, and the copy goes on with its node."""
     create()
     error = kind("of the", "handler's") if kind is pyreplog.OutcomeUnknownError else kind("of the handler's")
-    append, struck = PartitionLog.append_as_leader, False
     with cluster.producer() as producer, handled(error) as ring:
-
-        def strike(*given: Any, **more: Any) -> Any:
-            nonlocal struck
-            if not struck and threading.current_thread() is threading.main_thread():
-                struck = True
-                ring()
-            return append(*given, **more)
-
+        strike, struck = struck_once(ring, PartitionLog.append_as_leader)
         with monkeypatch.context() as patches, pytest.raises(kind) as caught:
             patches.setattr(PartitionLog, "append_as_leader", strike)
             while not struck:
@@ -847,16 +852,8 @@ def test_a_refusal_that_a_handler_raises_is_not_the_disks(
     """Struck where a disk that is full is worked around, or told, it reaches the caller as it is; and the next call succeeds."""
     create(segment_bytes="2000")
     module, name = (producer_snapshot, "begin_file") if where == "snapshot" else (authority, "store")
-    original = getattr(module, name)
-    struck = False
     with cluster.producer() as producer, handled(pyreplog.StorageError(errno.ENOSPC, "of the handler's", "x")) as ring:
-
-        def strike(*given: Any, **more: Any) -> Any:
-            nonlocal struck
-            if not struck and threading.current_thread() is threading.main_thread():
-                struck = True
-                ring()
-            return original(*given, **more)
+        strike, _ = struck_once(ring, getattr(module, name))
 
         def act(number: int) -> None:
             if where == "controller":
