@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyspark
@@ -26,22 +27,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def kill_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def kill_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Names the step at which a worker dies, where there is such a file; workers look at it."""
-    path = tmp_path_factory.mktemp("kill") / "step"
-    before = {name: os.environ.get(name) for name in ("PYTHONPATH", "REPLOG_KILL_FILE")}
-    os.environ["REPLOG_KILL_FILE"] = str(path)
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(KILLING), str(ROOT), before["PYTHONPATH"] or ""]).rstrip(os.pathsep)
-    yield path
-    for name, value in before.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    return tmp_path_factory.mktemp("kill") / "step"
 
 
 @pytest.fixture(scope="session")
 def spark(kill_file: Path) -> Iterator[SparkSession]:
     """Two cores of this machine. Its workers find the tests, and can be killed."""
-    with local_session("tests", cores=2, config={"spark.driver.memory": "1g"}) as session:
+    with ExitStack() as stack:
+        # Workers have the environment of the JVM, which has ours of now. Other tests of this process start programs, too.
+        with pytest.MonkeyPatch.context() as during:
+            during.setenv("REPLOG_KILL_FILE", str(kill_file))
+            during.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(KILLING), str(ROOT), os.environ.get("PYTHONPATH")])))
+            session = stack.enter_context(local_session("tests", cores=2, config={"spark.driver.memory": "1g"}))
         yield session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from pyreplog.errors import LockedError
 from pyreplog.system import SystemDisk
+from pyreplog.system import lock as lock_module
 from pyreplog.system.lock import SystemLock, take_lock
 from tests.runtime.test_log_faults import interrupted
 from tests.system.test_system_disk import environment
@@ -162,3 +164,43 @@ def test_a_copy_of_its_descriptor_keeps_no_lock_that_was_released(path: Path) ->
         disk.lock(str(path), "the second").release()
     finally:
         os.close(copy)
+
+
+@pytest.mark.parametrize("system_lock", [True, False], ids=["the system's", "by the registry"])
+def test_another_thread_has_it_before_its_release_is_over(path: Path, monkeypatch: pytest.MonkeyPatch, system_lock: bool) -> None:
+    """What it took stays its own: the slower one neither forgets it, nor gives it up by closing the file, nor fails."""
+    if not system_lock:
+        monkeypatch.setattr(lock_module, "_SETLK", 0)
+    first = take_lock(str(path), "the first")
+    faster: list[SystemLock] = []
+
+    def try_for_it() -> None:
+        if not faster:
+            with contextlib.suppress(LockedError):
+                faster.append(take_lock(str(path), "the second"))
+
+    def between(call: Callable[..., None]) -> Callable[..., None]:
+        def called(*arguments: int) -> None:
+            with monkeypatch.context() as during:
+                during.setattr(lock_module, "_set", set_it)
+                during.setattr(os, "close", close)
+                try_for_it()
+                call(*arguments)
+                try_for_it()
+
+        return called
+
+    set_it, close = lock_module._set, os.close
+    with monkeypatch.context() as during:
+        during.setattr(lock_module, "_set", between(set_it))
+        during.setattr(os, "close", between(close))
+        first.release()
+    try_for_it()
+    with pytest.raises(LockedError, match="the second"):
+        take_lock(str(path), "the third")
+    other = start(RACE, path)
+    out, _ = other.communicate("go\n")
+    assert out.startswith("refused ")
+    faster[0].release()
+    assert not lock_module._registry
+    take_lock(str(path), "").release()

@@ -36,7 +36,8 @@ _FLOCK: Final = "hhqqi0q"
 """``struct flock`` of Linux: type, whence, start, length (0: to the end), pid; native alignment."""
 
 _registry: dict[tuple[int, int], str] = {}
-"""What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself."""
+"""What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself. There it names
+a file until that is closed, which gives up the POSIX lock of whoever has one."""
 
 
 class SystemLock:
@@ -45,12 +46,13 @@ class SystemLock:
     A signal handler that raises may do so at any call. What belongs together is therefore done by statements without one.
     """
 
-    __slots__ = ("_fd", "_key", "_process")
+    __slots__ = ("_fd", "_key", "_process", "_text")
 
     def __init__(self) -> None:
         """Nothing yet: made by :func:`take_lock`."""
         self._fd = -1
         self._key: tuple[int, int] | None = None  # None: open, and not locked
+        self._text = ""
         self._process = current()
 
     def release(self) -> None:
@@ -68,9 +70,12 @@ class SystemLock:
             if self._fd >= 0:  # no other thread was faster
                 self._fd = -1
                 del self._process.lock_descriptors[fd]
-                if self._key is not None:
-                    del _registry[self._key]
-                os.close(fd)
+                try:
+                    os.close(fd)
+                finally:
+                    # Another thread may have the system's lock by now, and its own text there.
+                    if self._key in _registry and _registry[self._key] is self._text:
+                        del _registry[self._key]
 
     def __del__(self) -> None:
         # Of one whose taking was interrupted before anybody had it.
@@ -126,7 +131,7 @@ def _take(lock: SystemLock, path: str, text: str) -> None:
     if not _try(fd):
         raise LockedError(path, _holder(fd))
     key = (status.st_dev, status.st_ino)
-    _registry[key] = text
+    lock._text = _registry[key] = text
     lock._key = key
     os.ftruncate(fd, 0)
     os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
