@@ -70,6 +70,7 @@ from pyreplog.errors import (
     UnknownProducerIdError,
     UnknownServerError,
     UnknownTopicError,
+    UnknownTopicIdError,
     UnsyncedError,
 )
 from pyreplog.ports import Buffer, Headers
@@ -164,6 +165,7 @@ __all__ = [
     "UnknownProducerIdError",
     "UnknownServerError",
     "UnknownTopicError",
+    "UnknownTopicIdError",
     "UnsyncedError",
     "__version__",
     "open_log",

@@ -73,6 +73,7 @@ __all__ = [
     "UnknownProducerIdError",
     "UnknownServerError",
     "UnknownTopicError",
+    "UnknownTopicIdError",
     "UnsyncedError",
     "again",
     "cluster_error",
@@ -404,6 +405,14 @@ class UnknownTopicError(ClusterError, LookupError):
     about = "unknown topic or partition"
 
 
+class UnknownTopicIdError(UnknownTopicError):
+    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made anew. A node that has only
+    just begun says so, too, until it has heard of its topics."""
+
+    code = 100
+    about = "the topic was deleted, or is not known to this node yet"
+
+
 class TopicExistsError(ClusterError):
     """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that is as it is asked for."""
 
@@ -574,7 +583,10 @@ class IneligibleReplicaError(ClusterError):
 
 
 _BY_CODE: Final[dict[int, type[ClusterError]]] = {
-    kind.code: kind for parent in (ClusterError, OutOfOrderSequenceError) for kind in parent.__subclasses__() if "code" in vars(kind)
+    kind.code: kind
+    for parent in (ClusterError, OutOfOrderSequenceError, UnknownTopicError)
+    for kind in parent.__subclasses__()
+    if "code" in vars(kind)
 }
 
 

@@ -17,6 +17,7 @@ from pyreplog.errors import (
     OutcomeUnknownError,
     RequestTimedOutError,
     UnknownTopicError,
+    UnknownTopicIdError,
 )
 from pyreplog.ports import Received
 from pyreplog.record import Ack, RecordBatch, partition_for_key, stamp
@@ -211,6 +212,18 @@ def test_a_proven_refusal_is_retried(code: int) -> None:
     assert offsets(acks) == [0]
     assert pauses[-1] > 4 * pauses[0]
     assert (script.metadata_asked > asked) == (code != ErrorCode.NOT_ENOUGH_REPLICAS), "that one leads still"
+
+
+def test_closed_while_it_waits_to_be_sent_again() -> None:
+    """It was not appended because the producer was closed; the last refusal says why that was not before."""
+    script = Script()
+    acks = script.send(b"x")
+    script.answer(ErrorCode.UNKNOWN_TOPIC_ID)
+    script.producer.close()
+    error = acks[0].exception()
+    assert type(error) is ClosedError
+    assert "nothing was appended; before, it was refused: the topic was deleted" in str(error)
+    assert isinstance(error.__cause__, UnknownTopicIdError)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR])

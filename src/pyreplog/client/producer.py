@@ -655,8 +655,12 @@ class Producer:
         """It will not be sent (again)."""
         if batch.unsure:
             self._fail(batch, self._unknown(queue, batch, str(batch.error)))
+        elif batch.error is not None:
+            closed = ClosedError(f"{text}; before, it was refused: {batch.error}")
+            closed.__cause__ = batch.error
+            self._fail(batch, closed)
         else:
-            self._fail(batch, batch.error or ClosedError(text))
+            self._fail(batch, ClosedError(text))
 
 
 def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
