@@ -6,8 +6,9 @@ Everything from ``record`` to ``client`` reaches them through these Protocols, s
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from pyreplog.arrivals import Address, Connected, Disconnected, Received, TransportEvent
 
@@ -20,6 +21,9 @@ else:
     """For annotations: whatever lends its bytes, such as bytes, memoryview and numpy arrays. While a program runs, ``object``."""
 
 __all__ = [
+    "OUT_OF_DESCRIPTORS",
+    "OUT_OF_MEANS",
+    "OUT_OF_ROOM",
     "Address",
     "Buffer",
     "Chance",
@@ -44,6 +48,13 @@ __all__ = [
 Headers = Collection[tuple[str, bytes | None]] | None
 """A record's headers: (key, value) pairs in order, such as a list or a dict's ``items()``. No iterator: they may be read twice. None is
 none."""
+
+OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Disk full: nothing is wrong with what is there, and it may work again later."""
+OUT_OF_MEANS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""The process or the system had no descriptor or no memory to open a file with: says nothing about what is there."""
+OUT_OF_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""Of opening alone: a sync that is refused with one of these did not begin. Nothing is in doubt, and a later one can be believed."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -106,7 +117,8 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Block until the content is on stable storage. For small state files only: data goes through :meth:`Disk.submit_sync`."""
+        """Block until the content is on stable storage. For small state files only: data goes through :meth:`Disk.submit_sync`. Where that
+        takes a descriptor and there is none, nothing began (:data:`OUT_OF_DESCRIPTORS`)."""
         ...
 
     def start_sync(self, position: int, size: int) -> None:

@@ -287,6 +287,51 @@ def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.Mo
     log.close()
 
 
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_sync_for_which_there_is_no_descriptor_poisons_nothing(durability: str, code: int) -> None:
+    """A file that gave its own up and is to be synced finds none: what was written stays readable, for others too, appends go on, the next
+    sync makes all of it durable. So it is where the log is closed meanwhile, and opened again."""
+    disk = SimDisk()
+    log = opened(disk, durability=durability)
+    log.append(b"1")
+    disk.fail("sync", "*.log", times=None, error=code)
+    log.append_nowait(b"2")
+    with pytest.raises(pyreplog.StorageError) as caught:
+        log.flush()
+    assert caught.value.errno == code
+    if durability == "os":
+        assert log.append(b"3") == 2
+        with opened(disk, mode="r") as reader:
+            assert [record.value for record in reader] == [b"1", b"2", b"3"]
+    else:
+        with pytest.raises(pyreplog.UnsyncedError):
+            log.append(b"3")
+    with pytest.raises(pyreplog.StorageError):
+        log.close()
+    if durability == "os":
+        with opened(disk, mode="r") as reader:
+            assert [record.value for record in reader] == [b"1", b"2", b"3"]
+    disk.clear_faults()
+    with opened(disk) as log:
+        assert log.append(b"4") == 3
+        after_power_loss = disk.crash(Random(1)) if durability == "sync" else disk.snapshot()
+    for after in (disk, after_power_loss):
+        assert everything(after) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_sync_for_which_there_was_no_descriptor_is_made_by_the_next_one() -> None:
+    """Nobody has to open the log again."""
+    disk = SimDisk()
+    log = opened(disk)
+    disk.fail("sync", "*.log", times=1, error=errno.EMFILE)
+    with pytest.raises(pyreplog.UnsyncedError):
+        log.append(b"1")
+    assert log.append(b"2") == 1
+    assert everything(disk.crash(Random(1))) == [b"1", b"2"]
+    log.close()
+
+
 def test_a_sync_that_cannot_begin_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the background thread, for whoever waits for a handle without asking for a sync."""
     log = opened(SimDisk())

@@ -3,6 +3,7 @@ the kernel's table is given."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Literal
 
 import pytest
 
+import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot
@@ -85,6 +87,31 @@ def test_nobody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kind_of(str(tmp_path)) == ""
     assert SystemDisk().boot_id(str(tmp_path)) == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert SystemDisk().boot_id(str(tmp_path / "none")) == ""
+
+
+@pytest.mark.parametrize("wanted", ["mountinfo", "boot_id"])
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_boot_id_that_cannot_be_read_now_is_not_missing(wanted: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor or memory for it nobody knows whether the machine went down: records that only it can vouch for stay visible."""
+    disk = SystemDisk()
+    with pyreplog.open_log(tmp_path, durability="os") as log:
+        log.append(b"there")
+        opening = os.open
+
+        def refused(path: str, flags: int, *mode: int, **at: int) -> int:
+            if str(path).endswith(wanted):
+                raise OSError(code, os.strerror(code), path)
+            return opening(path, flags, *mode, **at)
+
+        with monkeypatch.context() as during:
+            during.setattr(os, "open", refused)
+            with pytest.raises(StorageError) as caught:
+                disk.boot_id(str(tmp_path))
+            assert caught.value.errno == code
+            with pytest.raises(StorageError):
+                pyreplog.open_log(tmp_path, "r")
+        with pyreplog.open_log(tmp_path, "r") as reader:
+            assert [record.value for record in reader] == [b"there"]
 
 
 @pytest.mark.parametrize(("kind", "durability", "complete"), [("ext4", "os", True), ("nfs4", "os", False), ("nfs4", "sync", True)])

@@ -366,6 +366,20 @@ class TestFaults:
         assert disk.list("/a") == ["f"]
         assert content(disk, "/a/f") == b"kept"
 
+    def test_a_sync_without_a_descriptor_did_not_begin(self) -> None:
+        """What it was to make stable is neither lost nor stable, and the next one makes it so."""
+        disk = fresh()
+        disk.create("/a/f").write_at(0, [b"kept"])
+        for kind in ("sync", "sync_directory", "start_sync"):
+            disk.fail(kind, error=errno.ENFILE)
+        file = disk.open("/a/f", write=True)
+        file.start_sync(0, 4)
+        for sync in (file.sync, lambda: disk.sync_directory("/a")):
+            with pytest.raises(StorageError, match="Too many"):
+                sync()
+            sync()
+        assert content(disk.crash(Random(1)), "/a/f") == b"kept"
+
     def test_a_failing_write_may_have_written_a_part(self) -> None:
         """The part that a fault lets through is there."""
         disk = fresh()

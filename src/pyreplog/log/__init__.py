@@ -20,7 +20,6 @@ from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.root import LogRoot
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, replace_file, write_state
@@ -30,8 +29,6 @@ __all__ = [
     "ISOLATIONS",
     "METADATA_TOPIC",
     "SPOOL_PREFIX",
-    "OUT_OF_MEANS",
-    "OUT_OF_ROOM",
     "READ_COMMITTED",
     "READ_UNCOMMITTED",
     "AbortedTransaction",

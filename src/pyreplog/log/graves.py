@@ -11,8 +11,8 @@ import errno
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import DELETED_SUFFIX, INT64_MAX, SEGMENT_SUFFIXES, join, segment_name
-from pyreplog.log.segment import OUT_OF_ROOM, Segment
-from pyreplog.ports import Disk
+from pyreplog.log.segment import Segment
+from pyreplog.ports import OUT_OF_ROOM, Disk
 
 
 class Graves:

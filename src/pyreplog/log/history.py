@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.epochs import write_epochs
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.values import EpochEntry
 
 if TYPE_CHECKING:

@@ -41,10 +41,9 @@ from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, o
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.retention import Calendar, apply_retention
 from pyreplog.log.scan import sound_batches
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.settings import write_config
 from pyreplog.log.transaction_index import AbortedTransaction
-from pyreplog.ports import Buffer, Clock, Disk, File
+from pyreplog.ports import OUT_OF_DESCRIPTORS, OUT_OF_MEANS, OUT_OF_ROOM, Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
 
 _OFFSETS_SCARCE_FROM: Final = INT64_MAX - INT32_MAX
@@ -634,8 +633,12 @@ class Log:
 
     def poison(self, error: Exception) -> None:
         """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable
-        before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the disk."""
+        before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the disk. Where there was no descriptor to
+        sync with, the log only ends (:meth:`end`)."""
         if self._poisoned or self._closed or is_interruption(error):
+            return
+        if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
+            self.end(error)
             return
         self._failure = self._failure or error
         self._poisoned = True

@@ -60,7 +60,6 @@ from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, open_parts
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.retention import Calendar
-from pyreplog.log.segment import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import parse_number, read_offsets, write_offsets
 from pyreplog.log.summary import (
@@ -74,7 +73,7 @@ from pyreplog.log.summary import (
     summarize,
     write_summaries,
 )
-from pyreplog.ports import Chance, Clock, Disk, Lock
+from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM, Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
 CREATED_TOGETHER: Final = 64

@@ -48,7 +48,7 @@ from pyreplog.log.legacy import LegacyPrefix, begins_legacy
 from pyreplog.log.part import FilePart
 from pyreplog.log.scan import describe_damage, scan_segment
 from pyreplog.log.transaction_index import TransactionIndex
-from pyreplog.ports import Buffer, Disk, File
+from pyreplog.ports import OUT_OF_ROOM, Buffer, Disk, File
 from pyreplog.record import payload_of
 
 RESERVE_FROM: Final = 1 << 20
@@ -57,10 +57,6 @@ RESERVE_SIZE_MAX: Final = 8 << 20
 """Bytes reserved ahead at most. What is not used is given back when the segment is closed."""
 PIECE_SIZE: Final = 128 << 10
 """Bytes of a large write that are handed to the disk at a time, where a sync follows: whole pages, however large those are."""
-# Disk full: nothing is wrong with what is there, and it may work again later.
-OUT_OF_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
-# The process or the system had no descriptor or no memory to open a file with: says nothing about what is there.
-OUT_OF_MEANS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 # What may end any step of a change between two lines.
 HALF_WAY: Final = (MemoryError, KeyboardInterrupt)
 

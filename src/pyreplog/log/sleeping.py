@@ -22,9 +22,8 @@ from pyreplog.log.log import Log
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Parts
 from pyreplog.log.retention import Calendar
-from pyreplog.log.segment import OUT_OF_MEANS
 from pyreplog.log.summary import Summary, decode_body, is_incomplete, is_reported
-from pyreplog.ports import Clock, Disk
+from pyreplog.ports import OUT_OF_MEANS, Clock, Disk
 from pyreplog.values import TopicPartition
 
 _PARTS: Final = frozenset(Log.__slots__)

@@ -16,9 +16,9 @@ from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError, InternalError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import OUT_OF_MEANS, Sleeping
+from pyreplog.log import Sleeping
 from pyreplog.node.hosting import Hosted, Timers
-from pyreplog.ports import Address, Disk, SyncDone, Transport
+from pyreplog.ports import OUT_OF_MEANS, Address, Disk, SyncDone, Transport
 from pyreplog.replica import (
     AlterPartition,
     BrokenRule,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pyreplog.compiled import mypyc_attr
 from pyreplog.errors import ClosedError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.record import RecordBatch
 from pyreplog.replica.events import CancelFetch, ConsumerFetch, Fetch, FetchAnswered, Lost, Stalled, StopFetching, Synced, Tick
 from pyreplog.replica.readers import Readers

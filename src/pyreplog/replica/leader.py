@@ -28,7 +28,7 @@ from pyreplog.errors import (
     UnknownServerError,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM
+from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.replica.events import (
     AlterPartition,
     AlterPartitionAnswered,

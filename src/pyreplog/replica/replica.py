@@ -27,7 +27,8 @@ from pyreplog.compiled import mypyc_attr
 from pyreplog.config import INT64_MAX, NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import OUT_OF_MEANS, OUT_OF_ROOM, Sleeping
+from pyreplog.log import Sleeping
+from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.replica.damage import GIVE_WAY_NS, Damage
 from pyreplog.replica.events import (
     AlterPartitionAnswered,

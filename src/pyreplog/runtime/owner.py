@@ -13,8 +13,8 @@ from typing import Final
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, PyreplogError, SpoolDamagedError, StorageError, UnknownTopicError
-from pyreplog.log import OUT_OF_MEANS, Intake, Log, LogRoot, SyncPlan
-from pyreplog.ports import Clock, Disk, SyncDone
+from pyreplog.log import Intake, Log, LogRoot, SyncPlan
+from pyreplog.ports import OUT_OF_MEANS, Clock, Disk, SyncDone
 from pyreplog.record import RecordBatch
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.early_syncs import EarlySyncs

@@ -20,6 +20,7 @@ from typing import Final
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Log, SyncPlan
+from pyreplog.ports import OUT_OF_DESCRIPTORS
 from pyreplog.runtime.guard import Guard
 
 __all__ = ["LOOK_AGAIN_S", "Syncer"]
@@ -178,8 +179,8 @@ class Syncer:
             for file in plan.files:
                 file.sync()
         except StorageError as error:
-            if is_interruption(error):
-                raise
+            if is_interruption(error) or error.errno in OUT_OF_DESCRIPTORS:
+                raise  # nothing was tried that could have failed: the next one makes it durable
             with self._lock:
                 self._failed = error
                 log.poison(error)

@@ -19,13 +19,13 @@ from typing import Final
 from pyreplog._core import _platform
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.ports import File, Lock, R, Stat, Store, SyncDone, T, Watch
+from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import take_lock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.process import current
-from pyreplog.system.shelf import make_room
+from pyreplog.system.shelf import make_room, opener
 from pyreplog.system.store import SystemStore
 from pyreplog.system.syncs import SyncPool
 from pyreplog.system.watch import open_watch
@@ -212,15 +212,16 @@ class SystemDisk:
 
     def boot_id(self, directory: str) -> str:
         """The kernel's boot id; '' where it has none, and on a network file system: what is written there waits in other machines, too."""
-        try:
-            if is_shared(kind_of(directory)):
+        with self._doing("reading the boot id for", directory):
+            try:
+                if is_shared(kind_of(directory)):
+                    return ""
+                with open(BOOT_ID_PATH, encoding="ascii", opener=opener) as file:
+                    return file.read().strip()
+            except OSError as error:
+                if is_interruption(error) or error.errno in OUT_OF_MEANS:  # which would be taken for a machine that went down
+                    raise
                 return ""
-            with open(BOOT_ID_PATH, encoding="ascii") as file:
-                return file.read().strip()
-        except OSError as error:
-            if is_interruption(error):
-                raise
-            return ""
 
     def close(self) -> None:
         """Finish queued syncs and end the threads. The disk cannot sync any more; open files stay usable."""

@@ -7,6 +7,8 @@ import re
 from typing import Final
 
 from pyreplog.interruptions import is_interruption
+from pyreplog.ports import OUT_OF_MEANS
+from pyreplog.system.shelf import opener
 
 __all__ = ["is_shared", "kind_of"]
 
@@ -32,13 +34,14 @@ def is_shared(kind: str) -> bool:
 
 
 def kind_of(path: str) -> str:
-    """Of the file system that holds ``path``: ``"ext4"``, ``"nfs4"``, ``"fuse.sshfs"``, ...; "" where nobody tells."""
+    """Of the file system that holds ``path``: ``"ext4"``, ``"nfs4"``, ``"fuse.sshfs"``, ...; "" where nobody tells. OSError where it
+    cannot be asked just now."""
     device = os.stat(path).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     place = os.path.realpath(path)
     found, depth = "", -1
     try:
-        with open(MOUNTS_PATH, encoding="utf-8", errors="surrogateescape") as file:
+        with open(MOUNTS_PATH, encoding="utf-8", errors="surrogateescape", opener=opener) as file:
             for line in file:
                 # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
                 mount, _, rest = line.partition(" - ")
@@ -53,6 +56,6 @@ def kind_of(path: str) -> str:
                 if len(point) >= depth and (place == point or place.startswith(f"{point}/")):
                     found, depth = kind, len(point)
     except OSError as error:
-        if is_interruption(error):
+        if is_interruption(error) or error.errno in OUT_OF_MEANS:
             raise
     return found

@@ -9,7 +9,6 @@ run out is such a file synced first, and let go when that succeeded.
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import weakref
@@ -18,8 +17,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from pyreplog.interruptions import is_interruption
+from pyreplog.ports import OUT_OF_DESCRIPTORS
 
-__all__ = ["DESCRIPTORS_MAX", "SHELF", "Shelf", "make_room"]
+__all__ = ["DESCRIPTORS_MAX", "SHELF", "Shelf", "make_room", "opener"]
 
 DESCRIPTORS_MAX: Final = 256
 """Descriptors of files that have nothing unsynced, besides those that have."""
@@ -101,10 +101,15 @@ def make_room(open_it: Callable[[], int]) -> int:
         try:
             return open_it()
         except OSError as error:
-            if error.errno not in (errno.EMFILE, errno.ENFILE):
+            if error.errno not in OUT_OF_DESCRIPTORS:
                 raise
         SHELF.clear(sync=sync)
     return open_it()
+
+
+def opener(path: str, flags: int) -> int:
+    """For ``open(..., opener=opener)``: small files that are read at once."""
+    return make_room(lambda: os.open(path, flags))
 
 
 SHELF: Final = Shelf()

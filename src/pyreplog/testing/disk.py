@@ -14,7 +14,8 @@
 a write under way may be there in part; handles and locks are gone; the boot id stays.
 
 **Legal while running**: any call fails with any errno (:meth:`SimDisk.fail`); a failing write may have written a part; a failing sync
-leaves the data shown but never durable, and a second sync reports success; reads fail; bits flip (:meth:`SimDisk.flip`); a sync
+leaves the data shown but never durable, and a second sync reports success (one that finds no descriptor did not begin, and
+leaves everything as it was); reads fail; bits flip (:meth:`SimDisk.flip`); a sync
 takes arbitrarily long, and syncs end in any order. EINTR never comes out of the real disk; injected here it is one more error.
 
 **Not modelled**: sectors that become unreadable by power loss, writes that land elsewhere, disks that lie about syncs.
@@ -35,7 +36,7 @@ from typing import Final, NamedTuple
 from typing_extensions import Buffer
 
 from pyreplog.errors import ClosedError, InternalError, LockedError, StorageError
-from pyreplog.ports import Clock, File, Lock, R, Stat, Store, SyncDone, T
+from pyreplog.ports import OUT_OF_DESCRIPTORS, Clock, File, Lock, R, Stat, Store, SyncDone, T
 from pyreplog.testing.faults import Call, Fault
 from pyreplog.testing.storage import Change, Damage, Folder, Inode, Node, Piece, put
 from pyreplog.testing.store import SimStore
@@ -447,11 +448,14 @@ class SimDisk:
         self._change((folder, name, None))
 
     def sync_directory(self, directory: str) -> None:
-        """Make the names in ``directory`` stable. One that fails makes some of them stable and no later one repairs it."""
+        """Make the names in ``directory`` stable. One that fails makes some of them stable and no later one repairs it, unless it did not
+        even begin."""
         folder = self._folder(directory)
         try:
             self.begin("sync_directory", directory)
-        except StorageError:
+        except StorageError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                raise
             for change in self._changes:
                 if change.touches(folder) and self.random.random() < 0.5:
                     change.apply_stable()
@@ -529,6 +533,7 @@ class SimDisk:
 
     def boot_id(self, directory: str) -> str:
         """Changes with every :meth:`crash`, not with a :meth:`kill`."""
+        self.begin("boot_id", directory)
         return f"00000000-0000-4000-8000-{self._boot:012d}"
 
     # Syncs as events ---------------------------------------------------------------------------------------------------------
@@ -585,15 +590,16 @@ class SimDisk:
         inode.reserved = min(inode.reserved, size)
 
     def sync(self, path: str, inode: Inode, *, sequence: int | None = None, error: int = 0) -> None:
-        """One file's sync, up to ``sequence``. One that fails loses what it covers, for ever."""
+        """One file's sync, up to ``sequence``. One that fails loses what it covers, for ever, unless it did not even begin."""
         upto = self._sequence if sequence is None else sequence
         try:
             self.begin("sync", path)
             generation, earlier = inode.failed_start
             if error or generation == self.generation:
                 raise _error(error or earlier, "syncing", path)
-        except StorageError:
-            inode.spoil(upto, self.random)
+        except StorageError as failure:
+            if failure.errno not in OUT_OF_DESCRIPTORS:
+                inode.spoil(upto, self.random)
             raise
         inode.settle(upto)
         self.syncs += 1
@@ -606,6 +612,8 @@ class SimDisk:
         try:
             self.begin("start_sync", path, position)
         except StorageError as error:
+            if error.errno in OUT_OF_DESCRIPTORS:
+                return  # nothing began, which is no failure here
             inode.spoil(self._sequence, self.random)
             inode.failed_start = self.generation, error.errno or errno.EIO
 
