@@ -17,8 +17,8 @@ import pytest
 from pyreplog.testing.crash import CrashReport, crash_points, error_points
 from pyreplog.testing.disk import SimDisk
 from tests.crash.lives import DURABILITY, LIVES, Fact, Workload, check, crowd, cycles, replaced, retained
+from tests.seed import SEED, tell
 
-SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 SEEDS: Final = int(os.environ.get("REPLOG_CRASH_SEEDS") or 4)
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EINTR)
 """A refused write has also written a part: a short one."""
@@ -70,7 +70,7 @@ def errors(life: Workload, seed: int, *, every: int, first: int) -> CrashReport:
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 def test_no_end_breaks_a_promise(life: Workload) -> None:
     """After power loss or a kill at any call, and again while that is repaired: all that was promised is there, and nothing but it."""
-    print(f"REPLOG_CRASH_SEED={SEED}")
+    tell()
     report = crashes(life, SEED, damages=3, thorough=0.005, again=0.3, every=SHARE.get(life, 3))
     assert report.states > 100
     assert report.compound > 30
@@ -79,7 +79,7 @@ def test_no_end_breaks_a_promise(life: Workload) -> None:
 @pytest.mark.parametrize("life", LIVES, ids=lambda life: life.__name__)
 def test_no_refusal_breaks_a_promise(life: Workload) -> None:
     """Whichever call the disk refuses, once or for ever: a typed error, a poisoned log after a failed sync, no promise broken."""
-    print(f"REPLOG_CRASH_SEED={SEED}")
+    tell()
     every = EVERY.get(life, 20)
     report = errors(life, SEED, every=every, first=1 + SEED % every)
     assert report.errors > 30

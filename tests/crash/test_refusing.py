@@ -5,7 +5,6 @@ A share of the crash points here, drawn by ``REPLOG_CRASH_SEED``; all in the soa
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any, Final
 
@@ -16,8 +15,8 @@ from pyreplog.log import loader
 from pyreplog.log.scan import scan_segment
 from pyreplog.testing.crash import CrashFailure
 from tests.crash.every import WORKLOADS, count_calls, refuse_recovery
+from tests.seed import SEED, tell
 
-SEED: Final = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 ENOUGH: Final = 40
 """Refusals of each workload; one recovery may have more."""
 
@@ -25,7 +24,7 @@ ENOUGH: Final = 40
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_no_refused_call_of_a_recovery_breaks_a_promise(name: str) -> None:
     """Each of its calls fails, once or for ever, with an error that the seed draws: a typed error, and nothing is lost."""
-    print(f"REPLOG_CRASH_SEED={SEED}")
+    tell()
     parts = count_calls(name)
     refusals = 0
     for part in Random(SEED).sample(range(parts), parts):

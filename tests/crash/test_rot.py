@@ -1,4 +1,4 @@
-"""Rot in a small root that was closed in order: every bit of every small file, every length, every file gone.
+"""Rot in a small root that was closed in order: flips of every small file (a half, drawn by seed), every length, every file gone.
 
 Whatever is damaged, opening for writing and reading beside give the records that were written, a beginning of them where nothing vouches
 for more, or an error of this library; never anything else.
@@ -20,6 +20,7 @@ from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.crash.lives import Content, content_of
 from tests.log.support import CLOCK, batch, contents, raw, sync
+from tests.seed import SEED, tell
 
 ROOT: Final = "data"
 KEY: Final = TopicPartition("t", 0)
@@ -77,11 +78,11 @@ def paths(disk: SimDisk) -> list[str]:
     return found + [f"{FOLDER}/{name}" for name in disk.list(FOLDER)]
 
 
-def rotten(disk: SimDisk, path: str, *, bits: int = 8) -> Iterator[tuple[str, SimDisk]]:
-    """The disk with each damage of ``path``, in words."""
+def rotten(disk: SimDisk, path: str, *, bits: int = 8, share: int = 1) -> Iterator[tuple[str, SimDisk]]:
+    """The disk with each damage of ``path``, in words; of flips those of every ``share``-th byte, drawn by seed."""
     data = read(disk, path)
     size = len(data)
-    for position in range(size):
+    for position in range(SEED % share, size, share):
         # Of what lies between the slots of the mark one bit of each byte, too.
         whole = bits == 8 and any(data[max(position - 16, 0) : position + 17])
         for bit in range(8) if whole else (position % 8,):
@@ -169,7 +170,8 @@ def test_no_rot_of_a_small_file_costs_a_record(path: str) -> None:
     """All records of a log that was closed are found by a reader and by the next writer, or an error says why not."""
     disk, content, answers = CLEAN
     outcomes: dict[tuple[str, str], int] = {}
-    for what, damaged in rotten(disk, path):
+    tell()
+    for what, damaged in rotten(disk, path, share=2):
         try:
             outcome = look(damaged, content, answers)
         except Exception as caught:
@@ -189,7 +191,8 @@ def test_rot_of_a_log_is_reported_below_the_mark_and_cut_above(path: str, power:
     durable = 12
     bits = 1  # one bit of each byte: the checksum is for the others
     newest = max(one for one in paths(disk) if one.endswith(LOG_SUFFIX))
-    for what, rot in rotten(disk, path, bits=bits):
+    tell()
+    for what, rot in rotten(disk, path, bits=bits, share=2):
         damaged = rot.crash(Random(1)) if power else rot
         before = {one: read(damaged, one) for one in paths(damaged) if one.endswith(LOG_SUFFIX)}
         root = LogRoot.open(damaged, ROOT, clock=CLOCK, random=Random(5))

@@ -25,6 +25,7 @@ from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import SlowDisk
 from tests.runtime.test_log_faults import Interrupted, interrupted, opened
+from tests.seed import EVERY, FIRST, tell
 
 PATIENCE_S = 20.0
 
@@ -547,11 +548,13 @@ def test_who_waits_opens_a_log_again_that_could_not_be_before(monkeypatch: pytes
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_close_interrupted_at_any_moment(durability: str) -> None:
-    """A handler that raises at any point of ``close``: the second call does the rest, nothing acknowledged is lost, nobody hangs."""
-    moment = 0
+    """A handler that raises at any point of ``close`` (a third of them, drawn by seed): the second call does the rest, nothing acknowledged
+    is lost, nobody hangs."""
+    tell()
+    moment = FIRST - EVERY
     struck = True
     while struck:
-        moment += 1
+        moment += EVERY
         disk = SimDisk()
         log = opened(disk, durability=durability)
         alone(log)
@@ -671,11 +674,13 @@ def test_closing_within_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore:unclosed log:ResourceWarning")  # struck between its making and its giving
-@pytest.mark.parametrize(("there", "step"), [(False, 1), (True, 7)])
+@pytest.mark.parametrize(("there", "step"), [(False, EVERY), (True, 4 * EVERY)])
 def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
-    """A handler that raises at any point of an opening leaves no folder locked and nothing to be closed at exit."""
+    """A handler that raises at any point of an opening (a share of them, drawn by seed) leaves no folder locked and nothing to be closed at
+    exit."""
+    tell()
     known = remembered()
-    moment = 0
+    moment = FIRST - step
     struck = True
     while struck:
         moment += step

@@ -22,8 +22,8 @@ from pyreplog.system import SystemChance, SystemClock, SystemDisk
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from tests.runtime.programs import ran
+from tests.seed import SEED, tell
 
-SEED = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 # A limit of the address space is one of AddressSanitizer's own memory, too: it ends the program where malloc would say no.
 without_sanitizer = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="no malloc of AddressSanitizer's may fail")
 
@@ -382,7 +382,7 @@ print(typed > 1, worked > 3)
 def test_row_38_too_few_descriptors(tmp_path: Path) -> None:
     """At every limit from 3 to 19 descriptors, and at every third above that the seed draws, opening, appending over segments, reading and
     following work or are a StorageError with EMFILE; nothing acknowledged is lost, none leaks, and with more of them everything goes on."""
-    print(f"REPLOG_CRASH_SEED={SEED}")
+    tell()
     assert ran(FEW_DESCRIPTORS, tmp_path / "log", SEED % 3, 3, options=()).split() == ["True", "True"]
 
 
@@ -463,7 +463,7 @@ source.close()
 def test_row_37_no_memory(tmp_path: Path) -> None:
     """Some allocations of Python's within every call, which the seed draws of all that it makes, fail once: MemoryError, or an error it
     caused, comes out, nothing is left half-done, and the next append works. Offsets stay dense, and a new opening reads the same."""
-    print(f"REPLOG_CRASH_SEED={SEED}")
+    tell()
     _check_no_memory(ran(NO_MEMORY, tmp_path / "log", 60, SEED, options=(), quiet=False))
 
 
