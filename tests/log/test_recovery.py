@@ -314,6 +314,31 @@ def test_a_synced_segment_is_not_cut_for_what_lies_before_it(place: Place, same_
     assert kept(place) == []
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_batch_that_claims_a_later_offset_makes_no_tail_of_what_was_synced(place: Place, marked: bool) -> None:
+    """A log whose offsets have gaps: no checksum covers where a batch begins, and that one seems to reach beyond all that was synced cuts
+    nothing behind it."""
+    log = create(place.disk, place.of(T), SMALL)
+    for number in range(20):
+        epoch = max(log.epochs.latest, 0)
+        log.append_as_follower([batch(2, size=50, base_offset=log.end_offset + (number == 3), leader_epoch=epoch)])
+    end = log.end_offset
+    sync(place.disk, log)
+    log.close(clean=False)
+    if not marked:
+        place.disk.remove(place.of(f"{T}/replog.mark"))
+    name = logs(place)[-1]
+    content = bytearray(place.read(name))
+    last, claims = split(bytes(content))[-1], split(bytes(content))[-2]
+    content[len(content) - last.size - claims.size + 6] ^= 0x10
+    place.write(name, bytes(content))
+    with pytest.raises(CorruptLogError, match="follows it") as caught:
+        reopen(place.disk, place.of(T), same_boot=False, recovery_point=end)
+    assert (caught.value.start, caught.value.end) == (last.base_offset, claims.next_offset + 0x1000)
+    assert place.read(name) == content
+    assert kept(place) == []
+
+
 def test_after_a_kill_the_mark_is_exact() -> None:
     """What an os log showed its readers must be there after a kill; after power loss only what was synced must."""
     disk = SimDisk(Random(1))

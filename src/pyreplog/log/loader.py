@@ -14,23 +14,37 @@ Rules (docs/internals/durability.md):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pyreplog._core import LOG_OVERHEAD, SegmentScanner
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
-from pyreplog.log.layout import INT32_MAX, LENGTH_POSITION, LOG_SUFFIX, SEGMENT_SUFFIXES, TORN_PREFIX, join, segment_name
+from pyreplog.log.layout import (
+    INT32_MAX,
+    LENGTH_POSITION,
+    LOG_SUFFIX,
+    MAGIC,
+    MAGIC_POSITION,
+    SEGMENT_SUFFIXES,
+    TORN_PREFIX,
+    join,
+    segment_name,
+)
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
 from pyreplog.log.onlooker import Onlooker
-from pyreplog.log.overflow import OFFSET_TOO_FAR, Part, find_parts, split_segment
+from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, Part, find_parts, split_segment
 from pyreplog.log.scan import scan_segment, why_ended
 from pyreplog.log.segment import Segment, resume_offset
 from pyreplog.log.segments import Segments
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH, TopicPartition
+
+_DELTA_POSITION: Final = 23
+"""Of the last offset delta in a batch's header."""
+_HEAD_SIZE: Final = _DELTA_POSITION + 4
 
 
 class Origin(NamedTuple):
@@ -284,6 +298,7 @@ class Loader:
             end, position = self._sound_end(segment, scan, start, last_epoch, history)
             if position < segment.size:
                 self._refuse_old_format(segment, position)
+                self._check_claim(segment, scan, position, end)
                 if end < self.durable_end:
                     raise self._rot(segments, index, scan, position, end)
                 if scan.status or scan.gap or position != scan.position or index + 1 < len(segments):
@@ -365,6 +380,14 @@ class Loader:
                 # The checksum of a batch does not cover its epoch, that of the mark does.
                 reason = f"a batch has leader epoch {epoch}, and its offsets belong to epoch {known}"
                 raise CorruptLogError(reason, start=offset, end=offset + 1, file=segment.path)
+
+    def _check_claim(self, segment: Segment, scan: SegmentScanner, position: int, end: int) -> None:
+        """Where offsets may have gaps nothing but the next batch tells that the last good one claims too much, for no checksum covers where
+        a batch begins: what was synced is no tail for that."""
+        begins = _begins_at(segment, position) if scan.status == OFFSETS_FALL else None
+        if begins is not None and _least_end(segment, position) <= begins < min(end, self.durable_end):
+            reason = f"a batch reaches up to offset {end - 1}, and {begins} follows it"
+            raise CorruptLogError(reason, start=begins, end=end, file=segment.path, position=position)
 
     def _strange(self, found: Sequence[tuple[int, int]], history: EpochCache) -> int | None:
         """Where a batch begins whose epoch the trusted history does not have, although it must: an epoch is written down before its first
@@ -576,3 +599,15 @@ def _position_of(segment: Segment, offset: int) -> int:
         if int.from_bytes(head[:LENGTH_POSITION], "big") == offset:
             return position
         position += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:], "big")
+
+
+def _least_end(segment: Segment, position: int) -> int:
+    """Where the last batch before ``position`` would end if it began where the one before it ends. REQUIRES that all of them are whole."""
+    at, end = 0, segment.base_offset
+    while at < position:
+        head = bytes(segment.file.read_at(at, _HEAD_SIZE))
+        base = int.from_bytes(head[:LENGTH_POSITION], "big")
+        above = int.from_bytes(head[_DELTA_POSITION:], "big") if head[MAGIC_POSITION] == MAGIC else 0
+        at += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big")
+        end = (base if at < position else end) + above + 1
+    return end

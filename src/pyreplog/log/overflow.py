@@ -36,7 +36,8 @@ from pyreplog.record import convert_legacy
 
 OFFSET_TOO_FAR: Final = -13
 """A scanner's status where a batch's last offset does not fit the segment (``STATUS_RANGE``)."""
-_OFFSETS_FALL: Final = -7
+OFFSETS_FALL: Final = -7
+"""The same where a sound batch begins below the end of the one before it (``STATUS_ORDER``)."""
 _DAMAGED_INDEX: Final = b"\xff" * 34
 
 
@@ -74,7 +75,7 @@ def find_parts(file: File, size: int, base_offset: int, following: int | None) -
         if begin is None:
             break
         after = scan_segment(file, size, begin, position=position, check_crc=False)
-        contradicted = after.batch_count == 1 and after.status == _OFFSETS_FALL
+        contradicted = after.batch_count == 1 and after.status == OFFSETS_FALL
         if not after.batch_count or contradicted or after.next_offset > (INT64_MAX if following is None else following):
             break
         parts.append(Part(base, start, position))
