@@ -156,16 +156,18 @@ def test_e027_a_slice_beside_a_writer(tmp_path: Path) -> None:
     disk.close()
 
 
-def test_e028_no_segment_beyond_int_max(place: Place) -> None:
+def test_e028_no_segment_beyond_int_max(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """No segment may be told to grow beyond 2**31 - 1 bytes, and what would make one longer goes to the next, a follower's too."""
     LogConfig(segment_bytes=INT32_MAX)
     with pytest.raises(ConfigError):
         LogConfig(segment_bytes=INT32_MAX + 1)
     size = batch(2).nbytes
+    stat = place.disk.stat
     for room, expected in ((size, 1), (size - 1, 2)):
         for leads in (True, False):
             log = create(place.disk, place.of(f"{expected}{leads}-0"), LogConfig(segment_bytes=INT32_MAX))
             log.append_as_leader(batch(2), 0)
+            monkeypatch.setattr(type(place.disk), "stat", lambda _, path: (found := stat(path)) and found._replace(size=INT32_MAX))
             first = segments(log)[0]
             first.size = INT32_MAX - room  # as if it were so long: nothing is written there below
 
@@ -189,6 +191,7 @@ def test_e028_no_segment_beyond_int_max(place: Place) -> None:
             assert len(segments(log)) == expected
             assert first.size <= INT32_MAX
             first._file = file
+            monkeypatch.undo()
             log.close(clean=False)
 
 

@@ -643,6 +643,29 @@ def test_row_40_files_changed_while_open(tmp_path: Path, mode: Any, way: str) ->
         opened.close()
 
 
+@pytest.mark.parametrize("durability", ["os", "sync"])
+@pytest.mark.parametrize("what", ["root", "partition", "segment"])
+@pytest.mark.parametrize("way", ["removed", "copied", "emptied"])
+@pytest.mark.parametrize("rolls", [False, True])
+def test_row_40_no_log_ends_in_order_beside_its_own_files(tmp_path: Path, durability: Any, what: str, way: str, rolls: bool) -> None:
+    """What is appended to files that the folder has no more, or has as they were before, is not said to be kept: who begins the next
+    segment or closes the log is told."""
+    log = pyreplog.open_log(tmp_path / "log", durability=durability, config={"segment.bytes": 3000})
+    log.append(b"before" * 100)
+    path = {"root": tmp_path / "log", "partition": tmp_path / "log" / "log-0", "segment": segment(tmp_path / "log")}[what]
+    path.rename(tmp_path / "else")
+    if way == "emptied":
+        path.write_bytes(b"") if what == "segment" else path.mkdir()
+    elif way == "copied":
+        (shutil.copy if what == "segment" else shutil.copytree)(tmp_path / "else", path)
+    log.append(b"behind" * 100)
+    with pytest.raises(pyreplog.StorageError, match="removed, exchanged or cut by something else"):
+        if rolls:
+            log.append_many([b"next" * 600])
+        log.close()
+    log.close()
+
+
 BAD_TOPICS = ["", ".", "..", "../up", "a/b", "/etc", "a\0b", "ü", "a b", "x" * 250, "a\n", "%2e%2e", "~"]
 
 

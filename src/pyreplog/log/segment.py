@@ -266,7 +266,13 @@ class Segment(SegmentEnd):
         self._transactions = None
 
     def close_for_writing(self) -> None:
-        """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced."""
+        """Complete the indexes: the final time entry is made, everything is in the files, nothing is behind it. Not synced.
+
+        Raises :class:`StorageError` where the folder has all of that no more: what is open here is then not what the next opening finds.
+        """
+        found = self.disk.stat(self.path)
+        if found is None or found.size < self.size:
+            raise StorageError(errno.ENOENT, "the file being written was removed, exchanged or cut by something else", self.path)
         if self.max_timestamp >= 0 and self.max_timestamp > self.indexes.times.last[0]:
             with contextlib.suppress(CorruptError):  # an entry of a damaged batch, which claims to lie behind that of this timestamp
                 self.indexes.times.append(self.max_timestamp, self.max_timestamp_offset)
