@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,6 +72,21 @@ def test_of_a_reader(tmp_path: Path) -> None:
     for topic in (5, [1], b"log", True):
         with pytest.raises(TypeError, match=f"topic must be text, not {type(topic).__name__}"):
             open_log(tmp_path / "log", "r", topic=topic)
+
+
+def test_a_path_that_no_file_can_have() -> None:
+    """Half of a surrogate pair; but those that stand for bytes of a name are a path."""
+    makers: tuple[Any, ...] = (pyreplog.open_log, pyreplog.Cluster, pyreplog.aio.open_log, pyreplog.aio.Cluster)
+    for make in makers:
+        with pytest.raises(pyreplog.ConfigError, match=r"path holds '\\ud800' at 2, which no file's name can"):
+            make("a/\ud800")
+
+
+def test_a_path_of_bytes_that_are_no_text(tmp_path: Path) -> None:
+    """As the system gives them to Python."""
+    with pyreplog.open_log(tmp_path / "\udcff", topic="t") as log:
+        log.append(b"x")
+    assert os.listdir(os.fsencode(tmp_path)) == [b"\xff"]
 
 
 def test_of_what_is_opened_by_a_coroutine() -> None:

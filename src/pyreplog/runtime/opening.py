@@ -47,6 +47,10 @@ def folder_of(path: str | os.PathLike[str]) -> str:
         raise ConfigError("path is empty; it must name a folder")
     if "\0" in text:
         raise ConfigError("path holds a null character")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"path holds {excerpt(text[error.start])} at {error.start}, which no file's name can") from None
     return text.rstrip("/") or "/"
 
 
