@@ -290,6 +290,23 @@ def test_partitions_come_and_go(place: Place) -> None:
     root.close()
 
 
+def test_what_cannot_be_removed_is_in_nobodys_way(place: Place) -> None:
+    """A folder that somebody made in one of a partition that is to go: it stays, is told of, and the others are opened."""
+    root = open_root(place)
+    root.create_log("events", 0, root.new_topic_id(), LogConfig()).append_as_leader(batch(2), 0)
+    root.close(clean=True)
+    name = f"gone-0.{'0' * 32}-delete"
+    place.disk.make_directory(place.of(f"root/{name}/somebody's"))
+    for _ in range(2):
+        root = open_root(place)
+        assert root.logs[TopicPartition("events", 0)].end_offset == 2
+        assert [note for note in root.notes if note.startswith(f"{name} is left as it is: ")]
+        root.close(clean=True)
+    place.disk.remove_directory(place.of(f"root/{name}/somebody's"))
+    open_root(place).close(clean=True)
+    assert place.disk.stat(place.of(f"root/{name}")) is None
+
+
 def test_a_half_made_partition_counts_as_never_made(place: Place) -> None:
     """A folder without mark, epoch file and records is what a crash left of making one: it is removed."""
     root = open_root(place)

@@ -319,17 +319,19 @@ class LogRoot:
         topic_partition = parsed.topic_partition
         if (parsed.kind and parsed.kind != "delete") or (not parsed.kind and topic_partition.topic == METADATA_TOPIC):
             return None
+        if parsed.kind:
+            try:
+                self._remove_folder(directory)
+            except StorageError as error:  # it may not be looked into, or holds what is no file of a log: in nobody's way
+                self.notes.append(f"{name} is left as it is: {error}")
+            return None
         try:
             disk.check_directory(directory)
         except StorageError as error:
-            # Nothing in it is touched, whatever it is called.
-            if parsed.kind:
-                self.notes.append(f"{name} is left as it is: {error}")
-            else:
-                self.damaged[topic_partition] = error
+            self.damaged[topic_partition] = error
             return None
         # What a checkpoint names was there: that it is empty now is no reason to forget where it ended.
-        if parsed.kind or (ours and topic_partition not in named and self._half_made(directory)):
+        if ours and topic_partition not in named and self._half_made(directory):
             self._remove_folder(directory)
             return None
         return topic_partition
