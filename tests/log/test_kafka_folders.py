@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import pyreplog
 from pyreplog.config import LogConfig
 from pyreplog.log import LogReader, LogRoot, list_topics, open_readers
 from pyreplog.log.index_files import IndexFiles
@@ -310,3 +311,16 @@ def test_a_taken_over_log_goes_on(tmp_path: Path) -> None:
     assert root.logs[TopicPartition("plain", 0)].end_offset == end + 3
     assert root.logs[TopicPartition("plain", 0)].config == LogConfig()
     root.close()
+
+
+@pytest.mark.parametrize("asked", ["os", "sync", None])
+def test_a_brokers_folder_is_written_with_the_durability_that_is_asked_for(tmp_path: Path, asked: Any) -> None:
+    """It says nothing of any; from the first opening on it does, and another one is refused."""
+    folder = copy_of("old-format-2.8.2", tmp_path / "data")
+    for durability in (asked, None):
+        with pyreplog.open_log(folder, topic="magic2-none", durability=durability) as log:
+            assert log.config.durability == (asked or "sync")
+            log.append(b"x")
+    other: Any = "sync" if asked == "os" else "os"
+    with pytest.raises(pyreplog.ConfigError, match="was made with durability="):
+        pyreplog.open_log(folder, topic="magic2-none", durability=other)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from pyreplog.config import LogConfig
+from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
 from pyreplog.log.incarnation import (
@@ -60,6 +60,7 @@ from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, open_parts
 from pyreplog.log.reserve import keep_reserve, with_reserve
 from pyreplog.log.retention import Calendar
+from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import parse_number, read_offsets, write_offsets
 from pyreplog.log.summary import (
@@ -163,12 +164,14 @@ class LogRoot:
         node_id: int | None = None,
         cluster_id: str | None = None,
         lazy: bool = False,
+        durability: Durability | None = None,
         onlooker: Onlooker | None = None,
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
         ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked for; ``damaged`` then
-        only has those that were asked for in vain. ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
+        only has those that were asked for in vain. ``durability``: of partitions that say nothing of theirs, as a broker's; None: ``sync``.
+        ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
         new. ``onlooker`` is told how far the recovery of each partition is. Raises :class:`LockedError` while another writer holds it,
         :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
         """
@@ -181,7 +184,7 @@ class LogRoot:
         root: LogRoot | None = None
         try:
             root = cls(disk, path, clock=clock, random=random, lock=lock)
-            root._begin(node_id, cluster_id, lazy, onlooker, new=known is None)
+            root._begin(node_id, cluster_id, lazy, durability, onlooker, new=known is None)
         except BaseException:
             if root is None:
                 lock.release()
@@ -190,7 +193,16 @@ class LogRoot:
             raise
         return root
 
-    def _begin(self, node_id: int | None, cluster_id: str | None, lazy: bool, onlooker: Onlooker | None, *, new: bool) -> None:
+    def _begin(
+        self,
+        node_id: int | None,
+        cluster_id: str | None,
+        lazy: bool,
+        durability: Durability | None,
+        onlooker: Onlooker | None,
+        *,
+        new: bool,
+    ) -> None:
         disk, path = self.disk, self.path
         properties = read_properties(disk, path)
         self._identify(properties or {}, node_id, cluster_id)
@@ -212,7 +224,7 @@ class LogRoot:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(summaries, onlooker, adopting)
+        self._open_logs(summaries, durability, onlooker, adopting)
         # A log that could not even be looked at is still as an earlier boot may have left it.
         survived = survived or all(isinstance(error, CorruptError) for error in self.damaged.values())
         known = Incarnation(self.incarnation_id, boot_id if survived else "")
@@ -269,7 +281,9 @@ class LogRoot:
 
     # -- partitions --
 
-    def _open_logs(self, summaries: dict[TopicPartition, bytes], onlooker: Onlooker | None, adopting: str) -> None:
+    def _open_logs(
+        self, summaries: dict[TopicPartition, bytes], durability: Durability | None, onlooker: Onlooker | None, adopting: str
+    ) -> None:
         names = self.disk.list(self.path)
         trust_marks = adopting != LOGS
         if summaries:
@@ -297,7 +311,10 @@ class LogRoot:
                     trust_mark=trust_marks,
                 )
                 topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
-                self.logs[key] = self.log_class.open(self.disk, directory, key, None, self.clock, topic_id, origin, onlooker)
+                config = None
+                if durability is not None and read_config(self.disk, directory) is None and find_mark(self.disk, directory) is None:
+                    config = LogConfig(durability=durability)
+                self.logs[key] = self.log_class.open(self.disk, directory, key, config, self.clock, topic_id, origin, onlooker)
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log

@@ -58,10 +58,11 @@ def open_log(
     """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read only.
 
     ``topic``: default the folder's name, or the only topic that is there; another name makes one more topic beside those that are.
-    ``durability``: ``"sync"`` (default for a new log: an append is on stable storage when it returns) or ``"os"`` (in the page cache:
-    survives the process, not power loss); it is stored with the log, and another one later is refused. ``config``: a topic's settings by
-    Kafka's keys, stored with the log; those that are given later replace the ones that are stored. A LogConfig, such as another log's
-    ``config``, is taken whole, with its defaults; its ``durability`` only where none is given beside it.
+    ``durability``: ``"sync"`` (default for a new log, and for a broker's that is written the first time: an append is on stable storage
+    when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with the log, and another one later
+    is refused. ``config``: a topic's settings by Kafka's keys, stored with the log; those that are given later replace the ones that are
+    stored. A LogConfig, such as another log's ``config``, is taken whole, with its defaults; its ``durability`` only where none is given
+    beside it.
     ``buffer_memory``: the bytes (default 64 MiB) that may wait for the disk when nobody waits for them (``append_nowait``,
     ``wait=False``); beyond, who appends so waits for room, at most ``max_block_ms`` (default 60,000; 0: not at all), and then gets
     BufferExhaustedError.

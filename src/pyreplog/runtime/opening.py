@@ -156,7 +156,8 @@ def open_for_writing(
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
-            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, onlooker=recovery)
+            wanted = LogConfig.from_mapping(asked).durability if "durability" in asked else None
+            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=wanted, onlooker=recovery)
         key = _partition_to_write(root, folder, topic, partition)
         if key in root.damaged:
             raise root.damaged[key]
