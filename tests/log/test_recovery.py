@@ -770,6 +770,26 @@ def test_power_loss_while_a_replacement_is_finished(ready: bool) -> None:
     assert report.states > 100
 
 
+def test_files_on_their_way_out_cost_a_look_little() -> None:
+    """A reader looks whenever something was appended: of thousands that wait for their removal none is held against every other."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    names = [Name(segment_name(base, ".log") + (".deleted" if base < 4000 else "")) for base in range(4010)]
+    plan = plan_folder(SimDisk(Random(1)), "data", names)
+    assert (len(plan.remove), plan.bases) == (4000, [*range(4000, 4010)])
+    assert compared < 10 * len(names)
+
+
 def test_a_folder_of_another_topic_is_refused(place: Place) -> None:
     """A topic id that differs, and garbage where it should be, are refused with what was found."""
     written(place, 2)

@@ -67,10 +67,12 @@ def plan_folder(disk: Disk, directory: str, names: Sequence[str]) -> FolderPlan:
         del ends[base]
     drop += [name for name in swaps if _base_of(name) in empty]
     swaps = [name for name in swaps if name not in drop]
-    live = [name for name in names if name not in remove and name not in drop and name not in swaps]
+    others = {*remove, *drop, *swaps}
+    live = [name for name in names if name not in others]
     replaced = _replaced(ends, live)
     remove += replaced
-    live = [name for name in live if name not in replaced]
+    others = set(replaced)
+    live = [name for name in live if name not in others]
     rename = sorted(((name, name[: -len(SWAP_SUFFIX)]) for name in swaps), key=_order_of)
     bases = {base for name in [*live, *(final for _, final in rename)] if (base := parse_base_offset(name)) is not None}
     swapped = frozenset(base for _, final in rename if (base := parse_base_offset(final)) is not None)
