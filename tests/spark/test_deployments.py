@@ -84,6 +84,24 @@ import pyarrow as pa
 def rows(batches):
     yield pa.RecordBatch.from_pydict({"rows": [sum(batch.num_rows for batch in batches)]})
 assert map_arrow(spark, rows, "rows long", columns=["offset"], path=path).collect()[0].rows == 100
+# Sources run in a folder that goes with the session: a log made there would go with it.
+for use in (
+    lambda: spark.range(3).selectExpr("string(id) AS value").write.format("replog").mode("append").save("made"),
+    lambda: spark.read.format("replog").load("events").count(),
+):
+    try:
+        use()
+    except Exception as error:
+        assert "is relative, and Spark Connect" in str(error), error
+    else:
+        raise AssertionError("a relative path was taken")
+from pyreplog.spark import local_session
+try:
+    local_session()
+except Exception as error:
+    assert type(error).__name__ == "ConfigError" and "Spark Connect runs already" in str(error), error
+else:
+    raise AssertionError("two sessions")
 print("fine")
 spark.stop()
 """
@@ -136,7 +154,7 @@ def test_executors_in_other_processes(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("grpc") is None, reason="Spark Connect needs grpcio and its companions")
 def test_connect(tmp_path: Path) -> None:
-    """With Spark Connect: found without registration, registered by hand, streaming with its lag, and map_arrow."""
+    """With Spark Connect: found without registration, registered by hand, streaming with its lag, and map_arrow; no relative paths."""
     assert "fine" in run(CONNECT, tmp_path, str(filled(tmp_path)))
 
 

@@ -14,6 +14,7 @@ from pyreplog.errors import ConfigError
 from pyreplog.spark.offsets import Bound
 from pyreplog.spark.options import READ_OPTIONS, ReadOptions, parse_read_options
 from pyreplog.spark.schema import COLUMNS, Field, default_ddl, named, project
+from pyreplog.spark.sink_options import parse_write_options
 from pyreplog.values import TopicPartition
 from tests.house.sources import ROOT
 
@@ -50,6 +51,17 @@ def test_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         ("/a/../b/", "/b"),
     ):
         assert parse_read_options({"path": given}).path == wanted
+
+
+def test_relative_paths_are_refused_where_they_lead_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Spark Connect this runs in a temporary folder: a log made there goes with the session."""
+    monkeypatch.setenv("SPARK_JOB_ARTIFACT_UUID", "1e204263-09cb-46fa-91f9-df271b178e44")
+    for parse in (parse_read_options, parse_write_options):
+        with pytest.raises(ConfigError, match="'data' is relative, and Spark Connect .*: give an absolute path"):
+            parse({"path": "data"})
+        assert parse({"path": "/data"}).path == "/data"
+    monkeypatch.setenv("SPARK_JOB_ARTIFACT_UUID", "default")
+    assert parse_read_options({"path": "data"}).path == os.path.abspath("data")
 
 
 def test_bounds() -> None:

@@ -84,6 +84,10 @@ _ELSEWHERE: Final = {
 }
 """What stands for a name that one may well try."""
 
+_ARTIFACTS_OF: Final = "SPARK_JOB_ARTIFACT_UUID"
+_NO_ARTIFACTS: Final = "default"
+"""Environment of Spark's Python processes: the session for whose files they run in a temporary folder, or that there is none."""
+
 _OF_TABLES: Final = ("owner", "provider", "location")
 """What Spark adds when a table is made."""
 
@@ -211,7 +215,13 @@ def folder_of(value: str | None) -> str:
         raise ConfigError(f"path {excerpt(value)} is not a folder of this machine; replog reads local and mounted folders")
     if "\0" in value:
         raise ConfigError(f"path {excerpt(value)} holds a null character")
-    return os.path.abspath(os.path.expanduser(value))
+    value = os.path.expanduser(value)
+    if not os.path.isabs(value) and os.environ.get(_ARTIFACTS_OF, _NO_ARTIFACTS) != _NO_ARTIFACTS:
+        raise ConfigError(
+            f"path {excerpt(value)} is relative, and Spark Connect runs this in a folder of its own, which goes when the session ends: "
+            "give an absolute path"
+        )
+    return os.path.abspath(value)
 
 
 def _topics(given: Mapping[str, str]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from pyreplog.errors import ConfigError
@@ -40,8 +41,8 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     running = SparkSession.getActiveSession()
-    if running is not None and running.sparkContext.master != f"local[{cores}]":
-        raise ConfigError(f"a session with master {running.sparkContext.master} runs already in this process; stop it first")
+    if running is not None and (master := _master_of(running)) != f"local[{cores}]":
+        raise ConfigError(f"a session with master {master} runs already in this process; stop it first")
     ensure_java_home()
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in (_DEFAULTS | socket_settings() | {"spark.sql.shuffle.partitions": str(cores)} | (config or {})).items():
@@ -52,6 +53,14 @@ def local_session(name: str = "pyreplog", *, cores: int = 2, config: dict[str, s
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _master_of(session: SparkSession) -> str | None:
+    """What ``session`` runs on."""
+    try:
+        return session.sparkContext.master
+    except PySparkException:
+        return "Spark Connect"
 
 
 def socket_settings() -> dict[str, str]:
