@@ -154,6 +154,15 @@ def test_numbers_that_json_has_not() -> None:
         list(map_rows(Place(), iter([({"x": deep}, None)]), Fields(), "row"))
 
 
+@pytest.mark.parametrize("number", ["12345678901234567.89", "0.10", "1e999", "-1E+2", "123456789012345678901234567890", "1.5"])
+def test_numbers_stay_as_they_stand(number: str) -> None:
+    """A number that is taken out of its row is not rounded to what Python can hold, nor written otherwise."""
+    line = f'{{"value": {{"sum": [{number}, "x", null]}}, "key": {number}, "headers": [{{"key": "h", "value": {number}}}]}}'.encode()
+    text = number.encode()
+    assert rows(line) == [Row(b'{"sum":[' + text + b',"x",null]}', text, None, (("h", text),), None)]
+    assert rows(b'{"value":""}\n{"value":"","headers":"{\\"h\\":' + text + b'}"}')[1].headers == (("h", text),)
+
+
 def test_headers_nested_too_deeply() -> None:
     """Headers in a cell are JSON: what no parser gets through is an error that names the line."""
     with pytest.raises(RowError, match=r"line 2: field 'headers' is nested too deeply"):

@@ -187,12 +187,24 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
         yield row, line.strip()
 
 
+class _Literal:
+    """A number with a fraction or an exponent as it stands in JSON: Python's own may be rounded, infinite, or written otherwise."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
 # Made once: json.loads with options makes a decoder for each call.
-_decode: Final = json.JSONDecoder(parse_constant=_no_constant).decode
+_decode: Final = json.JSONDecoder(parse_float=_Literal, parse_constant=_no_constant).decode
 
 
 def _csv_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -327,23 +339,28 @@ def _json(field: object) -> bytes:
         try:
             text = _encode(field)
         except ValueError:
-            text = _encode(_finite(field))
+            text = _written(field)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     return text.encode()
 
 
-def _finite(field: object) -> object:
-    """``field`` with the numbers that JSON has not as text: "NaN", "Infinity", "-Infinity", as Spark and Protocol Buffers write them."""
+def _written(field: object) -> str:
+    """``field`` as JSON, with numbers that came as they stood, and those that JSON has not as text: "NaN", "Infinity", "-Infinity", as
+    Spark and Protocol Buffers write them."""
+    if isinstance(field, _Literal):
+        return str(field)
     if isinstance(field, float) and not math.isfinite(field):
-        return "NaN" if math.isnan(field) else "Infinity" if field > 0 else "-Infinity"
+        return '"NaN"' if math.isnan(field) else '"Infinity"' if field > 0 else '"-Infinity"'
     if isinstance(field, dict):
-        return {name: _finite(value) for name, value in field.items()}
-    return [_finite(one) for one in field] if isinstance(field, list | tuple) else field
+        return "{" + ",".join([f"{_encode(name)}:{_written(value)}" for name, value in field.items()]) + "}"
+    return "[" + ",".join([_written(one) for one in field]) + "]" if isinstance(field, list | tuple) else _encode(field)
 
 
 def _plain(value: object) -> object:
     """What JSON has no type for: bytes as text, or in Base64 where they are none; times in ISO 8601; numbers in full."""
+    if isinstance(value, _Literal):
+        raise ValueError("only what writes numbers as they stood can write it")
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -377,7 +394,7 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
         return ()
     if isinstance(field, str):
         try:
-            field = json.loads(field)
+            field = _decode(field)
         except RecursionError:
             raise ValueError(f"field {name!r} is nested too deeply") from None
     if isinstance(field, dict):
