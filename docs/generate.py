@@ -168,7 +168,7 @@ def cli() -> str:
         *(f"replog {name:9} {summary(parser, name)}" for name in parsers),
         "```",
         "",
-        "Results go to standard output, everything else to standard error.",
+        "Results go to standard output, in UTF-8, everything else to standard error.",
         "",
         "| exit code | meaning |",
         "|---|---|",

@@ -286,6 +286,21 @@ def test_closed_streams(tmp_path: Path, closed: str) -> None:
         assert done.stdout.startswith("appended 1 record" if closed == "2>&-" else "appended 0 records")
 
 
+@pytest.mark.parametrize("words", [["cat"], ["dump", "--records", "--json"], ["dump", "--records"], ["tail", "--values"]])
+def test_results_are_utf8_in_any_locale(tmp_path: Path, words: list[str]) -> None:
+    """Records with characters that the locale does not have are printed like others."""
+    with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+        log.append("é中".encode())
+    done = subprocess.run(
+        [sys.executable, "-m", "pyreplog", words[0], tmp_path / "log", *words[1:]],
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "é中".encode() in done.stdout
+
+
 def test_append_says_that_it_makes_a_topic_in_a_log_that_has_others(replog: Replog, tmp_path: Path) -> None:
     """A topic's name that was mistyped shows; a file's makes nothing."""
     rows = tmp_path / "rows.ndjson"

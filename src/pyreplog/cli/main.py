@@ -7,6 +7,7 @@ Nothing but results goes to standard output.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -52,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         say("replog: standard output is closed; use >/dev/null to see nothing")
         return EXIT_FAILED
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Records may have any character, and JSON is UTF-8 whatever the locale says.
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     parser, parsers = build_parser()
     if words and words[0] == "help":
         words = [*words[1:], "--help"]
