@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import termios
 
 import pytest
 from hypothesis import given
@@ -81,3 +83,19 @@ def test_progress_appears_after_a_second() -> None:
         progress.close()
         if isinstance(stream, Terminal):
             assert stream.getvalue().endswith(" \r")
+
+
+def test_progress_keeps_to_one_line_of_a_narrow_terminal() -> None:
+    """What wraps into the next line would stay there, ten times a second."""
+    now = [0.0]
+    reader, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, (24, 30))
+    with open(terminal, "w", encoding="utf-8") as stream, open(reader, "rb", buffering=0) as screen:
+        progress = Progress("node-1/events-0: recovered", total=4000, stream=stream, clock=lambda: now[0])
+        for _ in range(3):
+            now[0] += 1.5
+            progress.add(1000)
+        progress.close()
+        shown = screen.read(1000).decode()
+    assert {len(line) for line in shown.split("\r")} == {0, 29}
+    assert shown.endswith("\r" + " " * 29 + "\r")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import sys
 import time
@@ -103,6 +104,14 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def _columns(terminal: TextIO) -> int:
+    """How wide ``terminal`` is now; 80 where it does not say."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
 class Progress:
     """A line on standard error for work longer than a second: rewritten in place on a terminal, printed each second with ``--progress``.
 
@@ -161,8 +170,9 @@ class Progress:
 
     def _print(self, line: str) -> None:
         if self._terminal:
-            self._stream.write("\r" + line.ljust(self._width))
-            self._width = len(line)
+            room = _columns(self._stream) - 1  # what wraps is not wiped
+            self._stream.write("\r" + line.ljust(self._width)[:room])
+            self._width = min(len(line), room)
         else:
             self._stream.write(line + "\n")
         self._stream.flush()
