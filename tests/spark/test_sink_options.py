@@ -56,7 +56,7 @@ def test_every_option() -> None:
         ({"path": "/a", "txnAppId": "job"}, "come together"),
         ({"path": "/a", "txnAppId": "job", "txnVersion": "-1"}, "whole number from 0"),
         ({"path": "/a", "txnAppId": "job", "txnVersion": "9" * 5000}, "whole number from 0"),
-        ({"path": "/a", "txnAppId": "a job", "txnVersion": "1"}, "is no name for a query"),
+        ({"path": "/a", "txnAppId": "a job", "txnVersion": "1"}, "options txnAppId and txnVersion: query 'a job' is no name for a query"),
     ],
 )
 def test_refused_options(given: dict[str, str], text: str) -> None:

@@ -121,7 +121,10 @@ def _batch_id(given: Mapping[str, str]) -> BatchId | None:
     number = number_of(text)
     if number is None:
         raise ConfigError(f"txnVersion is {excerpt(text)}; it must be a whole number from 0")
-    return check_id(BatchId(query, number))
+    try:
+        return check_id(BatchId(query, number))
+    except ConfigError as error:
+        raise ConfigError(f"options txnAppId and txnVersion: {error}") from None
 
 
 def check_columns(fields: Sequence[Field], topic: str | None) -> tuple[str, ...]:
