@@ -72,6 +72,21 @@ def test_a_batch_says_that_limits_of_triggers_mean_nothing(tmp_path: Path, caplo
         assert len(caplog.records) == said
 
 
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_records_deleted_after_planning(tmp_path: Path, isolation: str) -> None:
+    """What was deleted is not read because its batch holds others that are left."""
+    with pyreplog.open_log(tmp_path / "events", durability="os") as log:
+        log.append_many([b"x"] * 100)
+        log.append_many([b"y"] * 100)
+        lenient, (task,) = planned(tmp_path / "events", failOnDataLoss=False, isolation=isolation)
+        strict, _ = planned(tmp_path / "events", isolation=isolation)
+        for start in (50, 130):
+            log.delete_records(start)
+            assert offsets(lenient.read(task)) == [*range(start, 200)]
+            with pytest.raises(RecordsDeletedError, match=f"offsets {start} up to 200 are there"):
+                list(strict.read(task))
+
+
 def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What retention took before a task came to it is an error, or what is left is read with a warning."""
     with pyreplog.open_log(tmp_path / "events", durability="os", config=SMALL) as log:

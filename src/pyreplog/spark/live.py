@@ -66,6 +66,8 @@ class LiveRange:
         self._stable_end = INT64_MAX
         self._lost = ""
         self._begun = False
+        #: What is to be read by another source when this one ends: behind what is gone. A batch may hold both.
+        self.left: OffsetRange | None = None
 
     @property
     def start_offset(self) -> int:
@@ -82,18 +84,18 @@ class LiveRange:
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of its first record that is not older; None where there is none."""
-        reader = self._reader or self._settled(self.start_offset)[0]
+        reader = self._reader or self._settled(self.start_offset)
         return None if reader is None else reader.find_timestamp(timestamp)
 
     def read(self, offset: int, size_max: int) -> memoryview:
         """Whole, checked batches from the one that holds ``offset`` on, or the first behind it; empty where there is no more to read."""
         damaged = 0
         while True:
-            reader, start = (self._reader, offset) if self._reader is not None else self._settled(offset)
-            if reader is None or start >= self._wanted.end:
+            reader = self._reader or self._settled(offset)
+            if reader is None or offset >= self._wanted.end:
                 return memoryview(b"")
             try:
-                data = self._source_of(reader).read(start, size_max)
+                data = self._source_of(reader).read(offset, size_max)
                 if data.nbytes or self._really_ends(reader):
                     return data
                 self._reader = None  # it ends, for this view of it, before the plan does
@@ -114,8 +116,8 @@ class LiveRange:
         """Whether there is nothing between the offset asked for and the end: what was there was compacted away."""
         return reader.end_offset >= self._wanted.end
 
-    def _settled(self, offset: int) -> tuple[LogReader | None, int]:
-        """A fresh view that reaches the end of the plan, and where reading goes on in it."""
+    def _settled(self, offset: int) -> LogReader | None:
+        """A fresh view from ``offset`` to the end of the plan; None where nothing is left, or only what lies behind ``offset``."""
         self._source = None
         rest = replace(self._wanted, start=offset)
         deadline = time.monotonic() + SETTLE_S
@@ -130,7 +132,7 @@ class LiveRange:
                 kept, lost = _decided(kept, lost, reader)
             if lost is None:
                 self._reader = reader
-                return reader, offset
+                return reader
             # One replica alone has nobody to catch up with; and what is deleted stays deleted.
             several = reader is not None and len(reader.replicas) > 1
             if time.monotonic() >= deadline or not several or (kept is not None and kept.start > offset):
@@ -143,11 +145,14 @@ class LiveRange:
             self._warn(lost.what)
             self._lost = lost.what
         if kept is None or reader is None:
-            return None, offset
+            return None
+        if kept.start > offset:
+            self.left = kept
+            return None
         self._wanted = replace(self._wanted, end=kept.end)
         self._stable_end = kept.end
         self._reader = reader
-        return reader, kept.start
+        return reader
 
 
 def _decided(kept: OffsetRange, lost: DataLossError | None, reader: LogReader) -> tuple[OffsetRange | None, DataLossError | None]:

@@ -50,13 +50,16 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
     """
     converter = Converter(project(fields), [field.nullable for field in fields])
     with FileAccess(options.path) as access:
-        for wanted in ranges:
-            committed = options.isolation == READ_COMMITTED
-            source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=_log.warning, committed=committed)
-            name = f"topic {wanted.topic} in {options.path}"
-            scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
-            for batch in scan.batches():
-                yield converter.convert(pa.record_batch(batch), wanted)
+        committed = options.isolation == READ_COMMITTED
+        for planned in ranges:
+            wanted: OffsetRange | None = planned
+            while wanted is not None:
+                source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=_log.warning, committed=committed)
+                name = f"topic {wanted.topic} in {options.path}"
+                scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
+                for batch in scan.batches():
+                    yield converter.convert(pa.record_batch(batch), wanted)
+                wanted = source.left
     if TaskContext.get() is not None and next(_tasks) < SETTLING_TASKS:
         # What all tasks use, a thousand modules, is not looked at any more by the collection of garbage that a worker has after each task.
         gc.freeze()
