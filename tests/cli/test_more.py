@@ -345,6 +345,20 @@ def test_an_export_appears_when_it_is_whole(
     assert {one.name for one in tmp_path.iterdir()} == {"events", "copy", file.name, somebodys.name}
 
 
+def test_export_through_a_link(replog: Replog, events: Path, tmp_path: Path) -> None:
+    """The file that the link names is made, or replaced, and the link stays: who reads the file by its own name sees the export."""
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out.ndjson").symlink_to(tmp_path / "there" / "real.ndjson")
+    for force in ([], ["--force"]):
+        assert replog("export", events, tmp_path / "out.ndjson", *force).code == 0
+        assert (tmp_path / "out.ndjson").is_symlink()
+        assert len((tmp_path / "there" / "real.ndjson").read_text().splitlines()) == 10
+        (tmp_path / "there" / "real.ndjson").write_text("old")
+    assert os.listdir(tmp_path / "there") == ["real.ndjson"]
+    refused = replog("export", events, "")
+    assert (refused.code, refused.err) == (1, "replog export: the name of FILE is empty: name a file; - is standard output\n")
+
+
 def test_export_replaces_no_device(replog: Replog, events: Path, tmp_path: Path) -> None:
     """What is no plain file stays what it is, with --force too."""
     os.mkfifo(tmp_path / "fifo.ndjson")

@@ -48,6 +48,8 @@ def run(arguments: argparse.Namespace) -> int:
     if is_reversed(arguments):
         return EXIT_USAGE
     target: str = arguments.file
+    if not target:
+        raise ConfigError("the name of FILE is empty: name a file; - is standard output")
     form = arguments.format or _form_of(target)
     if target == "-" and form == "parquet":
         raise ConfigError("Parquet cannot be written to standard output: name a file")
@@ -78,7 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
-    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets this one."""
+    """Make the file ``target``, or touch nothing: it is written under a name of its own, and synced before it gets this one. A link stays
+    one: what it names is made."""
+    target = os.path.realpath(target)
     part = f"{target}.{token_hex(4)}.part"
     with open(part, "xb") as file:
         try:
