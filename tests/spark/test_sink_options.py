@@ -195,7 +195,7 @@ def test_nobody_comes(tmp_path: Path) -> None:
     staged.write_bytes(whole[:70] + b"?" + whole[71:])
     for own in (False, True):
         with pytest.raises(SpoolDamagedError, match="Put the file back"):
-            commit(path, files, 0.05, own=own)
+            commit(path, files, 0.0 if own else 0.05, own=own)  # who may open the folder tries it once
     staged.write_bytes(whole)
     with pyreplog.open_log(path):
         commit(path, files, 30.0, own=False)

@@ -51,10 +51,7 @@ def commit_batch(
     pause, own_at = PAUSE_MIN_S, 0.0
     while not _answered(spool, batch_id, own):
         now = time.monotonic()
-        if now >= deadline:
-            _give_up(spool, batch_id, timeout_s, holder, own)
-            return
-        if own and now >= own_at:
+        if own and now >= own_at:  # once at least, however long it took to get here
             own_at = now + OWN_PAUSE_S
             try:
                 apply_unowned(disk, path, SystemClock())
@@ -68,6 +65,9 @@ def commit_batch(
                     raise
                 _log.warning("%s is in the log; beside it: %s", batch_id, error)
                 continue
+        if now >= deadline:
+            _give_up(spool, batch_id, timeout_s, holder, own)
+            return
         time.sleep(min(pause, deadline - now))
         pause = min(pause * 2, PAUSE_MAX_S)
     if once:
