@@ -406,11 +406,11 @@ class UnknownTopicError(ClusterError, LookupError):
 
 
 class UnknownTopicIdError(UnknownTopicError):
-    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made anew. A node that has only
-    just begun says so, too, until it has heard of its topics."""
+    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made anew. Whoever reads a log's
+    folder hears it, too. A node that has only just begun says so until it has heard of its topics."""
 
     code = 100
-    about = "the topic was deleted, or is not known to this node yet"
+    about = "the topic was deleted, and perhaps made anew"
 
 
 class TopicExistsError(ClusterError):

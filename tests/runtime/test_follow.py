@@ -210,6 +210,35 @@ def test_a_poisoned_log_is_followed_no_more(call: str) -> None:
     log.close()
 
 
+@pytest.mark.parametrize("way", ["follow", "read", "seek", "stats", "scan"])
+def test_a_log_that_was_made_anew_is_another(way: str, tmp_path: Path) -> None:
+    """Who reads the former one is told: the same offsets mean other records. Opened again, it is read."""
+    path = tmp_path / "events"
+    with pyreplog.open_log(path) as log:
+        log.append_many([b"former"] * 6)
+    reader = pyreplog.open_log(path, "r")
+    following = reader.follow()
+    assert [next(following).offset for _ in range(6)] == [*range(6)]
+    path.rename(tmp_path / "gone")
+    with pyreplog.open_log(path) as log:
+        log.append_many([b"new"] * 9)
+    uses: dict[str, Callable[[], object]] = {
+        "follow": lambda: next(following),
+        "read": lambda: list(reader.read(0)),
+        "seek": lambda: reader.seek(timestamp=2**50),
+        "stats": reader.stats,
+        "scan": lambda: list(reader.scan().batches()),
+    }
+    for _ in range(2):
+        with pytest.raises(pyreplog.UnknownTopicIdError, match="open it again"):
+            uses[way]()
+        if way == "follow":
+            break
+    reader.close()
+    with pyreplog.open_log(path, "r") as reader:
+        assert [record.value for record in reader] == [b"new"] * 9
+
+
 def test_closing_ends_a_loop_in_another_thread(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
     """A follower that waits ends when the log is closed, without an error."""
     _, followed = pair

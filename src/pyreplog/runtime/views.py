@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError
+from pyreplog.errors import CorruptError, CorruptLogError, UnknownTopicIdError
 from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
@@ -142,7 +142,10 @@ class WriterView:
 
 
 class ReaderView:
-    """Files that somebody else may be writing. One lock: a reader's own state belongs to one thread at a time."""
+    """Files that somebody else may be writing. One lock: a reader's own state belongs to one thread at a time.
+
+    Where another log has taken the place of the one that was opened, whose offsets mean other records, every look is refused.
+    """
 
     def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
@@ -152,6 +155,7 @@ class ReaderView:
         self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
+        self._topic_id = reader.topic_id
         _readers.add(self)
 
     @property
@@ -188,22 +192,35 @@ class ReaderView:
         """Read the mark again."""
         with self._lock:
             self._reader.refresh()
+            self._check_identity()
+
+    def _check_identity(self) -> None:
+        found = self._reader.topic_id
+        if not self._topic_id:
+            self._topic_id = found  # a log of before topics had ids gets one from its first writer
+        elif found and found != self._topic_id:
+            raise UnknownTopicIdError(f"another log of its name is in {self._reader.directory} now: open it again to read that one")
 
     def read(self, offset: int, size_max: int) -> Buffer:
         """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
         with self._lock:
-            return self._reader.read(offset, size_max)
+            data = self._reader.read(offset, size_max)
+            self._check_identity()
+            return data
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
         with self._lock:
-            return self._reader.find_timestamp(timestamp)
+            found = self._reader.find_timestamp(timestamp)
+            self._check_identity()
+            return found
 
     def stats(self) -> LogStats:
         """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
         with self._lock:
             reader = self._reader
             reader.refresh()
+            self._check_identity()
             segments = reader.segments()
             return LogStats(
                 start_offset=reader.start_offset,
