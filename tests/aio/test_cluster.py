@@ -358,6 +358,10 @@ def test_a_flush_holds_up_no_send() -> None:
         def offer(self, topic: str, value: bytes, *others: object) -> None:
             """The long way."""
 
+        def knows(self, topic: str) -> bool:
+            """There is news of it."""
+            return True
+
         def send(self, topic: str, value: bytes, **others: object) -> bytes:
             """No Ack."""
             self.sent.append(value)
@@ -387,6 +391,65 @@ def test_a_flush_holds_up_no_send() -> None:
         calls.stop()
 
     asyncio.run(main())
+
+
+def test_who_waits_for_news_of_a_topic_holds_up_no_other(tmp_path: Path) -> None:
+    """Those of one topic keep their order, and a flush or a close waits for all of them."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            for name in ("known", "new", "newer"):
+                await cluster.admin.create_topic(name, config={"durability": "os"})
+            producer = await cluster.producer(max_block_ms=60_000)
+            await (await producer.send("known", b"first"))
+            node: Any = cluster._cluster.nodes[0]
+            for topic, end in (("new", producer.flush), ("newer", producer.close)):
+                node.pause()
+                waiting = [asyncio.create_task(producer.send(topic, b"%d" % number)) for number in range(3)]
+                await asyncio.sleep(0)
+                await producer.send_many("known", [b"beside", b"it"])
+                ending: asyncio.Task[None] = asyncio.create_task(end())
+                await asyncio.sleep(0)
+                assert not any(task.done() for task in (*waiting, ending))
+                node.resume()
+                await ending
+                acks = [task.result() for task in waiting]
+                assert all(ack.done() for ack in acks)
+                assert [ack.offset for ack in acks] == [0, 1, 2]
+            assert producer._lines == {}
+            with pytest.raises(pyreplog.ClosedError):
+                await producer.send("newest", b"")
+
+    run(main)
+
+
+def test_who_waits_for_news_of_a_topic_waits_from_its_call_on(tmp_path: Path) -> None:
+    """However many wait for the same, or gave up."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            await cluster.admin.create_topic("new")
+            async with cluster.producer(max_block_ms=1_000) as producer:
+                node: Any = cluster._cluster.nodes[0]
+                node.pause()
+                loop = asyncio.get_running_loop()
+                began = loop.time()
+                given_up = asyncio.create_task(producer.send("new", b""))
+                await asyncio.sleep(0)
+                waiting = [producer.send("new", b"") for _ in range(20)]
+                told = asyncio.gather(*waiting, return_exceptions=True)
+                await asyncio.sleep(0)
+                given_up.cancel()
+                assert {type(error) for error in await told} == {pyreplog.RequestTimedOutError}
+                assert 1.0 <= loop.time() - began < 10.0, "not each behind the one before"
+                with pytest.raises(TimeoutError, match=r"after 0\.01 s"):
+                    late = asyncio.ensure_future(producer.send("new", b""))
+                    await asyncio.sleep(0)
+                    await producer.flush(0.01)
+                node.resume()
+                assert (await (await late)).offset == 0
+
+    run(main)
 
 
 def test_a_node_that_is_not_there(tmp_path: Path) -> None:

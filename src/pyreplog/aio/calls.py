@@ -107,10 +107,13 @@ class Calls:
         future.add_done_callback(self._done)
         return await asyncio.shield(future)
 
-    async def flush(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``call``, carried out after all writes before it. Those that come later do not wait for it."""
+    async def written(self) -> None:
+        """Return when all writes before it are carried out."""
         if self.waiting_count:
             await self.write(lambda: None)
+
+    async def flush(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of ``call``, for which no write waits. It may have to wait for those before it: :meth:`written`."""
         return await self._submit(self._flushing, partial(call, *args, **kwargs))
 
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -17,6 +17,7 @@ from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
 from pyreplog.config import LogConfig, check_seconds, whole
 from pyreplog.errors import ClosedError
+from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime import ANSWER_TIMEOUT_S, TopicDescription
@@ -31,6 +32,14 @@ T = TypeVar("T")
 Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
 
 
+class _Line:
+    """Who waits for the first news of one topic, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.count = 0
+
+
 class Producer:
     """Sends records to a cluster's topics. Made by ``cluster.producer()``: ``async with`` it. See :class:`pyreplog.Producer`."""
 
@@ -38,6 +47,8 @@ class Producer:
         """Made by the cluster."""
         self._producer = producer
         self._calls = calls
+        self._lines: dict[str, _Line] = {}
+        """Who waits for the first news of a topic, by topic."""
         self._closing: asyncio.Future[None] | None = None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
@@ -54,12 +65,12 @@ class Producer:
         timestamp: int | datetime | None = None,
     ) -> Ack:
         """Send one record soon and return its :class:`Ack`: ``await ack``. Waits only for the first news of a topic, and for room."""
-        ack = None if self._calls.waiting_count else self._producer.offer(topic, value, key, partition, headers, timestamp)
-        if ack is not None:
-            return ack
-        return await self._calls.write(
-            self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp
-        )
+        if not (self._calls.waiting_count or topic in self._lines or self._closing is not None):
+            ack = self._producer.offer(topic, value, key, partition, headers, timestamp)
+            if ack is not None:
+                return ack
+        send = partial(self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
+        return await self._in_turn(topic, send)
 
     async def send_many(
         self,
@@ -72,9 +83,36 @@ class Producer:
         timestamps: Sequence[int | datetime] | None = None,
     ) -> Acks:
         """Send many records, each as :meth:`send` would, and return their :class:`Acks`: ``await acks``."""
-        return await self._calls.write(
-            self._producer.send_many, topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps
-        )
+        send = partial(self._producer.send_many, topic, values, keys=keys, partition=partition, headers=headers, timestamps=timestamps)
+        return await self._in_turn(topic, send)
+
+    async def _in_turn(self, topic: str, send: Callable[[], T]) -> T:
+        """What ``send`` gives, after all of this topic that were begun before it. Who waits for the first news of one topic holds up nobody
+        who sends to another."""
+        if self._closing is not None:
+            raise ClosedError("the producer is closed")
+        if topic not in self._lines and self._producer.knows(topic):
+            return await self._calls.write(send)
+        since_ns = self._producer.monotonic_ns()
+        line = self._lines.setdefault(topic, _Line())
+        line.count += 1
+        try:
+            async with line.turn:
+                if not self._producer.knows(topic):
+                    await self._calls.read(self._producer.learn, topic, since_ns)
+                sending = self._calls.begin(send)
+        finally:
+            line.count -= 1
+            if not line.count:
+                del self._lines[topic]
+        return await asyncio.shield(sending)
+
+    async def _behind_all(self) -> None:
+        """Return when everything that was begun so far is handed over, or refused."""
+        for line in tuple(self._lines.values()):
+            async with line.turn:
+                pass
+        await self._calls.written()
 
     async def partitions(self, topic: str) -> int:
         """How many partitions the topic has."""
@@ -82,13 +120,24 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
+        patience = check_seconds("timeout", timeout)
         was_closed = self._closing is not None
+        loop = asyncio.get_running_loop()
+        until = None if patience is None else loop.time() + patience
         try:
-            await self._calls.flush(self._producer.flush, timeout)
-        except ClosedError:
-            if was_closed or self._closing is None:
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._behind_all()
+                await self._calls.flush(self._producer.flush, None if until is None else max(until - loop.time(), 0.0))
+            except ClosedError:
+                if was_closed or self._closing is None:
+                    raise
+                async with asyncio.timeout_at(until):
+                    await asyncio.shield(self._closing)  # which came in between, and waits for the same
+        except TimeoutError as error:
+            if is_interruption(error):
                 raise
-            await asyncio.wait_for(asyncio.shield(self._closing), timeout)  # which came in between, and waits for the same
+            raise TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background") from None
 
     @property
     def closed(self) -> bool:
@@ -99,9 +148,20 @@ class Producer:
         """:meth:`flush`, then end. Twice is harmless."""
         check_seconds("timeout", timeout)
         if self._closing is None:
-            self._closing = self._calls.begin(lambda: self._producer.close(timeout))
-            self._calls.stop()
+            self._closing = asyncio.ensure_future(self._end_behind_all(timeout)) if self._lines else self._end(timeout)
         await asyncio.shield(self._closing)
+
+    async def _end_behind_all(self, timeout: float | None) -> None:
+        try:
+            await self._behind_all()
+        finally:
+            ending = self._end(timeout)  # also where the loop ends before
+        await asyncio.shield(ending)
+
+    def _end(self, timeout: float | None) -> asyncio.Future[None]:
+        ending = self._calls.begin(lambda: self._producer.close(timeout))
+        self._calls.stop()
+        return ending
 
     async def __aenter__(self) -> Producer:
         return self

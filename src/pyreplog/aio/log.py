@@ -223,6 +223,7 @@ class Log:
         """Make everything appended so far durable, under durability ``"os"`` too."""
         self._writing()
         try:
+            await self._calls.written()
             await self._calls.flush(self._log.flush)
         except ClosedError:
             if self._closing is None:
