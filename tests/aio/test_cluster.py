@@ -142,7 +142,7 @@ class Held:
     def check_assigned(self) -> None:
         """There is something to read."""
 
-    def position(self, topic: str, partition: int, *, timeout: float | None = None) -> int:
+    def known_position(self, topic: str, partition: int) -> int:
         """Behind what was taken."""
         return self.offset
 
@@ -448,6 +448,76 @@ def test_who_waits_for_news_of_a_topic_waits_from_its_call_on(tmp_path: Path) ->
                     await producer.flush(0.01)
                 node.resume()
                 assert (await (await late)).offset == 0
+
+    run(main)
+
+
+@pytest.mark.parametrize("ask", ["seek", "seek_to_beginning", "seek_to_end", "assign", "position"])
+def test_what_was_cancelled_while_it_waits_for_an_answer_holds_up_no_poll(tmp_path: Path, ask: str) -> None:
+    """A poll waits no longer than it is told; and what was cancelled changes nothing later."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
+            for name in ("orders", "other"):
+                await cluster.admin.create_topic(name, config={"durability": "os"})
+            async with cluster.producer() as producer:
+                await producer.send_many("orders", [b"%d" % number for number in range(5)])
+            async with cluster.consumer("orders") as consumer:
+                assert len(await consumer.poll(FOREVER, 3)) == 3
+                if ask == "position":
+                    await consumer.assign("other")
+                node: Any = cluster._cluster.nodes[0]
+                node.pause()
+                asks: dict[str, Any] = {
+                    "seek": lambda: consumer.seek("orders", 0, timestamp=0, timeout=FOREVER),
+                    "seek_to_beginning": consumer.seek_to_beginning,
+                    "seek_to_end": consumer.seek_to_end,
+                    "assign": lambda: consumer.assign("new", timeout=FOREVER),
+                    "position": lambda: consumer.position("other", 0, timeout=FOREVER),
+                }
+                began = threading.Event()
+                submit = consumer._calls._reading.submit
+
+                def told(call: Any) -> Any:
+                    def run() -> Any:
+                        began.set()
+                        return call()
+
+                    return submit(run)
+
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(consumer._calls._reading, "submit", told)
+                    task = asyncio.create_task(asks[ask]())
+                    assert await asyncio.to_thread(began.wait, FOREVER)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                async with asyncio.timeout(FOREVER / 4):
+                    found = await consumer.poll(0.0)
+                assert [record.offset for record in found] == ([] if ask == "position" else [3, 4])
+                node.resume()
+
+    run(main)
+
+
+def test_a_cancelled_seek_that_waits_for_another_call_is_not_carried_out_later() -> None:
+    """What was asked after it counts."""
+
+    async def main() -> None:
+        held = Held()
+        consumer = aio.Consumer(held, Calls("test"))  # type: ignore[arg-type]
+        polling = asyncio.create_task(consumer.poll(None))
+        await asyncio.to_thread(held.began.wait, FOREVER)
+        polling.cancel()
+        seeking = asyncio.create_task(consumer.seek("t", 0, 50))
+        while len(consumer._calls._reading._pool._threads) < 2:
+            await asyncio.sleep(0)
+        seeking.cancel()
+        await asyncio.gather(polling, seeking, return_exceptions=True)
+        held.told.set()
+        got = [record.offset for record in await consumer.poll(None)]
+        while len(got) < 3:
+            got += [record.offset for record in await consumer.poll(None)]
+        assert got[:3] == [0, 1, 2]
 
     run(main)
 

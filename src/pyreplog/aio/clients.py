@@ -185,7 +185,8 @@ class Consumer:
         self._consumer = consumer
         self._calls = calls
         #: Taken, and not yet handed out, because whoever asked was cancelled, or takes one by one. Threads add to it, in order, and take
-        #: out what a seek forgets, under the lock; who picks needs none.
+        #: out what a seek forgets, under the lock; who picks needs none. Nobody waits for an answer under it: one that was cancelled would
+        #: hold up those after it.
         self._left: deque[Record] = deque()
         self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
@@ -251,9 +252,20 @@ class Consumer:
             self._left.extend(records)
             return pending
 
-    def _move(self, move: Callable[[], T], forget: Callable[[Record], bool]) -> T:
-        """In a thread: go on elsewhere, without the records taken before that ``forget`` names."""
+    async def _go_on(self, move: Callable[[], T], forget: Callable[[Record], bool]) -> T:
+        """What ``move`` says, which goes on elsewhere: without the records taken before that ``forget`` names. If this is cancelled,
+        that is done before anything that is asked later, or not at all."""
+        wanted = [True]
+        try:
+            return await self._calls.read(self._move, move, forget, wanted)
+        finally:
+            wanted.clear()
+
+    def _move(self, move: Callable[[], T], forget: Callable[[Record], bool], wanted: Sequence[bool]) -> T:
+        """In a thread."""
         with self._taking:
+            if not wanted:
+                raise asyncio.CancelledError
             found = move()
             left: list[Record] = []
             with suppress(IndexError):  # taken out one by one: if this was cancelled, somebody may be picking beside it
@@ -264,11 +276,15 @@ class Consumer:
 
     def _position(self, place: tuple[str, int], timeout: float | None) -> int:
         """In a thread."""
-        with self._taking:
-            for record in self._left.copy():
-                if (record.topic, record.partition) == place:
-                    return record.offset
-            return self._consumer.position(*place, timeout=timeout)
+        while True:
+            with self._taking:
+                for record in self._left.copy():
+                    if (record.topic, record.partition) == place:
+                        return record.offset
+                known = self._consumer.known_position(*place)
+            if known >= 0:
+                return known
+            self._consumer.position(*place, timeout=timeout)  # then it is known; a poll that was cancelled may have moved it since
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records for ever, waiting for more at the end."""
@@ -296,8 +312,11 @@ class Consumer:
 
     async def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on."""
-        move = partial(self._consumer.assign, subject, timeout=timeout)
-        await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) not in self._consumer.assignment)
+        partitions = await self._calls.read(self._consumer.partitions_of, subject, timeout)
+        wanted = frozenset(partitions)
+        await self._go_on(
+            partial(self._consumer.take_up, partitions), lambda record: TopicPartition(record.topic, record.partition) not in wanted
+        )
 
     @overload
     async def seek(
@@ -334,16 +353,28 @@ class Consumer:
         if not isinstance(topic, str) and offset is None:
             partition, offset = None, partition
         place = runtime.place_of("seek", topic, partition)
+        if offset is None and timestamp is not None:
+            offset = await self._calls.read(self._consumer.at_time, *place, timestamp, timeout)
+            timestamp = None
         move = partial(self._consumer.seek, *place, offset, timestamp=timestamp, timeout=timeout)
-        return await self._calls.read(self._move, move, lambda record: (record.topic, record.partition) == place)
+        return await self._go_on(move, lambda record: (record.topic, record.partition) == place)
 
     async def seek_to_beginning(self) -> None:
         """Go on at the first record of every partition."""
-        await self._calls.read(self._move, self._consumer.seek_to_beginning, lambda record: True)
+        await self._go_to([(entry, await self.start_offset(*entry)) for entry in self.assignment])
 
     async def seek_to_end(self) -> None:
         """Go on behind the last record of every partition."""
-        await self._calls.read(self._move, self._consumer.seek_to_end, lambda record: True)
+        await self._go_to([(entry, await self.end_offset(*entry)) for entry in self.assignment])
+
+    async def _go_to(self, offsets: Sequence[tuple[TopicPartition, int]]) -> None:
+        """Go on there, with every partition that is read."""
+
+        def move() -> None:
+            for (topic, partition), offset in offsets:
+                self._consumer.seek(topic, partition, offset)
+
+        await self._go_on(move, lambda record: True)
 
     @overload
     async def position(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...

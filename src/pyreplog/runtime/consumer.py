@@ -80,6 +80,10 @@ class Consumer(Face[Machine]):
         Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody tells of one within
         ``timeout`` seconds (None: for ever); neither changes anything.
         """
+        self.take_up(self.partitions_of(subject, timeout))
+
+    def partitions_of(self, subject: Subject, timeout: float | None) -> list[TopicPartition]:
+        """What :meth:`assign` would read: it waits for the news of that, and changes nothing."""
         self._check()
         patience = check_seconds("timeout", timeout)
         several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
@@ -108,6 +112,11 @@ class Consumer(Face[Machine]):
                 if number >= (count := self._partition_count(entry.topic, patience)):
                     raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
                 partitions.append(TopicPartition(entry.topic, number))
+        return partitions
+
+    def take_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """The rest of :meth:`assign`, which waits for nothing."""
+        self._check()
 
         def begin(machine: Machine) -> None:
             machine.assign(partitions)
@@ -303,11 +312,8 @@ class Consumer(Face[Machine]):
         name, number = place_of("seek", topic, partition)
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
-        if offset is None:
-            # What is below 0 means something else to Kafka, and no record is older than 1970.
-            offset = self._look_up(name, number, max(timestamp_ms(timestamp, "timestamp"), 0), timeout)
-            if offset < 0:
-                offset = self.end_offset(name, number, timeout=timeout)
+        if timestamp is not None:
+            offset = self.at_time(name, number, timestamp, timeout)
         where = whole("offset", offset, 0, INT64_MAX)
 
         def move(machine: Machine) -> None:
@@ -317,6 +323,12 @@ class Consumer(Face[Machine]):
         self._use(move)
         self._driver.enter(self._seat)
         return where
+
+    def at_time(self, topic: str, partition: int, timestamp: int | datetime, timeout: float | None) -> int:
+        """Where :meth:`seek` with a ``timestamp`` goes on: it waits for the answer, and changes nothing."""
+        # What is below 0 means something else to Kafka, and no record is older than 1970.
+        offset = self._look_up(topic, partition, max(timestamp_ms(timestamp, "timestamp"), 0), timeout)
+        return offset if offset >= 0 else self.end_offset(topic, partition, timeout=timeout)
 
     def seek_to_beginning(self) -> None:
         """Go on at the first record of every partition."""
@@ -341,10 +353,7 @@ class Consumer(Face[Machine]):
         patience = check_seconds("timeout", timeout)
         name, number = place_of("position", topic, partition)
         self._driver.enter(self._seat)
-        known = self._machine.position(name, number)
-        for record in self._left.copy():
-            if (record.topic, record.partition) == (name, number):
-                return record.offset
+        known = self.known_position(name, number)
         if known >= 0:
             return known
 
@@ -353,6 +362,15 @@ class Consumer(Face[Machine]):
             return None if found < 0 else found
 
         return self._answer(lambda machine: None, settled, patience, f"the position in {name}-{number}")
+
+    def known_position(self, topic: str, partition: int) -> int:
+        """As :meth:`position`, which waits where this says -1."""
+        self._check()
+        known = self._machine.position(topic, partition)
+        for record in self._left.copy():
+            if (record.topic, record.partition) == (topic, partition):
+                return record.offset
+        return known
 
     @overload
     def start_offset(self, topic: str, partition: int, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
