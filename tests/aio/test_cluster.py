@@ -452,6 +452,44 @@ def test_who_waits_for_news_of_a_topic_waits_from_its_call_on(tmp_path: Path) ->
     run(main)
 
 
+def test_a_close_takes_no_longer_than_it_is_told() -> None:
+    """However long a send waits for room before it."""
+
+    class Full:
+        closed = False
+
+        def __init__(self) -> None:
+            self.began, self.ended = threading.Event(), threading.Event()
+
+        def knows(self, topic: str) -> bool:
+            """There is news of it."""
+            return True
+
+        def send_many(self, topic: str, values: list[bytes], **others: object) -> list[bytes]:
+            """Once there is room, or it is closed."""
+            self.began.set()
+            assert self.ended.wait(FOREVER)
+            return values
+
+        def close(self, timeout: float | None) -> None:
+            """Nothing was acknowledged."""
+            assert timeout == 0.0
+            self.ended.set()
+            raise TimeoutError
+
+    async def main() -> None:
+        full = Full()
+        producer = aio.Producer(full, Calls("test"))  # type: ignore[arg-type]
+        sending = asyncio.create_task(producer.send_many("t", [b"x"]))
+        assert await asyncio.to_thread(full.began.wait, FOREVER)
+        async with asyncio.timeout(FOREVER / 2):
+            with pytest.raises(TimeoutError, match=r"not all is acknowledged after 0\.01 s"):
+                await producer.close(0.01)
+        await sending
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("ask", ["seek", "seek_to_beginning", "seek_to_end", "assign", "position"])
 def test_what_was_cancelled_while_it_waits_for_an_answer_holds_up_no_poll(tmp_path: Path, ask: str) -> None:
     """A poll waits no longer than it is told; and what was cancelled changes nothing later."""

@@ -116,6 +116,10 @@ class Calls:
         """The result of ``call``, for which no write waits. It may have to wait for those before it: :meth:`written`."""
         return await self._submit(self._flushing, partial(call, *args, **kwargs))
 
+    def beside(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """As :meth:`flush`, for who wants to hold the call itself."""
+        return self._submit(self._flushing, call)
+
     async def read(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``call``, carried out when a reading thread is free."""
         return await self._submit(self._reading, partial(call, *args, **kwargs))

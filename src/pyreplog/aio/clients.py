@@ -137,7 +137,7 @@ class Producer:
         except TimeoutError as error:
             if is_interruption(error):
                 raise
-            raise TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background") from None
+            raise _late(patience) from None
 
     @property
     def closed(self) -> bool:
@@ -146,20 +146,34 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless."""
-        check_seconds("timeout", timeout)
+        patience = check_seconds("timeout", timeout)
         if self._closing is None:
-            self._closing = asyncio.ensure_future(self._end_behind_all(timeout)) if self._lines else self._end(timeout)
+            is_waited_for = self._lines or self._calls.waiting_count
+            self._closing = asyncio.ensure_future(self._end_behind_all(patience)) if is_waited_for else self._end(patience)
         await asyncio.shield(self._closing)
 
-    async def _end_behind_all(self, timeout: float | None) -> None:
+    async def _end_behind_all(self, patience: float | None) -> None:
+        loop = asyncio.get_running_loop()
+        until = None if patience is None else loop.time() + patience
         try:
-            await self._behind_all()
-        finally:
-            ending = self._end(timeout)  # also where the loop ends before
-        await asyncio.shield(ending)
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._behind_all()
+            finally:  # also where the loop ends before
+                ending = self._end(None if until is None else max(until - loop.time(), 0.0))
+        except TimeoutError as error:
+            if is_interruption(error):
+                raise
+        try:
+            await asyncio.shield(ending)
+        except TimeoutError as error:
+            if is_interruption(error):
+                raise
+            raise _late(patience) from None
 
-    def _end(self, timeout: float | None) -> asyncio.Future[None]:
-        ending = self._calls.begin(lambda: self._producer.close(timeout))
+    def _end(self, patience: float | None) -> asyncio.Future[None]:
+        begin = self._calls.beside if self._calls.waiting_count else self._calls.begin
+        ending = begin(lambda: self._producer.close(patience))
         self._calls.stop()
         return ending
 
@@ -171,6 +185,10 @@ class Producer:
 
     def __repr__(self) -> str:
         return repr(self._producer).replace("pyreplog.", "pyreplog.aio.", 1)
+
+
+def _late(patience: float | None) -> TimeoutError:
+    return TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background")
 
 
 class Consumer:
