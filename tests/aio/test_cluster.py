@@ -490,6 +490,42 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
     asyncio.run(main())
 
 
+def test_a_forked_child_does_not_wait_for_its_parents_senders(tmp_path: Path) -> None:
+    """Whoever waited for news of a topic there never goes on here."""
+    code = """
+import asyncio, os, sys, pyreplog
+from pyreplog import aio
+async def main():
+    cluster = await aio.Cluster(sys.argv[1], nodes=1)
+    await cluster.admin.create_topic("new")
+    producer = await cluster.producer(max_block_ms=60_000)
+    cluster._cluster.nodes[0].pause()
+    sending = asyncio.create_task(producer.send("new", b"parent"))
+    await asyncio.sleep(0)
+    return cluster, producer, sending
+async def child(producer):
+    for use in (lambda: producer.send("new", b""), lambda: producer.send_many("new", [b""]), producer.flush, producer.close):
+        try:
+            await use()
+        except pyreplog.ForkedError:
+            continue
+        os._exit(1)
+async def end(cluster, sending):
+    cluster._cluster.nodes[0].resume()
+    assert (await (await sending)).offset == 0
+    await cluster.close()
+with asyncio.Runner() as runner:
+    cluster, producer, sending = runner.run(main())
+    pid = os.fork()
+    if not pid:
+        asyncio.new_event_loop().run_until_complete(child(producer))
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    runner.run(end(cluster, sending))
+"""
+    subprocess.run([sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, str(tmp_path / "data")], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("ask", ["seek", "seek_to_beginning", "seek_to_end", "assign", "position"])
 def test_what_was_cancelled_while_it_waits_for_an_answer_holds_up_no_poll(tmp_path: Path, ask: str) -> None:
     """A poll waits no longer than it is told; and what was cancelled changes nothing later."""

@@ -164,11 +164,15 @@ class Calls:
         self._reading.stop()
         self._flushing.stop()
 
-    def _submit(self, crew: _Crew, call: Callable[[], T]) -> asyncio.Future[T]:
+    def check(self) -> None:
+        """Raise ForkedError in the child of a fork, ClosedError where nothing more is taken on."""
         if os.getpid() != self._pid:
             raise ForkedError("it belongs to the parent process, of which this one is a fork: open it again here")
         if self._stopped:
             raise ClosedError(f"{self._name!r} is closed")
+
+    def _submit(self, crew: _Crew, call: Callable[[], T]) -> asyncio.Future[T]:
+        self.check()
         return asyncio.wrap_future(crew.submit(call))
 
     def _done(self, future: asyncio.Future[Any]) -> None:

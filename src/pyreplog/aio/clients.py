@@ -89,6 +89,7 @@ class Producer:
     async def _in_turn(self, topic: str, send: Callable[[], T]) -> T:
         """What ``send`` gives, after all of this topic that were begun before it. Who waits for the first news of one topic holds up nobody
         who sends to another."""
+        self._calls.check()
         if self._closing is not None:
             raise ClosedError("the producer is closed")
         if topic not in self._lines and self._producer.knows(topic):
@@ -109,6 +110,7 @@ class Producer:
 
     async def _behind_all(self) -> None:
         """Return when everything that was begun so far is handed over, or refused."""
+        self._calls.check()  # who waits there in the parent of a fork does not go on here
         for line in tuple(self._lines.values()):
             async with line.turn:
                 pass
