@@ -83,6 +83,32 @@ def test_what_a_cancelled_read_meets_concerns_nobody() -> None:
     assert sorted(begun) == [-1, *range(READERS_MAX)]
 
 
+def test_what_a_cancelled_write_meets_concerns_nobody() -> None:
+    """It is carried out; that it fails is no "exception that was never retrieved"."""
+    told: list[dict[str, object]] = []
+    gate, begun = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        assert gate.wait(PATIENCE_S)
+        raise pyreplog.ClosedError("closed meanwhile")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        calls = Calls("test")
+        write = asyncio.create_task(calls.write(fail))
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        write.cancel()
+        assert await asyncio.gather(write, return_exceptions=True) != [None]
+        gate.set()
+        assert await calls.write(lambda: 1) == 1
+        calls.stop()
+
+    asyncio.run(main())
+    gc.collect()
+    assert not told
+
+
 def test_what_nobody_wants_is_released_after_the_end() -> None:
     """No thread takes it any more, nor anything else."""
     released: list[str] = []

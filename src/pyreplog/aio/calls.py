@@ -102,10 +102,13 @@ class Calls:
 
     async def write(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``call``, carried out after all writes before it."""
-        future = self._submit(self._writing, partial(call, *args, **kwargs))
-        self.waiting_count += 1
-        future.add_done_callback(self._done)
-        return await asyncio.shield(future)
+        return await asyncio.shield(self.begin_write(partial(call, *args, **kwargs)))
+
+    def begin_write(self, call: Callable[[], T]) -> asyncio.Future[T]:
+        """As :meth:`write`, begun now: for who awaits it, shielded, a little later."""
+        future = self.begin(call)
+        future.add_done_callback(_heard)
+        return future
 
     async def written(self) -> None:
         """Return when all writes before it are carried out."""
@@ -146,7 +149,7 @@ class Calls:
                 left()
 
     def begin(self, call: Callable[[], T]) -> asyncio.Future[T]:
-        """As :meth:`write`, for who wants to hold the call itself."""
+        """As :meth:`write`, for who wants to hold the call itself, and to hear how it ended."""
         future = self._submit(self._writing, call)
         self.waiting_count += 1
         future.add_done_callback(self._done)
@@ -177,6 +180,12 @@ class Calls:
 
     def _done(self, future: asyncio.Future[Any]) -> None:
         self.waiting_count -= 1
+
+
+def _heard(future: asyncio.Future[Any]) -> None:
+    """What it met concerns only who waits for it: who was cancelled does not any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _carry_out(future: Future[T], call: Callable[[], T]) -> None:

@@ -101,7 +101,7 @@ class Producer:
             async with line.turn:
                 if not self._producer.knows(topic):
                     await self._calls.read(self._producer.learn, topic, since_ns)
-                sending = self._calls.begin(send)
+                sending = self._calls.begin_write(send)
         finally:
             line.count -= 1
             if not line.count:
