@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from pyreplog.client import Consumer, ConsumerConfig
-from pyreplog.errors import ClusterError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, UnknownTopicError
+from pyreplog.errors import ClusterError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, TopicRecreatedError, UnknownTopicError
 from pyreplog.ports import Received
 from pyreplog.record import BatchBuilder
 from pyreplog.system import LocalNetwork
@@ -53,6 +53,7 @@ class Script:
         self.clock = SimClock()
         self.network = LocalNetwork()
         self.partitions = partitions
+        self.topic_id = TOPIC_ID
         self.start, self.end = 0, 100
         self.offsets_code = 0
         self.node = self.network.endpoint()
@@ -88,7 +89,7 @@ class Script:
                         for number in range(self.partitions)
                     ]
                     brokers = [MetadataResponseBroker(node, "node-1") for node in {1: 0, self.leader: 0}]
-                    answer = MetadataResponse(brokers, [MetadataResponseTopic(TOPIC, TOPIC_ID, parts)])
+                    answer = MetadataResponse(brokers, [MetadataResponseTopic(TOPIC, self.topic_id, parts)])
                     self.node.send("consumer", Response("node-1", message.correlation_id, answer))
                 elif isinstance(body, ListOffsetsRequest):
                     self.offsets_asked += 1
@@ -555,3 +556,36 @@ def test_a_lost_fetch_that_was_sought_away_from() -> None:
     assert [record.offset for record in script.consumer.take()] == [5]
     script.turn()
     assert script.all_asked() == [{0: 0}, {0: 6}]
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "none"])
+@pytest.mark.parametrize("position", [0, 5])
+def test_another_topic_in_the_place_of_the_one_that_was_read(policy: str, position: int) -> None:
+    """It is read from its first record on, and who was further in the other is told so, once. No answer about that one counts any more."""
+    script = Script(auto_offset_reset=policy)
+    script.consumer.seek(TOPIC, 0, 0)
+    script.turn()
+    script.consumer.seek(TOPIC, 0, 7)
+    script.turn()
+    script.consumer.seek(TOPIC, 0, position)
+    script.turn()
+    script.topic_id = "CCCCCCCCCCCCCCCCCCCCCA"
+    asked = next(index for index, asked in enumerate(script.all_asked()) if asked == {0: position})
+    late = script.fetches[1 if position else 0]
+    script.answer(PartitionData(0, ErrorCode.UNKNOWN_TOPIC_ID), index=asked)
+    script.advance(1000)
+    if position:
+        with pytest.raises(TopicRecreatedError, match="events-0 was read up to offset 5, but the topic was made anew"):
+            script.consumer.take()
+        script.turn()
+    body = script.fetches[-1].body
+    assert isinstance(body, FetchRequest)
+    assert [topic.topic_id for topic in body.topics] == [script.topic_id]
+    assert script.all_asked()[-1] == {0: 0}
+    old = PartitionData(0, high_watermark=3, last_stable_offset=3, log_start_offset=0, records=batch(0, b"x", b"y", b"z"))
+    answer = FetchResponse([FetchableTopicResponse(TOPIC_ID, [old])])
+    for fetch in [late, *script.fetches[:-1]]:
+        script.node.send("consumer", Response("node-1", fetch.correlation_id, answer))
+        script.turn()
+    assert script.consumer.take() == []
+    assert script.consumer.position(TOPIC, 0) == 0

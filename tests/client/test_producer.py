@@ -50,6 +50,7 @@ class Script:
         self.network = LocalNetwork()
         self.leaders = [1] * partitions
         self.refusal = 0
+        self.topic_id = TOPIC_ID
         self.node = self.network.endpoint()
         self.node.listen("node-1")
         self.requests: list[Request] = []
@@ -87,7 +88,7 @@ class Script:
     def metadata(self) -> MetadataResponse:
         """What the node knows now."""
         partitions = [MetadataResponsePartition(number, leader, leader_epoch=3) for number, leader in enumerate(self.leaders)]
-        topic = MetadataResponseTopic(TOPIC, TOPIC_ID, partitions, error_code=self.refusal)
+        topic = MetadataResponseTopic(TOPIC, self.topic_id, partitions, error_code=self.refusal)
         return MetadataResponse([MetadataResponseBroker(1, "node-1")], [topic])
 
     def advance(self, ms: int) -> None:
@@ -261,6 +262,21 @@ def test_a_refusal_for_good_is_an_error() -> None:
     acks = script.send(b"x")
     script.answer(ErrorCode.MESSAGE_TOO_LARGE)
     assert isinstance(acks[0].exception(), MessageTooLargeError)
+
+
+@pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_an_answer_about_a_topic_whose_name_another_has_now(code: int) -> None:
+    """It counts: what was appended there was, and what was refused was not."""
+    script = Script()
+    acks = script.send(b"a")
+    script.topic_id = "CCCCCCCCCCCCCCCCCCCCCA"
+    script.producer._router.want(TOPIC)
+    script.turn()
+    script.answer(code)
+    assert offsets(acks) == ([None] if code else [0])
+    script.advance(1000)
+    assert len(script.requests) == (1 if code else 0), "sent again where it was refused"
+    assert not acks[0].done() if code else acks[0].result(0).offset == 0
 
 
 def test_refused_batches_keep_their_order() -> None:

@@ -164,6 +164,12 @@ def test_a_topic_that_was_made_anew() -> None:
     assert route is not None
     assert (route.topic_id, route.leaders, route.epochs) == ("other", [2], [0])
     assert desk.router.name_of("other") == "t"
+    # Who still tells of the former one lags: somebody else is asked.
+    desk.router.want("t")
+    assert desk.answer(leader=1, epoch=9)
+    assert desk.router.topic("t") is route
+    assert route.leaders == [2]
+    assert desk.router.wanted
 
 
 @pytest.mark.parametrize("failures", range(1, 30))

@@ -26,6 +26,7 @@ from pyreplog.errors import (
     OffsetOutOfRangeError,
     OutcomeUnknownError,
     PyreplogError,
+    TopicRecreatedError,
     UnknownTopicError,
     cluster_error,
 )
@@ -85,7 +86,8 @@ class ConsumerConfig:
 
     auto_offset_reset: Literal["earliest", "latest", "none"] = "earliest"
     """Where to begin without a position, or with one that is no longer there. ``none``: OffsetOutOfRangeError for the latter. Where the
-    cluster lost what was read (an unclean election) that error is raised in any case, once."""
+    cluster lost what was read (an unclean election) that error is raised in any case, once; where another topic has the name now,
+    TopicRecreatedError is."""
     fetch_max_wait_ms: int = 500
     """How long a node may hold an empty answer."""
     fetch_min_bytes: int = 1
@@ -161,6 +163,7 @@ class _Partition:
         "position",
         "records",
         "resetting",
+        "topic_id",
     )
 
     def __init__(self) -> None:
@@ -182,6 +185,8 @@ class _Partition:
         """Until then no follower is asked, whatever ``read_from`` says."""
         self.last_epoch = -1
         """Leader epoch of the last batch before ``fetch_offset``; -1: not known."""
+        self.topic_id = ""
+        """Of the topic in which all these offsets mean something; empty: not known yet."""
 
     def move(self, offset: int) -> None:
         """Forget what is buffered and go on at ``offset``."""
@@ -432,11 +437,15 @@ class Consumer:
             leader = self._leader(entry.topic, entry.partition, state)
             if leader is None:
                 continue
+            route = self._router.topic(entry.topic)
+            assert route is not None, "a known leader has a route"
+            if state.topic_id != route.topic_id:
+                self._meet(entry, state, route.topic_id)
+                if state.error is not None:
+                    continue
             if state.position < 0:
                 asked |= self._reset(entry, state)
                 continue
-            route = self._router.topic(entry.topic)
-            assert route is not None, "a known leader has a route"
             if self.config.read_from == "follower" and not state.failures and now >= state.leader_until_ns:
                 leader = self._follower(route, entry.partition, leader)
             fetch = wanted.get(leader)
@@ -596,6 +605,20 @@ class Consumer:
         error = OffsetOutOfRangeError(state.position, data.log_start_offset, end, log=about)
         state.move(min(end, state.position))
         state.error = error
+
+    def _meet(self, entry: TopicPartition, state: _Partition, topic_id: str) -> None:
+        """The topic that was to be read, or another one that was made in its place: then what was read is said once, whatever
+        ``auto_offset_reset`` is, and it goes on at the first record."""
+        before, state.topic_id = state.topic_id, topic_id
+        if not before:
+            return
+        state.asked.clear()  # whatever still comes is the other's
+        position = state.position
+        state.move(min(position, 0))
+        if position > 0:
+            state.error = TopicRecreatedError(
+                f"{entry} was read up to offset {position}, but the topic was made anew (its id was {before}, it is {topic_id})"
+            )
 
     def _stumble(self, entry: TopicPartition, state: _Partition, leader: int) -> None:
         state.failures += 1

@@ -536,16 +536,17 @@ class Producer:
 
     def _answered(self, node: int, entries: list[tuple[PartitionQueue, Batch]], answer: ProduceResponse | None) -> None:
         self._in_flight[node] -= 1
-        results: dict[tuple[str, int], PartitionProduceResponse] = {}
+        results: dict[tuple[str | None, int], PartitionProduceResponse] = {}
         if answer is not None:
             for topic in answer.responses:
+                name = self._router.name_of(topic.topic_id)  # another topic may have it by now
                 for partition in topic.partition_responses:
-                    results[topic.topic_id, partition.index] = partition
+                    results[name, partition.index] = partition
         for queue, batch in entries:
             queue.in_flight -= 1
             queue.flying.pop(batch.sequence, None)
             route = self._routes[queue.topic]
-            result = results.get((route.topic_id, queue.partition))
+            result = results.get((queue.topic, queue.partition))
             if result is not None and result.error_code == NO_ERROR:
                 if batch.sequence > queue.passed:
                     queue.passed = batch.sequence

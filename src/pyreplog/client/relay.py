@@ -180,16 +180,17 @@ class Relay:
     # --------------------------------------------------------------------------------------------------------------------- answers
 
     def _answered(self, node: int, queues: list[_Queue], answer: ProduceResponse | None) -> None:
-        results: dict[tuple[str, int], PartitionProduceResponse] = {}
+        results: dict[tuple[str | None, int], PartitionProduceResponse] = {}
         if answer is not None:
             for topic in answer.responses:
+                name = self._router.name_of(topic.topic_id)  # another topic may have it by now
                 for partition in topic.partition_responses:
-                    results[topic.topic_id, partition.index] = partition
+                    results[name, partition.index] = partition
         for queue in queues:
             queue.in_flight = False
             if self._failure is not None:
                 continue
-            result = results.get((self._topic_id(queue.key.topic), queue.key.partition))
+            result = results.get((queue.key.topic, queue.key.partition))
             code = ErrorCode.REQUEST_TIMED_OUT if result is None else result.error_code
             if code == NO_ERROR:
                 self._done(queue, None)

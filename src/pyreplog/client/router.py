@@ -105,7 +105,7 @@ class Router:
         return False
 
     def name_of(self, topic_id: str) -> str | None:
-        """The topic's name."""
+        """The topic's name: that of any id it ever had here."""
         return self._names.get(topic_id)
 
     def refusal(self, name: str) -> ClusterError | None:
@@ -197,6 +197,9 @@ class Router:
         self._denials.pop(name, None)
         route = self.topics.get(name)
         if route is None or route.topic_id != topic.topic_id:
+            if topic.topic_id in self._names:  # the topic whose name another has now, from a node that lags
+                self.wanted.setdefault(name)
+                return True
             route = self.topics[name] = TopicRoute(name, topic.topic_id)
             self._names[topic.topic_id] = name
         leaderless = False
