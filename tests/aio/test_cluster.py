@@ -142,7 +142,7 @@ class Held:
     def check_assigned(self) -> None:
         """There is something to read."""
 
-    def known_position(self, topic: str, partition: int) -> int:
+    def _known_position(self, topic: str, partition: int) -> int:
         """Behind what was taken."""
         return self.offset
 
@@ -358,7 +358,7 @@ def test_a_flush_holds_up_no_send() -> None:
         def offer(self, topic: str, value: bytes, *others: object) -> None:
             """The long way."""
 
-        def knows(self, topic: str) -> bool:
+        def _knows(self, topic: str) -> bool:
             """There is news of it."""
             return True
 
@@ -461,7 +461,7 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
         def __init__(self) -> None:
             self.began, self.ended = threading.Event(), threading.Event()
 
-        def knows(self, topic: str) -> bool:
+        def _knows(self, topic: str) -> bool:
             """There is news of it."""
             return True
 

@@ -92,15 +92,15 @@ class Producer:
         self._calls.check()
         if self._closing is not None:
             raise ClosedError("the producer is closed")
-        if topic not in self._lines and self._producer.knows(topic):
+        if topic not in self._lines and self._producer._knows(topic):
             return await self._calls.write(send)
-        since_ns = self._producer.monotonic_ns()
+        since_ns = self._producer._driver.monotonic_ns()
         line = self._lines.setdefault(topic, _Line())
         line.count += 1
         try:
             async with line.turn:
-                if not self._producer.knows(topic):
-                    await self._calls.read(self._producer.learn, topic, since_ns)
+                if not self._producer._knows(topic):
+                    await self._calls.read(self._producer._learn, topic, since_ns)
                 sending = self._calls.begin_write(send)
         finally:
             line.count -= 1
@@ -301,7 +301,7 @@ class Consumer:
                 for record in self._left.copy():
                     if (record.topic, record.partition) == place:
                         return record.offset
-                known = self._consumer.known_position(*place)
+                known = self._consumer._known_position(*place)
             if known >= 0:
                 return known
             self._consumer.position(*place, timeout=timeout)  # then it is known; a poll that was cancelled may have moved it since
@@ -332,10 +332,10 @@ class Consumer:
 
     async def assign(self, subject: Subject, *, timeout: float | None = ANSWER_TIMEOUT_S) -> None:
         """Read these from now on."""
-        partitions = await self._calls.read(self._consumer.partitions_of, subject, timeout)
+        partitions = await self._calls.read(self._consumer._partitions_of, subject, timeout)
         wanted = frozenset(partitions)
         await self._go_on(
-            partial(self._consumer.take_up, partitions), lambda record: TopicPartition(record.topic, record.partition) not in wanted
+            partial(self._consumer._take_up, partitions), lambda record: TopicPartition(record.topic, record.partition) not in wanted
         )
 
     @overload
@@ -374,7 +374,7 @@ class Consumer:
             partition, offset = None, partition
         place = runtime.place_of("seek", topic, partition)
         if offset is None and timestamp is not None:
-            offset = await self._calls.read(self._consumer.at_time, *place, timestamp, timeout)
+            offset = await self._calls.read(self._consumer._at_time, *place, timestamp, timeout)
             timestamp = None
         move = partial(self._consumer.seek, *place, offset, timestamp=timestamp, timeout=timeout)
         return await self._go_on(move, lambda record: (record.topic, record.partition) == place)

@@ -80,9 +80,9 @@ class Consumer(Face[Machine]):
         Raises UnknownTopicError for a topic or a partition that is not there, RequestTimedOutError where nobody tells of one within
         ``timeout`` seconds (None: for ever); neither changes anything.
         """
-        self.take_up(self.partitions_of(subject, timeout))
+        self._take_up(self._partitions_of(subject, timeout))
 
-    def partitions_of(self, subject: Subject, timeout: float | None) -> list[TopicPartition]:
+    def _partitions_of(self, subject: Subject, timeout: float | None) -> list[TopicPartition]:
         """What :meth:`assign` would read: it waits for the news of that, and changes nothing."""
         self._check()
         patience = check_seconds("timeout", timeout)
@@ -114,7 +114,7 @@ class Consumer(Face[Machine]):
                 partitions.append(TopicPartition(entry.topic, number))
         return partitions
 
-    def take_up(self, partitions: Sequence[TopicPartition]) -> None:
+    def _take_up(self, partitions: Sequence[TopicPartition]) -> None:
         """The rest of :meth:`assign`, which waits for nothing."""
         self._check()
 
@@ -313,7 +313,7 @@ class Consumer(Face[Machine]):
         if (offset is None) == (timestamp is None):
             raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
         if timestamp is not None:
-            offset = self.at_time(name, number, timestamp, timeout)
+            offset = self._at_time(name, number, timestamp, timeout)
         where = whole("offset", offset, 0, INT64_MAX)
 
         def move(machine: Machine) -> None:
@@ -324,7 +324,7 @@ class Consumer(Face[Machine]):
         self._driver.enter(self._seat)
         return where
 
-    def at_time(self, topic: str, partition: int, timestamp: int | datetime, timeout: float | None) -> int:
+    def _at_time(self, topic: str, partition: int, timestamp: int | datetime, timeout: float | None) -> int:
         """Where :meth:`seek` with a ``timestamp`` goes on: it waits for the answer, and changes nothing."""
         # What is below 0 means something else to Kafka, and no record is older than 1970.
         offset = self._look_up(topic, partition, max(timestamp_ms(timestamp, "timestamp"), 0), timeout)
@@ -353,7 +353,7 @@ class Consumer(Face[Machine]):
         patience = check_seconds("timeout", timeout)
         name, number = place_of("position", topic, partition)
         self._driver.enter(self._seat)
-        known = self.known_position(name, number)
+        known = self._known_position(name, number)
         if known >= 0:
             return known
 
@@ -363,7 +363,7 @@ class Consumer(Face[Machine]):
 
         return self._answer(lambda machine: None, settled, patience, f"the position in {name}-{number}")
 
-    def known_position(self, topic: str, partition: int) -> int:
+    def _known_position(self, topic: str, partition: int) -> int:
         """As :meth:`position`, which waits where this says -1."""
         self._check()
         known = self._machine.position(topic, partition)

@@ -178,20 +178,12 @@ class Producer(Face[Machine]):
         """Whether :meth:`close` was called, or the cluster's."""
         return self._closed
 
-    def knows(self, topic: str) -> bool:
+    def _knows(self, topic: str) -> bool:
         """Whether there is news of the topic, for which nobody has to wait then."""
         return topic in self._known
 
-    def learn(self, topic: str, since_ns: int) -> None:
-        """Return once there is news of the topic, waiting for it as who sent to it at ``since_ns`` would."""
-        if not self.knows(topic):
-            self._learn(topic, since_ns)
-
-    def monotonic_ns(self) -> int:
-        """The clock that its waits are measured by."""
-        return self._driver.monotonic_ns()
-
     def _learn(self, topic: str, since_ns: int | None = None) -> None:
+        """Return once there is news of the topic, waiting for it as who sent to it at ``since_ns`` (None: now) would."""
         self._check_open()
         check_name(topic)
 
@@ -204,7 +196,7 @@ class Producer(Face[Machine]):
         config = self._machine.config
         patience_s = min(config.max_block_ms, config.delivery_timeout_ms) / 1000
         try:
-            waited_s = 0.0 if since_ns is None else (self.monotonic_ns() - since_ns) / 1e9
+            waited_s = 0.0 if since_ns is None else (self._driver.monotonic_ns() - since_ns) / 1e9
             in_time = self._await(lambda machine: machine.want(topic), is_known, max(patience_s - waited_s, 0.0))
         except UnknownTopicError as error:
             if is_interruption(error):
