@@ -233,10 +233,12 @@ class OffsetOutOfRangeError(PyreplogError, LookupError):
 
 
 class DataLossError(PyreplogError, LookupError):
-    """A Spark read asked for offsets that are not there. Its three kinds say why."""
+    """What was to be read is not there. Its three kinds say why. With ``failOnDataLoss`` false Spark reads what is left."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}. Ask for what is there, or set the option failOnDataLoss to false to read what is left")
+    def __init__(
+        self, what: str, advice: str = "Ask for what is there, or set the option failOnDataLoss to false to read what is left"
+    ) -> None:
+        super().__init__(f"{what}. {advice}")
         self.what = what
 
 
@@ -406,8 +408,8 @@ class UnknownTopicError(ClusterError, LookupError):
 
 
 class UnknownTopicIdError(UnknownTopicError):
-    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made anew. Whoever reads a log's
-    folder hears it, too. A node that has only just begun says so until it has heard of its topics."""
+    """The topic that was meant is not there, although one of its name may be: it was deleted, and perhaps made anew. A node that has only
+    just begun says so until it has heard of its topics."""
 
     code = 100
     about = "the topic was deleted, and perhaps made anew"

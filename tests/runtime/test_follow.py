@@ -230,7 +230,7 @@ def test_a_log_that_was_made_anew_is_another(way: str, tmp_path: Path) -> None:
         "scan": lambda: list(reader.scan().batches()),
     }
     for _ in range(2):
-        with pytest.raises(pyreplog.UnknownTopicIdError, match="open it again"):
+        with pytest.raises(pyreplog.TopicRecreatedError, match="Open it again"):
             uses[way]()
         if way == "follow":
             break

@@ -617,7 +617,8 @@ class Consumer:
         state.move(min(position, 0))
         if position > 0:
             state.error = TopicRecreatedError(
-                f"{entry} was read up to offset {position}, but the topic was made anew (its id was {before}, it is {topic_id})"
+                f"{entry} was read up to offset {position}, but the topic was made anew (its id was {before}, it is {topic_id})",
+                "Go on to read that one from its first record",
             )
 
     def _stumble(self, entry: TopicPartition, state: _Partition, leader: int) -> None:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, UnknownTopicIdError
+from pyreplog.errors import CorruptError, CorruptLogError, TopicRecreatedError
 from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
@@ -199,7 +199,7 @@ class ReaderView:
         if not self._topic_id:
             self._topic_id = found  # a log of before topics had ids gets one from its first writer
         elif found and found != self._topic_id:
-            raise UnknownTopicIdError(f"another log of its name is in {self._reader.directory} now: open it again to read that one")
+            raise TopicRecreatedError(f"another log of its name is in {self._reader.directory} now", "Open it again to read that one")
 
     def read(self, offset: int, size_max: int) -> Buffer:
         """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
