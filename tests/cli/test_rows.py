@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import io
 import json
 import math
 import time
+import uuid
 
 import pytest
 from hypothesis import given
@@ -161,6 +164,17 @@ def test_numbers_stay_as_they_stand(number: str) -> None:
     text = number.encode()
     assert rows(line) == [Row(b'{"sum":[' + text + b',"x",null]}', text, None, (("h", text),), None)]
     assert rows(b'{"value":""}\n{"value":"","headers":"{\\"h\\":' + text + b'}"}')[1].headers == (("h", text),)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [(decimal.Decimal("1.10"), b"1.10"), (datetime.date(2024, 2, 29), b"2024-02-29"), (uuid.UUID(int=7), str(uuid.UUID(int=7)).encode())],
+)
+def test_what_json_has_no_type_for_is_its_text(field: object, text: bytes) -> None:
+    """A key, a value and a header that are a column of Parquet: without the quotes that JSON would put around it."""
+    row = {"k": field, "v": field, "headers": [{"key": "h", "value": field}]}
+    (found,) = map_rows(Place(), iter([(row, None)]), Fields(value="v", key="k", headers="headers"))
+    assert found == Row(text, text, None, (("h", text),), None)
 
 
 def test_headers_nested_too_deeply() -> None:

@@ -311,7 +311,8 @@ def _one(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
 
 
 def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
-    """A field as bytes: text as UTF-8, null as null, anything else as its JSON; ``NAME_base64`` as what it encodes."""
+    """A field as bytes: text as UTF-8, also that which stands for what JSON has no type for, null as null, anything else as its JSON;
+    ``NAME_base64`` as what it encodes."""
     if name in row:
         field = row[name]
         if field is None:
@@ -319,7 +320,10 @@ def _bytes(row: dict[str, Any], name: str, *, needed: bool) -> bytes | None:
         if isinstance(field, bytes):
             return field
         try:
-            return field.encode() if isinstance(field, str) else _json(field)
+            if isinstance(field, str):
+                return field.encode()
+            text = _json(field)
+            return str(json.loads(text)).encode() if text.startswith(b'"') else text
         except UnicodeEncodeError:
             # JSON can name half of a pair of UTF-16, which is no character.
             raise ValueError(f"field {name!r} is {excerpt(str(field))}, which is not UTF-8: give its bytes as {name}_base64") from None
