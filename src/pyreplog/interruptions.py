@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from types import CodeType
 
-__all__ = ["is_interruption"]
+__all__ = ["is_interruption", "is_no_thread"]
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -26,6 +26,12 @@ def is_interruption(error: BaseException) -> bool:
             return True
         trace = trace.tb_next
     return False
+
+
+def is_no_thread(error: BaseException) -> bool:
+    """Whether ``error`` is Python's for a thread that cannot be started. What a handler raises within a lock of Python's may
+    come out as a RuntimeError, too."""
+    return isinstance(error, RuntimeError) and str(error).startswith("can't start new thread")
 
 
 def _handlers() -> Iterator[CodeType]:

@@ -147,7 +147,7 @@ def _many_crashes(life: Workload) -> None:
 
 def _refusals(life: Workload) -> None:
     checking = partial(check, durability=DURABILITY[life], again=0.0)
-    for first in (1, 2, 3):
+    for first in (1, 2, 3, 4, 5):
         error_points(life, checking, seed=3, damages=3, errors=[errno.EIO], every=5, first=first)
 
 

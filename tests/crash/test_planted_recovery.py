@@ -40,9 +40,9 @@ Run = Callable[[], None]
 # -- what looks for them --
 
 
-def _crashes(life: Workload, *, compound: int = 0, again: float = 0.0) -> None:
+def _crashes(life: Workload, *, compound: int = 0, again: float = 0.0, every: int = 3) -> None:
     checking = partial(check, durability=DURABILITY[life], again=again)
-    crash_points(life, checking, seed=0, damages=4, compound=compound, kills=False, every=3)
+    crash_points(life, checking, seed=0, damages=4, compound=compound, kills=False, every=every)
 
 
 def _refusals(life: Workload, error: int) -> None:
@@ -339,7 +339,7 @@ BUGS: Final[list[tuple[int, Patch, Run, str]]] = [
     (18, cut_below_the_mark, _rot_of_a_log, "data/t-0/0000"),
     (19, a_damaged_mark_starts_at_nothing, _a_mark_is_lost, "lost records"),
     (20, a_stale_index_believed, lambda: _rot_of_a_small_file(".index"), "Corrupt"),
-    (21, zeros_taken_for_records, lambda: _crashes(os_log, again=1.0), "lost|damaged"),
+    (21, zeros_taken_for_records, lambda: _crashes(os_log, again=1.0, every=1), "lost|damaged"),
     (22, a_boot_noted_too_early, lambda: _crashes(os_log, compound=2), "second one during the recovery.*damaged"),
     (24, any_epoch_accepted, _an_old_segment_comes_back, "DID NOT RAISE"),
     (25, a_clean_stop_believed_for_ever, _a_life_after_a_clean_stop, "taken for a clean"),

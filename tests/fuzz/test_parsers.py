@@ -23,6 +23,7 @@ FED: Final = {
     "folder": [
         "log/chain.Chain._walk",
         "log/loader._begins_at",
+        "log/loader._least_end",
         "log/loader._position_of",
         "log/overflow._first_offset",
         "log/scan.describe_damage",

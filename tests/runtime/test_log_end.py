@@ -700,8 +700,12 @@ def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
 # -------------------------------------------------------------------------------------------------------------------- threads
 
 
-def test_a_thread_whose_start_was_interrupted_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C before the system was asked for it: the next call asks again. One that came after all ends at once."""
+@pytest.mark.parametrize("error", [Interrupted, RuntimeError("release unlocked lock")], ids=["raised", "raised in a lock of Python's"])
+def test_a_thread_whose_start_was_interrupted_is_started_again(
+    error: type[BaseException] | BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C before the system was asked for it: the next call asks again. One that came after all ends at once. It is not said that there
+    are no threads."""
     worked: list[threading.Thread] = []
     done = threading.Event()
 
@@ -715,12 +719,13 @@ def test_a_thread_whose_start_was_interrupted_is_started_again(monkeypatch: pyte
 
     def strike(thread: threading.Thread) -> None:
         late.append(thread)
-        raise Interrupted
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", strike)
-        with pytest.raises(Interrupted):
+        with pytest.raises((Interrupted, RuntimeError)) as caught:
             background.start()
+    assert not isinstance(caught.value, pyreplog.NoThreadError)
     assert not background.is_running
     start(late[0])
     late[0].join(PATIENCE_S)

@@ -141,7 +141,7 @@ def test_no_thread_where_nobody_ever_staged_anything(
     nothing."""
 
     def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError(f"can't start {thread.name}")
+        raise RuntimeError(f"can't start new thread: {thread.name}")
 
     with pyreplog.open_log(tmp_path / "t") as log:
         log.append(b"own")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import NoThreadError
-from pyreplog.interruptions import is_interruption
+from pyreplog.interruptions import is_interruption, is_no_thread
 from pyreplog.runtime.logger import LOGGER
 
 __all__ = ["LINGER_S", "Background", "release"]
@@ -51,7 +51,7 @@ class Background:
             except BaseException as error:  # no thread is to be had, or Ctrl-C
                 if thread.ident is None:  # the next call tries again; should this one begin after all, it ends at once
                     self._thread = None
-                    if isinstance(error, RuntimeError):
+                    if is_no_thread(error):
                         raise NoThreadError(f"for {self._name}") from error
                 raise
 

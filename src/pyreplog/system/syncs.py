@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
+from pyreplog.interruptions import is_no_thread
 from pyreplog.ports import File, SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
 from pyreplog.system.shelf import hard_limit
@@ -238,9 +239,9 @@ class SyncPool:
             except BaseException as error:  # no thread is to be had, or Ctrl-C
                 if thread.ident is None and thread in self._threads:
                     self._threads.remove(thread)
-                if isinstance(error, RuntimeError | MemoryError) and self._threads:
+                if (is_no_thread(error) or isinstance(error, MemoryError)) and self._threads:
                     return  # those that there are do it
-                if isinstance(error, RuntimeError):
+                if is_no_thread(error):
                     raise NoThreadError("to sync files") from error
                 raise
 
