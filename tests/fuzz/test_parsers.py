@@ -60,7 +60,7 @@ FED: Final = {
         "verify/states.partition_of",
         "verify/states.taken_for",
     ],
-    "rows": ["cli/options.timestamp_of", "cli/rows._headers"],
+    "rows": ["cli/options.timestamp_of", "cli/rows._bytes"],
     "search": ["_core.TimeSearch"],
     "segment": [
         "_core.ColumnsBuilder",
