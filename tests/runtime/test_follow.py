@@ -239,6 +239,27 @@ def test_a_log_that_was_made_anew_is_another(way: str, tmp_path: Path) -> None:
         assert [record.value for record in reader] == [b"new"] * 9
 
 
+@pytest.mark.parametrize("count", [0, 1, 2000])
+def test_a_log_that_was_made_anew_while_it_is_read(count: int, tmp_path: Path) -> None:
+    """Who has begun to read gives no record of the new one, and takes what is not in it for no damage."""
+    path = tmp_path / "events"
+
+    def write(value: bytes, count: int) -> None:
+        with pyreplog.open_log(path, durability="os", config={"segment.bytes": 100_000}) as log:
+            for _ in range(0, count, 20):
+                log.append_many([value * 3000] * 20)
+
+    write(b"o", 2000)
+    with pyreplog.open_log(path, "r") as reader:
+        records = iter(reader)
+        assert next(records).value == b"o" * 3000
+        path.rename(tmp_path / "gone")
+        write(b"n", count)
+        with pytest.raises(pyreplog.TopicRecreatedError, match="Open it again"):
+            for record in records:
+                assert record.value == b"o" * 3000
+
+
 def test_closing_ends_a_loop_in_another_thread(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
     """A follower that waits ends when the log is closed, without an error."""
     _, followed = pair

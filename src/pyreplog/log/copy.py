@@ -179,6 +179,18 @@ class PartitionCopy:
             return
         self._load()
 
+    def topic_id_now(self) -> str:
+        """Of the log that is there now, which may be another than was looked at; "" where the folder does not say."""
+        return self._id_beside(read_mark(self.disk, self.directory))
+
+    def _id_beside(self, mark: MarkState | None) -> str:
+        if mark is not None:
+            return mark.topic_id
+        try:
+            return read_topic_id(self.disk, self.directory) or ""
+        except CorruptError:
+            return ""
+
     def release(self) -> None:
         """Close the files; they are opened again when they are needed."""
         if self._segments is not None:
@@ -224,13 +236,7 @@ class PartitionCopy:
                 break
         #: Behind the last offset that is missing at the start: somebody else than the writer removed segments.
         self._lost_end = first if mark is not None and mark.start_offset < first else 0
-        if mark is not None:
-            self.topic_id = mark.topic_id
-        else:
-            try:
-                self.topic_id = read_topic_id(disk, directory) or ""
-            except CorruptError:
-                self.topic_id = ""
+        self.topic_id = self._id_beside(mark)
         if mark is None or before is None or mark.epochs_crc != before.epochs_crc:
             self.epochs = self._find_epochs(mark)
             self._producers = None  # it may have been cut

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptLogError, OffsetOutOfRangeError
+from pyreplog.errors import CorruptLogError, OffsetOutOfRangeError, StorageError
+from pyreplog.interruptions import is_interruption
 from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join
@@ -36,6 +37,15 @@ class LogReader:
     def topic_id(self) -> str:
         """22 characters; "" where the folder does not say."""
         return self._chosen.topic_id
+
+    def topic_id_now(self) -> str:
+        """The same, as the folder says now; "" where it cannot be asked."""
+        try:
+            return self._chosen.topic_id_now()
+        except StorageError as error:
+            if is_interruption(error):
+                raise
+            return ""
 
     @property
     def directory(self) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, TopicRecreatedError
+from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, TopicRecreatedError
 from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
@@ -20,6 +20,8 @@ from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
 __all__ = ["CommittedView", "LogView", "ReaderView", "WriterView", "record_lists", "records"]
+
+T = TypeVar("T")
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
@@ -156,6 +158,8 @@ class ReaderView:
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
         self._topic_id = reader.topic_id
+        self._is_fresh = True
+        """Nothing was read since the last look."""
         _readers.add(self)
 
     @property
@@ -192,35 +196,45 @@ class ReaderView:
         """Read the mark again."""
         with self._lock:
             self._reader.refresh()
-            self._check_identity()
+            self._is_fresh = True
+            self._check_identity(self._reader.topic_id)
 
-    def _check_identity(self) -> None:
-        found = self._reader.topic_id
+    def _check_identity(self, found: str) -> None:
         if not self._topic_id:
             self._topic_id = found  # a log of before topics had ids gets one from its first writer
         elif found and found != self._topic_id:
-            raise TopicRecreatedError(f"another log of its name is in {self._reader.directory} now", "Open it again to read that one")
+            advice = "Open it again to read that one"
+            raise TopicRecreatedError(f"another log of its name is in {self._reader.directory} now", advice) from None
+
+    def _find(self, find: Callable[[], T]) -> T:
+        """What ``find`` finds in the log that was opened. Its files may be opened by their names, which another one's have by now; whoever
+        reads on and on looks for that now and then, and so does who finds what cannot be."""
+        with self._lock:
+            is_fresh, self._is_fresh = self._is_fresh, False
+            if not is_fresh:
+                self._check_identity(self._reader.topic_id_now())
+            try:
+                found = find()
+            except PyreplogError:
+                self._check_identity(self._reader.topic_id_now())
+                raise
+            self._check_identity(self._reader.topic_id)
+            return found
 
     def read(self, offset: int, size_max: int) -> Buffer:
         """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
-        with self._lock:
-            data = self._reader.read(offset, size_max)
-            self._check_identity()
-            return data
+        return self._find(lambda: self._reader.read(offset, size_max))
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
-        with self._lock:
-            found = self._reader.find_timestamp(timestamp)
-            self._check_identity()
-            return found
+        return self._find(lambda: self._reader.find_timestamp(timestamp))
 
     def stats(self) -> LogStats:
         """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
         with self._lock:
             reader = self._reader
             reader.refresh()
-            self._check_identity()
+            self._check_identity(reader.topic_id)
             segments = reader.segments()
             return LogStats(
                 start_offset=reader.start_offset,
