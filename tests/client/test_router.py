@@ -172,6 +172,32 @@ def test_a_topic_that_was_made_anew() -> None:
     assert desk.router.wanted
 
 
+def test_a_topic_that_only_a_node_that_lags_tells_of() -> None:
+    """Nobody can know which of two is the older one: what most nodes tell is taken again, and what one alone tells never is."""
+    desk = Desk()
+
+    def tell(topic_id: str) -> tuple[str, str]:
+        desk.router.want("t")
+        if (wake := desk.router.next_wake_ns) is not None:
+            desk.clock.advance(max(wake - desk.clock.monotonic_ns(), 0))
+        (asked,) = desk.answer(topic_id=topic_id)
+        route = desk.router.topic("t")
+        assert route is not None
+        return asked, route.topic_id
+
+    assert tell("new")[1] == "new"
+    assert tell("former")[1] == "former"
+    first, known = tell("new")
+    assert known == "former"
+    second, known = tell("new")
+    assert known == "new"
+    assert first != second
+    for address in ("node-2", "node-3"):
+        desk.nodes.pop(address).close()
+    for _ in range(5):
+        assert tell("former") == ("node-1", "new")
+
+
 @pytest.mark.parametrize("failures", range(1, 30))
 def test_pauses_grow(failures: int) -> None:
     """From the first failure on each is twice as long as the one before, up to a bound, give or take a fifth."""

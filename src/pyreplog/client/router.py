@@ -74,12 +74,15 @@ class Router:
         self._names: dict[str, str] = {}  # topic id -> name
         self._unknown: dict[str, ClusterError] = {}
         self._denials: dict[str, int] = {}
+        self._doubts: dict[str, set[Address]] = {}
+        """Who told of a topic's former life since one told of the one that is known, by name."""
         self.wanted: dict[str, None] = {}
         """Topics to ask for."""
         self.asking: list[str] | None = None
         """Topics that a node was asked for. With neither these nor those :meth:`poll` has nothing to do."""
         self._patience_ns = 0  # until then
         self._question = 0
+        self._asked: Address = ""
         self._next_peer = 0
         self._failures = 0
         self._retry_ns: int | None = None
@@ -157,6 +160,7 @@ class Router:
             question = MetadataRequest([MetadataRequestTopic(name=name) for name in names])
             if self._calls.send(peer, question, partial(self._answered, self._question)):
                 self.asking = names
+                self._asked = peer
                 self._patience_ns = now + PATIENCE_MS * MS
                 self.wanted.clear()
                 self._retry_ns = None
@@ -197,11 +201,12 @@ class Router:
         self._denials.pop(name, None)
         route = self.topics.get(name)
         if route is None or route.topic_id != topic.topic_id:
-            if topic.topic_id in self._names:  # the topic whose name another has now, from a node that lags
+            if topic.topic_id in self._names and not self._is_outvoted(name):
                 self.wanted.setdefault(name)
                 return True
             route = self.topics[name] = TopicRoute(name, topic.topic_id)
             self._names[topic.topic_id] = name
+        self._doubts.pop(name, None)
         leaderless = False
         for partition in sorted(topic.partitions, key=lambda entry: entry.partition_index):
             index = partition.partition_index
@@ -221,6 +226,13 @@ class Router:
         if leaderless:
             self.wanted.setdefault(name)
         return leaderless
+
+    def _is_outvoted(self, name: str) -> bool:
+        """Told of the topic whose name another has now: that node lags. Where more than half of the nodes say so in a row, whoever told of
+        the other one did."""
+        doubts = self._doubts.setdefault(name, set())
+        doubts.add(self._asked)
+        return len(doubts) > (len(self.addresses) or len(self._bootstrap)) // 2
 
     def _denied(self, name: str, code: int) -> bool:
         """A node does not know the topic: one that has just started may lag. So it counts only where nobody ever knew it, and as many say
