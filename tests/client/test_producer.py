@@ -279,6 +279,31 @@ def test_an_answer_about_a_topic_whose_name_another_has_now(code: int) -> None:
     assert not acks[0].done() if code else acks[0].result(0).offset == 0
 
 
+@pytest.mark.parametrize("code", [0, ErrorCode.UNKNOWN_TOPIC_ID])
+def test_a_topic_made_anew_with_fewer_partitions(code: int) -> None:
+    """What was for one that is there no more was appended before, or is refused; what comes goes to those that are there."""
+    script = Script(partitions=3, max_in_flight=1)
+    flying, waiting = script.send(b"a", partition=2), script.send(b"b", partition=2)
+    script.topic_id, script.leaders = "CCCCCCCCCCCCCCCCCCCCCA", [1]
+    script.producer._router.want(TOPIC)
+    script.turn()
+    script.answer(code)
+    script.advance(1000)
+    assert offsets(flying) == [None if code else 0]
+    for ack in (waiting + flying) if code else waiting:
+        with pytest.raises(UnknownTopicError, match="has partitions 0 to 0 since it was made anew, not 2"):
+            ack.result(0)
+    with pytest.raises(UnknownTopicError, match="has partitions 0 to 0, not 2"):
+        script.send(b"c", partition=2)
+    for number in range(9):
+        script.producer.send(TOPIC, b"", key=b"%d" % number)
+        script.producer.send(TOPIC, b"")
+    script.turn()
+    (request,) = script.requests
+    assert isinstance(request.body, ProduceRequest)
+    assert [(topic.topic_id, len(topic.partition_data)) for topic in request.body.topic_data] == [(script.topic_id, 1)]
+
+
 def test_refused_batches_keep_their_order() -> None:
     """When several batches on their way are refused, they are sent again in their order, before what came later."""
     script = Script(batch_size_max=200, max_in_flight=3)

@@ -301,6 +301,9 @@ class Producer:
         count = len(self._routes[topic].leaders)
         if len(state.queues) != count:
             state.keys.clear()
+            if state.sticky >= count:  # it was made anew
+                state.sticky = -1
+            del state.queues[count:]
             config = self.config
             size_max, alone_max = config.batch_size_max, config.record_size_max
             if self._batch_limit is not None:
@@ -413,13 +416,16 @@ class Producer:
                     self._fail(overtaken, overtaken.error)
                 if queue.in_flight:
                     continue
+            leaders = self._routes[queue.topic].leaders
+            if queue.partition >= len(leaders):
+                self._lose(queue, len(leaders))
             if queue.open is None and not queue.ready:
                 del self._active[key]
                 continue
             sequencer = queue.sequencer
             node = -1
             if queue.paused_until_ns <= now and (sequencer is None or sequencer.producer_id >= 0 or self._may_number(queue, now)):
-                node = self._routes[queue.topic].leaders[queue.partition]
+                node = leaders[queue.partition]
                 if node < 0:
                     self._router.want(queue.topic)
             if node < 0:
@@ -445,6 +451,12 @@ class Producer:
         for node, entries in requests.items():
             self._send_request(node, entries)
         return bool(requests)
+
+    def _lose(self, queue: PartitionQueue, count: int) -> None:
+        """The topic was made anew, with ``count`` partitions, and this is none of them."""
+        for batch in queue.drain():
+            gone = UnknownTopicError(f"{queue.topic!r} has partitions 0 to {count - 1} since it was made anew, not {queue.partition}")
+            self._fail(batch, self._unknown(queue, batch, str(gone)) if batch.unsure else gone)
 
     def _may_number(self, queue: PartitionQueue, now: int) -> bool:
         """Have this partition's batches numbered from now on; asks for a producer id, and says False, where there is none."""
@@ -551,7 +563,8 @@ class Producer:
                 if batch.sequence > queue.passed:
                     queue.passed = batch.sequence
                 batch.data = None
-                batch.outcome.succeed(result.base_offset, route.epochs[queue.partition], result.log_append_time_ms)
+                epoch = route.epochs[queue.partition] if queue.partition < len(route.epochs) else -1  # made anew since, with fewer
+                batch.outcome.succeed(result.base_offset, epoch, result.log_append_time_ms)
                 self._ledger.close(batch.outcome)
             else:
                 self._not_done(queue, batch, node, result)
