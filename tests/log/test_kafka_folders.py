@@ -324,3 +324,19 @@ def test_a_brokers_folder_is_written_with_the_durability_that_is_asked_for(tmp_p
     other: Any = "sync" if asked == "os" else "os"
     with pytest.raises(pyreplog.ConfigError, match="was made with durability="):
         pyreplog.open_log(folder, topic="magic2-none", durability=other)
+
+
+@pytest.mark.parametrize("topic", ["magic2-none", None])
+def test_the_durability_that_is_asked_for_one_log_is_not_that_of_the_others_in_a_brokers_folder(tmp_path: Path, topic: Any) -> None:
+    """Nobody asked for theirs: what is acknowledged there later is on stable storage. Nor does a refused opening leave one behind."""
+    folder = copy_of("old-format-2.8.2", tmp_path / "data")
+    if topic is None:
+        with pytest.raises(pyreplog.ConfigError, match="holds several topics"):
+            pyreplog.open_log(folder, durability="os")
+    else:
+        pyreplog.open_log(folder, topic=topic, durability="os").close()
+    others = [name for name in list_topics(DISK, str(folder)) if name != topic]
+    assert others
+    for other in others:
+        with pyreplog.open_log(folder, topic=other) as log:
+            assert log.config.durability == "sync"

@@ -7,7 +7,7 @@ checkpoints, marker, lock. Each step is durable before the next, so that a crash
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -164,14 +164,14 @@ class LogRoot:
         node_id: int | None = None,
         cluster_id: str | None = None,
         lazy: bool = False,
-        durability: Durability | None = None,
+        durability: Mapping[TopicPartition, Durability] | None = None,
         onlooker: Onlooker | None = None,
     ) -> LogRoot:
         """Take the folder ``path`` for writing (made where missing) and open every partition in it.
 
         ``lazy``: after a clean stop that left a summary of the partitions, each is opened when it is first asked for; ``damaged`` then
-        only has those that were asked for in vain. ``durability``: of partitions that say nothing of theirs, as a broker's; None: ``sync``.
-        ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
+        only has those that were asked for in vain. ``durability``: of partitions that say nothing of theirs, as a broker's; of others it
+        is ``sync``. ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
         new. ``onlooker`` is told how far the recovery of each partition is. Raises :class:`LockedError` while another writer holds it,
         :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
         """
@@ -184,7 +184,7 @@ class LogRoot:
         root: LogRoot | None = None
         try:
             root = cls(disk, path, clock=clock, random=random, lock=lock)
-            root._begin(node_id, cluster_id, lazy, durability, onlooker, new=known is None)
+            root._begin(node_id, cluster_id, lazy, durability or {}, onlooker, new=known is None)
         except BaseException:
             if root is None:
                 lock.release()
@@ -198,7 +198,7 @@ class LogRoot:
         node_id: int | None,
         cluster_id: str | None,
         lazy: bool,
-        durability: Durability | None,
+        durability: Mapping[TopicPartition, Durability],
         onlooker: Onlooker | None,
         *,
         new: bool,
@@ -282,7 +282,11 @@ class LogRoot:
     # -- partitions --
 
     def _open_logs(
-        self, summaries: dict[TopicPartition, bytes], durability: Durability | None, onlooker: Onlooker | None, adopting: str
+        self,
+        summaries: dict[TopicPartition, bytes],
+        durability: Mapping[TopicPartition, Durability],
+        onlooker: Onlooker | None,
+        adopting: str,
     ) -> None:
         names = self.disk.list(self.path)
         trust_marks = adopting != LOGS
@@ -312,8 +316,8 @@ class LogRoot:
                 )
                 topic_id = self._missing_id(directory, key.topic, trust_marks=trust_marks)
                 config = None
-                if durability is not None and read_config(self.disk, directory) is None and find_mark(self.disk, directory) is None:
-                    config = LogConfig(durability=durability)
+                if key in durability and read_config(self.disk, directory) is None and find_mark(self.disk, directory) is None:
+                    config = LogConfig(durability=durability[key])
                 self.logs[key] = self.log_class.open(self.disk, directory, key, config, self.clock, topic_id, origin, onlooker)
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from pyreplog.config import INT32_MAX, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
+from pyreplog.config import INT32_MAX, Durability, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
 from pyreplog.log import (
     Finder,
@@ -156,9 +156,9 @@ def open_for_writing(
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
-            wanted = LogConfig.from_mapping(asked).durability if "durability" in asked else None
+            wanted = _asked_durability(disk, folder, topic, partition, asked)
             root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=wanted, onlooker=recovery)
-        key = _partition_to_write(root, folder, topic, partition)
+        key = _partition_to_write({key.topic for key in (*root.logs, *root.damaged)}, folder, topic, partition)
         if key in root.damaged:
             raise root.damaged[key]
         log = root.logs.get(key)
@@ -244,13 +244,25 @@ def _asked_config(durability: str | None, config: Mapping[str, object] | LogConf
     return asked
 
 
-def _partition_to_write(root: LogRoot, folder: str, topic: str | None, partition: int) -> TopicPartition:
+def _asked_durability(
+    disk: Disk, folder: str, topic: str | None, partition: int, asked: Mapping[str, object]
+) -> dict[TopicPartition, Durability]:
+    """Of the partition that is to be written: those beside it, of a broker's folder, were not asked for."""
+    if "durability" not in asked:
+        return {}
+    try:
+        key = _partition_to_write(list_topics(disk, folder) if topic is None else (), folder, topic, partition)
+    except (ConfigError, StorageError):  # which is said where it is opened
+        return {}
+    return {key: LogConfig.from_mapping(asked).durability}
+
+
+def _partition_to_write(topics: Collection[str], folder: str, topic: str | None, partition: int) -> TopicPartition:
     if topic is None:
-        topics = sorted({key.topic for key in (*root.logs, *root.damaged)})
         name = _folder_name(folder)
         if len(topics) > 1 and name not in topics:
-            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
-        topic = topics[0] if len(topics) == 1 else name
+            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
+        topic = next(iter(topics)) if len(topics) == 1 else name
     return TopicPartition(topic, partition)
 
 
