@@ -25,7 +25,7 @@ from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import SlowDisk
 from tests.runtime.test_log_faults import Interrupted, interrupted, opened
-from tests.seed import EVERY, FIRST, tell
+from tests.seed import EVERY, FIRST, SEED, tell
 
 PATIENCE_S = 20.0
 
@@ -680,7 +680,7 @@ def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
     exit."""
     tell()
     known = remembered()
-    moment = FIRST - step
+    moment = 1 + SEED % step - step
     struck = True
     while struck:
         moment += step
