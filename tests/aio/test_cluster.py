@@ -13,7 +13,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import READERS_MAX, Calls
 from pyreplog.record import BatchBuilder, RecordBatch, records_of
 from tests.runtime.slow import FOREVER, SlowDisk
 
@@ -471,6 +471,9 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
             assert self.ended.wait(FOREVER)
             return values
 
+        def flush(self, timeout: float | None) -> None:
+            """The close comes before it."""
+
         def close(self, timeout: float | None) -> None:
             """Nothing was acknowledged."""
             assert timeout == 0.0
@@ -482,9 +485,12 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
         producer = aio.Producer(full, Calls("test"))  # type: ignore[arg-type]
         sending = asyncio.create_task(producer.send_many("t", [b"x"]))
         assert await asyncio.to_thread(full.began.wait, FOREVER)
+        flushing = asyncio.create_task(producer.flush())
+        await asyncio.sleep(0)
         async with asyncio.timeout(FOREVER / 2):
-            with pytest.raises(TimeoutError, match=r"not all is acknowledged after 0\.01 s"):
-                await producer.close(0.01)
+            for ending in (producer.close(0.01), flushing):  # a flush that waits without end ends with it
+                with pytest.raises(TimeoutError, match=r"not all is acknowledged after 0\.01 s"):
+                    await ending
         await sending
 
     asyncio.run(main())
@@ -528,7 +534,7 @@ with asyncio.Runner() as runner:
 
 @pytest.mark.parametrize("ask", ["seek", "seek_to_beginning", "seek_to_end", "assign", "position"])
 def test_what_was_cancelled_while_it_waits_for_an_answer_holds_up_no_poll(tmp_path: Path, ask: str) -> None:
-    """A poll waits no longer than it is told; and what was cancelled changes nothing later."""
+    """However many: a poll waits no longer than it is told; and what was cancelled changes nothing later."""
 
     async def main() -> None:
         async with aio.Cluster(tmp_path / "data", nodes=1) as cluster:
@@ -549,22 +555,23 @@ def test_what_was_cancelled_while_it_waits_for_an_answer_holds_up_no_poll(tmp_pa
                     "assign": lambda: consumer.assign("new", timeout=FOREVER),
                     "position": lambda: consumer.position("other", 0, timeout=FOREVER),
                 }
-                began = threading.Event()
+                began = threading.Semaphore(0)
                 submit = consumer._calls._reading.submit
 
                 def told(call: Any) -> Any:
                     def run() -> Any:
-                        began.set()
+                        began.release()
                         return call()
 
                     return submit(run)
 
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(consumer._calls._reading, "submit", told)
-                    task = asyncio.create_task(asks[ask]())
-                    assert await asyncio.to_thread(began.wait, FOREVER)
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+                    for _ in range(READERS_MAX):
+                        task = asyncio.create_task(asks[ask]())
+                        assert await asyncio.to_thread(began.acquire, timeout=FOREVER)
+                        task.cancel()
+                        await asyncio.gather(task, return_exceptions=True)
                 async with asyncio.timeout(FOREVER / 4):
                     found = await consumer.poll(0.0)
                 assert [record.offset for record in found] == ([] if ask == "position" else [3, 4])
@@ -583,7 +590,7 @@ def test_a_cancelled_seek_that_waits_for_another_call_is_not_carried_out_later()
         await asyncio.to_thread(held.began.wait, FOREVER)
         polling.cancel()
         seeking = asyncio.create_task(consumer.seek("t", 0, 50))
-        while len(consumer._calls._reading._pool._threads) < 2:
+        while len(consumer._calls._flushing._pool._threads) < 2:
             await asyncio.sleep(0)
         seeking.cancel()
         await asyncio.gather(polling, seeking, return_exceptions=True)

@@ -83,8 +83,8 @@ class _Crew:
 
 
 class Calls:
-    """One thread that writes, so that calls keep their order; a few that read, so that a slow read delays nobody's write; and a few that
-    flush, which may take as long as the disk does.
+    """One thread that writes, so that calls keep their order; a few that read, so that a slow read delays nobody's write; and a few for
+    what neither may delay: a log's or a producer's flush, a consumer's look at what is there.
 
     Cancelling who waits does not take a write back: it is carried out, and its result dropped. So it is with a read or a flush that
     was begun; one that was not never is. Threads start when first needed. Belongs to one event loop.
@@ -156,9 +156,9 @@ class Calls:
         return future
 
     def dispatch(self, call: Callable[[], object]) -> None:
-        """Have ``call`` carried out in a reading thread, with nobody waiting for it."""
+        """Have ``call`` carried out beside the others, with nobody waiting for it."""
         if not self._stopped:
-            self._reading.submit(call)
+            self._flushing.submit(call)
 
     def stop(self) -> None:
         """Take nothing more on. What was begun is finished, and the threads end."""

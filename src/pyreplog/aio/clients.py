@@ -137,7 +137,7 @@ class Producer:
                 async with asyncio.timeout_at(until):
                     await asyncio.shield(self._closing)  # which came in between, and waits for the same
         except TimeoutError as error:
-            if is_interruption(error):
+            if patience is None or is_interruption(error):
                 raise
             raise _late(patience) from None
 
@@ -169,7 +169,7 @@ class Producer:
         try:
             await asyncio.shield(ending)
         except TimeoutError as error:
-            if is_interruption(error):
+            if patience is None or is_interruption(error):
                 raise
             raise _late(patience) from None
 
@@ -189,7 +189,7 @@ class Producer:
         return repr(self._producer).replace("pyreplog.", "pyreplog.aio.", 1)
 
 
-def _late(patience: float | None) -> TimeoutError:
+def _late(patience: float) -> TimeoutError:
     return TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background")
 
 
@@ -205,8 +205,8 @@ class Consumer:
         self._consumer = consumer
         self._calls = calls
         #: Taken, and not yet handed out, because whoever asked was cancelled, or takes one by one. Threads add to it, in order, and take
-        #: out what a seek forgets, under the lock; who picks needs none. Nobody waits for an answer under it: one that was cancelled would
-        #: hold up those after it.
+        #: out what a seek forgets, under the lock; who picks needs none. Nobody waits for an answer under it, nor in one of the threads
+        #: beside it that do this: who was cancelled would hold up those after it.
         self._left: deque[Record] = deque()
         self._taking = threading.Lock()
         self._closing: asyncio.Future[None] | None = None
@@ -244,7 +244,7 @@ class Consumer:
         while not self._left:
             if patience is None:
                 self._consumer.check_assigned()
-            pending = await self._calls.read(self._take, count_max, None)
+            pending = await self._calls.beside(partial(self._take, count_max, None))
             if self._left or pending is None:
                 continue
             if not await self._wait(pending, None if deadline is None else deadline - loop.time()):
@@ -277,7 +277,7 @@ class Consumer:
         that is done before anything that is asked later, or not at all."""
         wanted = [True]
         try:
-            return await self._calls.read(self._move, move, forget, wanted)
+            return await self._calls.beside(partial(self._move, move, forget, wanted))
         finally:
             wanted.clear()
 
@@ -318,12 +318,12 @@ class Consumer:
         ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
         more = True
         while more:
-            pending = None if self._left else await self._calls.read(self._take, None, ends)
+            pending = None if self._left else await self._calls.beside(partial(self._take, None, ends))
             if pending is not None:
                 await self._wait(pending, None)
             while picked := self._pick():
                 yield picked[0]
-            more = await self._calls.read(self._consumer.has_more, ends)
+            more = await self._calls.beside(partial(self._consumer.has_more, ends))
 
     @property
     def assignment(self) -> list[TopicPartition]:
