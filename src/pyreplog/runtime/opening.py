@@ -10,6 +10,7 @@ from typing import Final
 
 from pyreplog.config import INT32_MAX, Durability, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
+from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
     Finder,
     Log,
@@ -252,7 +253,9 @@ def _asked_durability(
         return {}
     try:
         key = _partition_to_write(list_topics(disk, folder) if topic is None else (), folder, topic, partition)
-    except (ConfigError, StorageError):  # which is said where it is opened
+    except (ConfigError, StorageError) as error:  # which is said where it is opened
+        if is_interruption(error):
+            raise
         return {}
     return {key: LogConfig.from_mapping(asked).durability}
 
