@@ -52,11 +52,11 @@ def _refusals(life: Workload, error: int) -> None:
 
 def _rot_of_a_log(choose: Callable[[list[str]], str] = min) -> None:
     path = choose([path for path in paths(UNCLEAN[0]) if path.endswith(LOG_SUFFIX)])
-    test_rot.test_rot_of_a_log_is_reported_below_the_mark_and_cut_above(path, False)
+    test_rot.log_file(path, power=False)
 
 
 def _rot_of_a_small_file(name: str) -> None:
-    test_rot.test_no_rot_of_a_small_file_costs_a_record(next(path for path in test_rot.SMALL if path.endswith(name)))
+    test_rot.small_file(next(path for path in test_rot.SMALL if path.endswith(name)))
 
 
 def _a_mark_is_lost() -> None:

@@ -168,10 +168,15 @@ def test_undamaged_it_is_whole() -> None:
 @pytest.mark.parametrize("path", SMALL)
 def test_no_rot_of_a_small_file_costs_a_record(path: str) -> None:
     """All records of a log that was closed are found by a reader and by the next writer, or an error says why not."""
+    tell()
+    small_file(path, share=2)
+
+
+def small_file(path: str, share: int = 1) -> None:
+    """Of every flip, or of a share."""
     disk, content, answers = CLEAN
     outcomes: dict[tuple[str, str], int] = {}
-    tell()
-    for what, damaged in rotten(disk, path, share=2):
+    for what, damaged in rotten(disk, path, share=share):
         try:
             outcome = look(damaged, content, answers)
         except Exception as caught:
@@ -187,12 +192,17 @@ def test_no_rot_of_a_small_file_costs_a_record(path: str) -> None:
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_rot_of_a_log_is_reported_below_the_mark_and_cut_above(path: str, power: bool) -> None:
     """Below the mark: the range is named and not a byte is changed. Above it: cut, and kept beside the log."""
+    tell()
+    log_file(path, power, share=2)
+
+
+def log_file(path: str, power: bool, share: int = 1) -> None:
+    """Of a flip in every byte, or in a share."""
     disk, content, _ = UNCLEAN
     durable = 12
     bits = 1  # one bit of each byte: the checksum is for the others
     newest = max(one for one in paths(disk) if one.endswith(LOG_SUFFIX))
-    tell()
-    for what, rot in rotten(disk, path, bits=bits, share=2):
+    for what, rot in rotten(disk, path, bits=bits, share=share):
         damaged = rot.crash(Random(1)) if power else rot
         before = {one: read(damaged, one) for one in paths(damaged) if one.endswith(LOG_SUFFIX)}
         root = LogRoot.open(damaged, ROOT, clock=CLOCK, random=Random(5))
