@@ -40,6 +40,29 @@ class _Line:
         self.count = 0
 
 
+class _Patience:
+    """How long a call may take in all, of which each of its steps takes a part."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._seconds = check_seconds("timeout", timeout)
+        self._loop = asyncio.get_running_loop()
+        self._until = None if self._seconds is None else self._loop.time() + self._seconds
+
+    def bound(self) -> asyncio.Timeout:
+        """For ``async with``."""
+        return asyncio.timeout_at(self._until)
+
+    def left(self) -> float | None:
+        """Seconds; None: without end."""
+        return None if self._until is None else max(self._until - self._loop.time(), 0.0)
+
+    def told(self, error: TimeoutError) -> TimeoutError:
+        """What to raise of ``error``, which a step met: the time that is over is that of the whole call."""
+        if self._seconds is None or is_interruption(error):
+            return error
+        return TimeoutError(f"not all is acknowledged after {self._seconds:g} s; what was sent goes on in the background")
+
+
 class Producer:
     """Sends records to a cluster's topics. Made by ``cluster.producer()``: ``async with`` it. See :class:`pyreplog.Producer`."""
 
@@ -122,24 +145,20 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Return when everything sent so far is acknowledged or refused; TimeoutError after ``timeout`` seconds."""
-        patience = check_seconds("timeout", timeout)
+        patience = _Patience(timeout)
         was_closed = self._closing is not None
-        loop = asyncio.get_running_loop()
-        until = None if patience is None else loop.time() + patience
         try:
             try:
-                async with asyncio.timeout_at(until):
+                async with patience.bound():
                     await self._behind_all()
-                await self._calls.flush(self._producer.flush, None if until is None else max(until - loop.time(), 0.0))
+                await self._calls.flush(self._producer.flush, patience.left())
             except ClosedError:
                 if was_closed or self._closing is None:
                     raise
-                async with asyncio.timeout_at(until):
+                async with patience.bound():
                     await asyncio.shield(self._closing)  # which came in between, and waits for the same
         except TimeoutError as error:
-            if patience is None or is_interruption(error):
-                raise
-            raise _late(patience) from None
+            raise patience.told(error) from None
 
     @property
     def closed(self) -> bool:
@@ -148,34 +167,29 @@ class Producer:
 
     async def close(self, timeout: float | None = None) -> None:
         """:meth:`flush`, then end. Twice is harmless."""
-        patience = check_seconds("timeout", timeout)
+        patience = _Patience(timeout)
         if self._closing is None:
             is_waited_for = self._lines or self._calls.waiting_count
-            self._closing = asyncio.ensure_future(self._end_behind_all(patience)) if is_waited_for else self._end(patience)
+            self._closing = asyncio.ensure_future(self._end_behind_all(patience)) if is_waited_for else self._end(timeout)
         await asyncio.shield(self._closing)
 
-    async def _end_behind_all(self, patience: float | None) -> None:
-        loop = asyncio.get_running_loop()
-        until = None if patience is None else loop.time() + patience
+    async def _end_behind_all(self, patience: _Patience) -> None:
         try:
-            try:
-                async with asyncio.timeout_at(until):
-                    await self._behind_all()
-            finally:  # also where the loop ends before
-                ending = self._end(None if until is None else max(until - loop.time(), 0.0))
+            async with patience.bound():
+                await self._behind_all()
         except TimeoutError as error:
             if is_interruption(error):
                 raise
+        finally:  # also where the loop ends before
+            ending = self._end(patience.left())
         try:
             await asyncio.shield(ending)
         except TimeoutError as error:
-            if patience is None or is_interruption(error):
-                raise
-            raise _late(patience) from None
+            raise patience.told(error) from None
 
-    def _end(self, patience: float | None) -> asyncio.Future[None]:
+    def _end(self, timeout: float | None) -> asyncio.Future[None]:
         begin = self._calls.beside if self._calls.waiting_count else self._calls.begin
-        ending = begin(lambda: self._producer.close(patience))
+        ending = begin(lambda: self._producer.close(timeout))
         self._calls.stop()
         return ending
 
@@ -187,10 +201,6 @@ class Producer:
 
     def __repr__(self) -> str:
         return repr(self._producer).replace("pyreplog.", "pyreplog.aio.", 1)
-
-
-def _late(patience: float) -> TimeoutError:
-    return TimeoutError(f"not all is acknowledged after {patience:g} s; what was sent goes on in the background")
 
 
 class Consumer:
