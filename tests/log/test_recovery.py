@@ -259,15 +259,21 @@ def test_power_loss_while_what_lies_below_the_start_goes(seed: int) -> None:
         assert log.append_as_leader(batch(1), 0).base_offset >= end
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_a_missing_beginning_is_rot_where_there_are_gaps_too(place: Place, clean: bool) -> None:
-    """A log whose offsets have gaps lost its first segment: the mark says where it begins, and nothing in between is a gap."""
+def with_a_gap(place: Place) -> Log:
+    """Twenty batches over segments, all of them synced; an offset is missing before the fourth."""
     log = create(place.disk, place.of(T), SMALL)
     for number in range(20):
         epoch = max(log.epochs.latest, 0)
         log.append_as_follower([batch(2, size=50, base_offset=log.end_offset + (number == 3), leader_epoch=epoch)])
-    end = log.end_offset
     sync(place.disk, log)
+    return log
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_missing_beginning_is_rot_where_there_are_gaps_too(place: Place, clean: bool) -> None:
+    """A log whose offsets have gaps lost its first segment: the mark says where it begins, and nothing in between is a gap."""
+    log = with_a_gap(place)
+    end = log.end_offset
     log.advance_high_watermark(end)
     log.close(clean=True)
     first, second = logs(place)[:2]
@@ -318,12 +324,8 @@ def test_a_synced_segment_is_not_cut_for_what_lies_before_it(place: Place, same_
 def test_a_batch_that_claims_a_later_offset_makes_no_tail_of_what_was_synced(place: Place, marked: bool) -> None:
     """A log whose offsets have gaps: no checksum covers where a batch begins, and that one seems to reach beyond all that was synced cuts
     nothing behind it."""
-    log = create(place.disk, place.of(T), SMALL)
-    for number in range(20):
-        epoch = max(log.epochs.latest, 0)
-        log.append_as_follower([batch(2, size=50, base_offset=log.end_offset + (number == 3), leader_epoch=epoch)])
+    log = with_a_gap(place)
     end = log.end_offset
-    sync(place.disk, log)
     log.close(clean=False)
     if not marked:
         place.disk.remove(place.of(f"{T}/replog.mark"))

@@ -13,13 +13,12 @@ from typing import Final
 from pyreplog._core import HEADER_SIZE, LOG_OVERHEAD, SegmentScanner, TimeSearch
 from pyreplog.errors import CorruptLogError
 from pyreplog.log.epochs import EpochCache
-from pyreplog.log.layout import INT64_MAX, LOOKUP_CHUNK_SIZE
+from pyreplog.log.layout import DELTA_POSITION, INT64_MAX, LOOKUP_CHUNK_SIZE
 from pyreplog.log.segment import Segment
 from pyreplog.values import NO_EPOCH
 
 _FIELDS: Final = struct.Struct(">qii7xi")
 """Base offset, length, leader epoch, (magic, CRC, attributes), last offset delta."""
-_DELTA_END: Final = 27
 _MANY_SIZE: Final = 2048
 
 
@@ -110,7 +109,7 @@ class Chain:
         How far that goes (it may be behind ``data``), and the offset that follows.
         """
         epoch, change = self._epochs.span_of(expected)
-        if len(data) >= _MANY_SIZE and data[_DELTA_END - 4 : _DELTA_END] == bytes(4) and epoch != NO_EPOCH:
+        if len(data) >= _MANY_SIZE and data[DELTA_POSITION : DELTA_POSITION + 4] == bytes(4) and epoch != NO_EPOCH:
             # A batch for each record, it seems: the scanner knows without looking at each from here.
             scan = SegmentScanner(expected, next_offset=expected, check_crc=False)
             whole = scan.feed(data) == len(data) and scan.epochs == [(epoch, expected)]

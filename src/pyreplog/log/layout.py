@@ -51,6 +51,8 @@ INT64_MAX: Final = 2**63 - 1
 # Of a batch, and of a message of magic 0 or 1: they begin alike.
 LENGTH_POSITION: Final = 8
 MAGIC_POSITION: Final = 16
+DELTA_POSITION: Final = 23
+"""Of the last offset delta, which batches have and old messages have not."""
 MAGIC: Final = 2
 HEADER_UP_TO_MAGIC: Final = 17
 

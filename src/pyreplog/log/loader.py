@@ -22,6 +22,7 @@ from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, Storag
 from pyreplog.log.epochs import EpochCache, read_epochs, write_epochs
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import (
+    DELTA_POSITION,
     INT32_MAX,
     LENGTH_POSITION,
     LOG_SUFFIX,
@@ -42,9 +43,7 @@ from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH, TopicPartition
 
-_DELTA_POSITION: Final = 23
-"""Of the last offset delta in a batch's header."""
-_HEAD_SIZE: Final = _DELTA_POSITION + 4
+_HEAD_SIZE: Final = DELTA_POSITION + 4
 
 
 class Origin(NamedTuple):
@@ -607,7 +606,7 @@ def _least_end(segment: Segment, position: int) -> int:
     while at < position:
         head = bytes(segment.file.read_at(at, _HEAD_SIZE))
         base = int.from_bytes(head[:LENGTH_POSITION], "big")
-        above = int.from_bytes(head[_DELTA_POSITION:], "big") if head[MAGIC_POSITION] == MAGIC else 0
+        above = int.from_bytes(head[DELTA_POSITION:], "big") if head[MAGIC_POSITION] == MAGIC else 0
         at += LOG_OVERHEAD + int.from_bytes(head[LENGTH_POSITION:LOG_OVERHEAD], "big")
         end = (base if at < position else end) + above + 1
     return end
