@@ -24,6 +24,7 @@ from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, ForkedError, LockedError, StorageError
 from pyreplog.ports import Clock, File, SyncDone
 from pyreplog.system import HeldSyncs, SystemClock, SystemDisk
+from pyreplog.system import disk as disk_module
 from pyreplog.system import file as file_module
 from pyreplog.system import lock as lock_module
 from pyreplog.system import syncs as syncs_module
@@ -394,6 +395,18 @@ class TestSyncs:
             with pytest.raises(StorageError, match="syncing"):
                 bad.sync()
         assert len(calls) == 3
+
+    def test_a_sync_that_was_made_has_not_the_number_of_one_that_was_not(
+        self, disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file system that is a program gives any number: what it failed must not be taken for what did not even begin."""
+        file = disk.create(f"{tmp_path}/f")
+        monkeypatch.setattr(file_module, "_file_sync", lambda handle: errno.ENFILE)
+        monkeypatch.setattr(disk_module, "_sync_all", lambda fd: errno.EMFILE)
+        for sync in (file.sync, lambda: disk.sync_directory(str(tmp_path))):
+            with pytest.raises(StorageError) as caught:
+                sync()
+            assert caught.value.errno == errno.EIO
 
     def test_an_interrupted_sync_is_begun_again(self, disk: SystemDisk, tmp_path: Path) -> None:
         """EINTR is no outcome: it neither fails a sync nor passes for success."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from pyreplog.errors import ClosedError, ForkedError, NoThreadError
+from pyreplog.interruptions import is_no_thread
 
 __all__ = ["Calls", "Gift"]
 
@@ -68,7 +69,7 @@ class _Crew:
         try:
             self._pool.submit(_carry_out, future, call)
         except RuntimeError as error:
-            if str(error).startswith("cannot schedule"):  # the interpreter ends
+            if not is_no_thread(error):  # the interpreter ends
                 raise
             if not self._is_there:
                 future.cancel()

@@ -18,9 +18,9 @@ from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.errors import StorageError
-from pyreplog.interruptions import is_interruption
+from pyreplog.interruptions import is_interruption, is_no_thread
 from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
-from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again
+from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, sync_outcome
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import take_lock
 from pyreplog.system.mounts import is_shared, kind_of
@@ -39,6 +39,7 @@ MAP_THREADS_MAX: Final = 16
 WAITS_OF_THREAD: Final = 4
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
+_sync_all = _platform.lib.rl_sync_all
 _NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -166,8 +167,10 @@ class SystemDisk:
             for _ in range(count - 1):
                 try:
                     shares.append(pool.submit(share))
-                except (RuntimeError, MemoryError):  # no thread is to be had; should one begin it later, it finds nothing to do
-                    break
+                except (RuntimeError, MemoryError) as error:
+                    if not (is_no_thread(error) or isinstance(error, MemoryError)):
+                        raise
+                    break  # should one begin it later, it finds nothing to do
             share()
             for one in shares:
                 one.result()
@@ -243,8 +246,7 @@ class SystemDisk:
 def _sync_directory(directory: str) -> None:
     fd = make_room(lambda: os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     try:
-        while (code := _platform.lib.rl_sync_all(fd)) == errno.EINTR:
-            pass
+        code = sync_outcome(_sync_all, fd)
     finally:
         os.close(fd)
     if code:

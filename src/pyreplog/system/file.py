@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn, SupportsIndex
 from pyreplog._core import _platform
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.ports import Buffer
+from pyreplog.ports import OUT_OF_DESCRIPTORS, Buffer
 from pyreplog.system.process import Process, current
 from pyreplog.system.shelf import SHELF, make_room
 
-__all__ = ["Descriptor", "SystemFile", "sync_data"]
+__all__ = ["Descriptor", "SystemFile", "sync_data", "sync_outcome"]
 
 OPEN_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # not blocking: a FIFO in the folder must not hang us
 PARTS_MAX: Final = 512
@@ -83,14 +83,21 @@ def sync_data(descriptor: Descriptor) -> int:
     """Full sync of the content: 0 or an errno. Blocks without the GIL; any thread.
 
     A failed sync is never tried again: the kernel marks the lost pages clean, and a second call would report success. So would one beside
-    it, because the kernel tells of an error once: they are made one after the other, whoever makes them. Only EINTR is no outcome yet.
+    it, because the kernel tells of an error once: they are made one after the other, whoever makes them.
     """
     writes = descriptor.writes
-    while (code := _file_sync(descriptor.handle)) == errno.EINTR:
-        pass
+    code = sync_outcome(_file_sync, descriptor.handle)
     if not code:
         descriptor.writes_synced = writes
     return code
+
+
+def sync_outcome(sync: Callable[[Any], int], handle: Any) -> int:
+    """What came of a sync: 0 or an errno. EINTR is no outcome yet; and the numbers of one that could not begin
+    (:data:`OUT_OF_DESCRIPTORS`), which a file system that is a program may give for one that failed, are EIO."""
+    while (code := sync(handle)) == errno.EINTR:
+        pass
+    return errno.EIO if code in OUT_OF_DESCRIPTORS else code
 
 
 def _write_rest(fd: int, position: int, rest: list[memoryview], written: int) -> None:
