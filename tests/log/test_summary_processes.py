@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.house.sources import ROOT
+from tests.seed import SEED, tell
 
-SEED = int(os.environ.get("REPLOG_CRASH_SEED") or int.from_bytes(os.urandom(3), "big"))
 PROGRAM = """
 import os, shutil, signal, sys
 from random import Random
@@ -107,7 +107,7 @@ def run(folder: Path, rounds: int, planted: str = "", timeout_s: int = 120) -> d
 
 def test_no_rot_and_no_kill_ends_a_process(place: Path) -> None:
     """Flipped bits and cuts of the store, kills at any call of a clean stop: the next start has all, and no process dies of a signal."""
-    print(f"REPLOG_CRASH_SEED={SEED}")
+    tell()
     counts = run(place, 45)
     assert counts["flips"] == 30
     assert counts["kills"] > 3
