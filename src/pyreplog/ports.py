@@ -205,6 +205,12 @@ class Disk(Protocol):
     Paths are strings with ``/``. Every failure is a :class:`StorageError` (missing files too, with ``errno.ENOENT``).
     """
 
+    @property
+    def openings(self) -> int:
+        """How many files :meth:`open` has opened so far, in any thread: what is open stays the same file, and what is opened by its name
+        may be another by now."""
+        ...
+
     def list(self, directory: str) -> Sequence[str]:
         """Names in ``directory``, sorted."""
         ...

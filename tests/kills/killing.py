@@ -88,6 +88,11 @@ class KillingDisk:
         self._disk, self._at, self.halves = disk, at, halves
         self.calls = 0
 
+    @property
+    def openings(self) -> int:
+        """As the disk's."""
+        return self._disk.openings
+
     def strikes(self) -> bool:
         """Count a call; whether it is the last."""
         self.calls += 1

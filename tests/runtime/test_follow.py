@@ -260,6 +260,22 @@ def test_a_log_that_was_made_anew_while_it_is_read(count: int, tmp_path: Path) -
                 assert record.value == b"o" * 3000
 
 
+def test_what_is_open_is_not_asked_for_its_log(tmp_path: Path) -> None:
+    """A file that stays open is of the log that was opened: who reads on in it, or seeks in it, opens nothing, the mark neither."""
+    with pyreplog.open_log(tmp_path, durability="os") as log:
+        for _ in range(80):
+            log.append_many([bytes(10_000)] * 10, timestamps=[10**12 + log.end_offset] * 10)
+    disk = SystemDisk()
+    with pyreplog.open_log(tmp_path, "r", disk=disk) as reader:
+        records = iter(reader.read(0))
+        next(records)
+        reader.seek(timestamp=10**12 + 5)
+        before = disk.openings
+        assert sum(1 for _ in records) == 799  # eight pieces of a megabyte
+        assert [reader.seek(timestamp=10**12 + offset) for offset in range(0, 800, 10)] == [*range(0, 800, 10)]
+        assert disk.openings == before
+
+
 def test_closing_ends_a_loop_in_another_thread(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:
     """A follower that waits ends when the log is closed, without an error."""
     _, followed = pair

@@ -19,6 +19,7 @@ lowers and syncs the mark first.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from pyreplog._core import crc32c
@@ -179,7 +180,8 @@ class MarkFile:
             if not synced:
                 file.sync()
             mark = cls(path, file, found, slot)
-            mark._torn = _broken_count(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)) > 0
+            slots = _slots(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE))
+            mark._torn = _broken_count(slots, [parse_slot(slot) for slot in slots]) > 0
         except BaseException:
             file.close()
             raise
@@ -266,11 +268,18 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
     """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is missing."""
-    best: tuple[MarkState, int] | None = None
     if len(data) < SLOT_POSITIONS[-1] + SLOT_SIZE:
         return None
-    for slot, position in enumerate(SLOT_POSITIONS):
-        state = parse_slot(bytes(data[position : position + SLOT_SIZE]))
+    return _newest([parse_slot(slot) for slot in _slots(data)])
+
+
+def _slots(data: bytes | memoryview) -> list[bytes]:
+    return [bytes(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
+
+
+def _newest(states: Sequence[MarkState | None]) -> tuple[MarkState, int] | None:
+    best: tuple[MarkState, int] | None = None
+    for slot, state in enumerate(states):
         if state is not None and (best is None or state.sequence > best[0].sequence):
             best = (state, slot)
     return best
@@ -319,9 +328,13 @@ def read_mark(disk: Disk, directory: str) -> MarkState | None:
     found = None
     for _ in range(_READ_TRIES):
         data = _content(disk, directory)
-        found = (None if data is None else parse_mark(data)) or found
+        if data is None or len(data) < SLOT_POSITIONS[-1] + SLOT_SIZE:
+            continue
+        slots = _slots(data)
+        states = [parse_slot(slot) for slot in slots]
+        found = _newest(states) or found
         # Both of those that take turns were being written: what the last sync left may be much older than what was seen before.
-        if data is not None and found is not None and _broken_count(data) < len(SLOT_POSITIONS) - 1:
+        if found is not None and _broken_count(slots, states) < len(slots) - 1:
             break
     return None if found is None else found[0]
 
@@ -338,7 +351,6 @@ def _content(disk: Disk, directory: str) -> memoryview | None:
         file.close()
 
 
-def _broken_count(data: memoryview) -> int:
-    """How many slots are neither whole nor empty."""
-    slots = [bytes(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
-    return sum(any(slot) and parse_slot(slot) is None for slot in slots)
+def _broken_count(slots: Sequence[bytes], states: Sequence[MarkState | None]) -> int:
+    """How many of ``slots``, in which ``states`` were found, are neither whole nor empty."""
+    return sum(state is None and any(slot) for slot, state in zip(slots, states, strict=True))

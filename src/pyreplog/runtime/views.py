@@ -158,8 +158,6 @@ class ReaderView:
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
         self._topic_id = reader.topic_id
-        self._is_fresh = True
-        """Nothing was read since the last look."""
         _readers.add(self)
 
     @property
@@ -196,7 +194,6 @@ class ReaderView:
         """Read the mark again."""
         with self._lock:
             self._reader.refresh()
-            self._is_fresh = True
             self._check_identity(self._reader.topic_id)
 
     def _check_identity(self, found: str) -> None:
@@ -207,18 +204,17 @@ class ReaderView:
             raise TopicRecreatedError(f"another log of its name is in {self._reader.directory} now", advice) from None
 
     def _find(self, find: Callable[[], T]) -> T:
-        """What ``find`` finds in the log that was opened. Its files may be opened by their names, which another one's have by now; whoever
-        reads on and on looks for that now and then, and so does who finds what cannot be."""
+        """What ``find`` finds in the log that was opened. What is open is of that one; files that had to be opened by their names may be
+        another's. Who finds what cannot be may have met such a one, too."""
         with self._lock:
-            is_fresh, self._is_fresh = self._is_fresh, False
-            if not is_fresh:
-                self._check_identity(self._reader.topic_id_now())
+            openings = self._disk.openings
             try:
                 found = find()
             except PyreplogError:
                 self._check_identity(self._reader.topic_id_now())
                 raise
-            self._check_identity(self._reader.topic_id)
+            if self._disk.openings != openings:
+                self._check_identity(self._reader.topic_id_now())
             return found
 
     def read(self, offset: int, size_max: int) -> Buffer:

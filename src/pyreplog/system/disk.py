@@ -61,6 +61,7 @@ class SystemDisk:
     def __init__(self, *, any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
         self._process = current()
         self._any_folder = any_folder
+        self.openings = 0
         self._syncs = SyncPool(held_syncs)
         weakref.finalize(self, self._syncs.stop).atexit = False
 
@@ -86,6 +87,7 @@ class SystemDisk:
 
     def open(self, path: str, *, write: bool = False) -> File:
         """An existing regular file; a symbolic link, FIFO, device or directory is refused."""
+        self.openings += 1
         with self._doing("opening", path):
             fd = open_again(path, write=write)
             try:

@@ -169,6 +169,7 @@ class SimDisk:
         self.manual = manual
         self.calls = 0
         """Calls made so far, of all kinds."""
+        self.openings = 0
         self.generation = 0
         """+1 at each :meth:`kill`."""
         self.observer: Callable[[Call], None] | None = None
@@ -372,6 +373,7 @@ class SimDisk:
     def open(self, path: str, *, write: bool = False) -> File:
         """An existing file."""
         self.begin("open", path)
+        self.openings += 1
         return SimFile(self, path, self._file(path), write=write)
 
     def stat(self, path: str) -> Stat | None:
