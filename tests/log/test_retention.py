@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, ConfigError, InvalidTimestampError, OffsetOutOfRangeError, StorageError
 from pyreplog.log import Log, LogRoot, NewLog, Origin, open_readers
+from pyreplog.log.calendar import JUMP_MS, Calendar
 from pyreplog.log.graves import Graves
-from pyreplog.log.retention import JUMP_MS, Calendar
 from pyreplog.record import compress, records_of, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyreplog.errors import CorruptError, InternalError, StorageError
 from pyreplog.log import history, rolling
 from pyreplog.log.chain import Chain
 from pyreplog.log.segment import HALF_WAY, Segment
-
-if TYPE_CHECKING:
-    from pyreplog.log.log import Log
+from pyreplog.log.state import LogState
 
 
-def truncate_to(log: Log, offset: int) -> None:
+def truncate_to(log: LogState, offset: int) -> None:
     """See :meth:`Log.truncate_to`."""
     log._check_writable()
     if offset < 0:
@@ -36,7 +32,7 @@ def truncate_to(log: Log, offset: int) -> None:
         log.write_mark()
 
 
-def _truncate(log: Log, offset: int) -> None:
+def _truncate(log: LogState, offset: int) -> None:
     _forget(log)
     target = log._segments.end_below(offset)
     _lower(log, target)
@@ -48,7 +44,7 @@ def _truncate(log: Log, offset: int) -> None:
     log.producers.truncate(list(log._segments), log.start_offset, log.end_offset)
 
 
-def truncate_fully(log: Log, start_offset: int) -> None:
+def truncate_fully(log: LogState, start_offset: int) -> None:
     """See :meth:`Log.truncate_fully`."""
     log._check_writable()
     try:
@@ -65,7 +61,7 @@ def truncate_fully(log: Log, start_offset: int) -> None:
     log._sync_mark()
 
 
-def _remove_all(log: Log, start_offset: int) -> None:
+def _remove_all(log: LogState, start_offset: int) -> None:
     _forget(log)
     first = log._segments.first.base_offset
     log.start_offset = first
@@ -77,7 +73,7 @@ def _remove_all(log: Log, start_offset: int) -> None:
     log.producers.clear(start_offset)
 
 
-def _begin_at(log: Log, start_offset: int) -> None:
+def _begin_at(log: LogState, start_offset: int) -> None:
     """A log that has lost its segments gets a new one."""
     try:
         interval = log.config.index_interval_bytes
@@ -92,7 +88,7 @@ def _begin_at(log: Log, start_offset: int) -> None:
     log.epochs.clear()
 
 
-def _forget(log: Log) -> None:
+def _forget(log: LogState) -> None:
     """What was handed out, kept in memory or remembered of the end is void."""
     log.generation += 1
     log._tail.clear()
@@ -100,7 +96,7 @@ def _forget(log: Log) -> None:
         log._chain = Chain(log.epochs)
 
 
-def _lower(log: Log, offset: int) -> None:
+def _lower(log: LogState, offset: int) -> None:
     """Before a cut at ``offset``: no mark on the disk may promise what is about to go."""
     if offset >= log._mark.promises and offset >= log.flushed_offset:
         return
@@ -110,7 +106,7 @@ def _lower(log: Log, offset: int) -> None:
     log._write_mark_synced()
 
 
-def _clamp(log: Log) -> None:
+def _clamp(log: LogState) -> None:
     end = log.end_offset
     log.flushed_offset = min(log.flushed_offset, end)
     log.start_offset = min(log.start_offset, end)

@@ -5,19 +5,17 @@ A part of :class:`Log`, and used by it alone.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pyreplog._core import RecordBatch
 from pyreplog.errors import StorageError
 from pyreplog.log import history, rolling
 from pyreplog.log.intake import Fetched
 from pyreplog.log.layout import INT32_MAX
-
-if TYPE_CHECKING:
-    from pyreplog.log.log import Log
+from pyreplog.log.state import LogState
 
 
-def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool) -> None:
+def append_checked(
+    log: LogState, views: list[memoryview], batches: list[Fetched], numbered: list[RecordBatch], total: int, gaps: bool
+) -> None:
     """Write ``batches`` (base, last offset, epoch, size, max timestamp), which lie one after another in ``views``. ``numbered``: those
     with a producer id."""
     first = batches[0]
@@ -71,7 +69,7 @@ def append_checked(log: Log, views: list[memoryview], batches: list[Fetched], nu
         raise
 
 
-def _keep(log: Log, views: list[memoryview], batches: list[Fetched], start: int, total: int) -> None:
+def _keep(log: LogState, views: list[memoryview], batches: list[Fetched], start: int, total: int) -> None:
     """What was appended, from offset ``start`` on, in the memory for readers near the end, and in what is counted."""
     last_offset = batches[-1][1]
     if len(batches) == 1 and log._tail.size_max:

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.epochs import write_epochs
+from pyreplog.log.state import LogState
 from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM
 from pyreplog.values import EpochEntry
 
-if TYPE_CHECKING:
-    from pyreplog.log.log import Log
 
-
-def write(log: Log) -> None:
+def write(log: LogState) -> None:
     """Keep the history, not waiting for the disk: the mark has its checksum, and a scan finds it again."""
     log.epochs.current = None
     try:
@@ -32,7 +29,7 @@ def write(log: Log) -> None:
     log.epochs.current = log.epochs.latest
 
 
-def assign(log: Log, epoch: int, offset: int) -> None:
+def assign(log: LogState, epoch: int, offset: int) -> None:
     """Let ``epoch`` begin at ``offset``. Where the disk refuses it is tried again with the next batch: an epoch that is only in memory
     would be missing after a kill."""
     before = log.epochs.entries
@@ -40,7 +37,7 @@ def assign(log: Log, epoch: int, offset: int) -> None:
         _write_or_undo(log, before)
 
 
-def cut_end(log: Log) -> bool:
+def cut_end(log: LogState) -> bool:
     """Drop what the history says of offsets that are not there; whether there was any. Where it cannot be written down it stays, and no
     older epoch can go on before the next try: a history that only memory has cut would contradict, after a kill, what came behind."""
     before = log.epochs.entries
@@ -50,7 +47,7 @@ def cut_end(log: Log) -> bool:
     return True
 
 
-def _write_or_undo(log: Log, before: Sequence[EpochEntry]) -> None:
+def _write_or_undo(log: LogState, before: Sequence[EpochEntry]) -> None:
     try:
         write(log)
     except BaseException:
@@ -58,12 +55,12 @@ def _write_or_undo(log: Log, before: Sequence[EpochEntry]) -> None:
         raise
 
 
-def _undo(log: Log, before: Sequence[EpochEntry]) -> None:
+def _undo(log: LogState, before: Sequence[EpochEntry]) -> None:
     log.epochs.restore(before)
     log.epochs.current = None
 
 
-def cut_start(log: Log) -> None:
+def cut_start(log: LogState) -> None:
     """Forget what lies below the log's start."""
     is_written = log.epochs.current is not None
     if not log.epochs.truncate_from_start(log.start_offset):
@@ -79,7 +76,7 @@ def cut_start(log: Log) -> None:
             log.epochs.current = log.epochs.latest
 
 
-def take_back(log: Log, before: Sequence[EpochEntry]) -> None:
+def take_back(log: LogState, before: Sequence[EpochEntry]) -> None:
     """What was to begin an epoch was not appended: the history is ``before`` again. Else the next fetch would tell the leader of an epoch
     that this log does not have. Where the disk refuses that too it is tried again before the next append, and the next opening drops what
     lies behind the end."""

@@ -10,50 +10,12 @@ makes old goes one segment at a time, each time this runs, until the clock is ba
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
 from pyreplog.config import LogConfig
 from pyreplog.errors import CorruptError, StorageError
-from pyreplog.log import rolling
+from pyreplog.log import history, rolling
 from pyreplog.log.segment import Segment
 from pyreplog.log.segments import Segments
-from pyreplog.ports import Clock
-
-if TYPE_CHECKING:
-    from pyreplog.log.log import Log
-
-JUMP_MS: Final = 60_000
-"""The wall clock may gain this much on the monotonic one between two looks; more is a jump."""
-
-
-class Calendar:
-    """The wall clock, and how far the monotonic one bears it out since the log was opened. Belongs to the log's owner."""
-
-    __slots__ = ("_clock", "_offset_ms")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._offset_ms = 0
-        self.confirm()
-
-    def confirm(self) -> None:
-        """Believe the wall clock as it is now."""
-        self._offset_ms = self._clock.wall_ms() - self._clock.monotonic_ns() // 1_000_000
-
-    def copy(self) -> Calendar:
-        """Another one that has seen the same clock for as long."""
-        copy = Calendar(self._clock)
-        copy._offset_ms = self._offset_ms
-        return copy
-
-    def read(self) -> tuple[int, int]:
-        """The wall clock's time in ms, and the latest time that is beyond doubt. They are the same unless it jumped ahead."""
-        wall = self._clock.wall_ms()
-        steady = self._clock.monotonic_ns() // 1_000_000 + self._offset_ms
-        if wall > steady + JUMP_MS:
-            return wall, steady
-        self._offset_ms += wall - steady
-        return wall, wall
+from pyreplog.log.state import LogState
 
 
 def removable(segments: Segments, config: LogConfig, *, start_offset: int, bound: int, wall_ms: int, sure_ms: int) -> int:
@@ -99,7 +61,17 @@ def _newest(segment: Segment) -> int:
     return 0 if found is None else found.mtime_ms
 
 
-def apply_retention(log: Log, *, confirmed: bool) -> int:
+def raise_start(log: LogState, offset: int) -> bool:
+    """Hide what lies below ``offset``; whether anything changed. The mark is the caller's to write."""
+    if offset <= log.start_offset:
+        return False
+    log.start_offset = offset
+    log.producers.table.raise_start(offset)
+    history.cut_start(log)
+    return True
+
+
+def apply_retention(log: LogState, *, confirmed: bool) -> int:
     """See :meth:`Log.apply_retention`."""
     log._check_writable()
     now_ns = log.clock.monotonic_ns()
@@ -115,7 +87,7 @@ def apply_retention(log: Log, *, confirmed: bool) -> int:
     if count == len(log._segments):
         rolling.roll(log)
     start = log._segments.base_of(count)
-    log._raise_start(start)
+    raise_start(log, start)
     # What lies below is gone: whatever of it was not synced need not be.
     log.flushed_offset = max(log.flushed_offset, start)
     log.write_mark()
@@ -131,7 +103,7 @@ def apply_retention(log: Log, *, confirmed: bool) -> int:
     return count
 
 
-def _clear_due(log: Log, now_ns: int) -> StorageError | None:
+def _clear_due(log: LogState, now_ns: int) -> StorageError | None:
     """Remove the files whose time has come; what kept the first of those that stay."""
     try:
         log._graves.clear_due(now_ns)

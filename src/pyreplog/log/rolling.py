@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pyreplog._core import crc32c
 from pyreplog.errors import StorageError
 from pyreplog.log.layout import INT32_MAX, INT64_MAX
 from pyreplog.log.segment import HALF_WAY, Segment
-
-if TYPE_CHECKING:
-    from pyreplog.log.log import Log
+from pyreplog.log.state import LogState
 
 
-def is_full(log: Log, active: Segment, size: int, next_offset: int, max_timestamp: int) -> bool:
+def is_full(log: LogState, active: Segment, size: int, next_offset: int, max_timestamp: int) -> bool:
     """Whether a batch for which ``active`` says that it has no room is really to go to the next segment."""
     return (
         active.size > active.size_max - size
@@ -25,7 +22,7 @@ def is_full(log: Log, active: Segment, size: int, next_offset: int, max_timestam
     )
 
 
-def is_old(log: Log, max_timestamp: int) -> bool:
+def is_old(log: LogState, max_timestamp: int) -> bool:
     """Whether the segment being written was begun too long ago for a batch with that timestamp: Kafka's rule, by its first batch's."""
     active = log._active
     if active.size == 0:
@@ -38,7 +35,7 @@ def is_old(log: Log, max_timestamp: int) -> bool:
     return log.clock.wall_ms() - active.created_ms > log._segment_ms
 
 
-def write_to(log: Log, segment: Segment) -> None:
+def write_to(log: LogState, segment: Segment) -> None:
     """Make ``segment`` the one being written: work out once where it will be full."""
     log._active = segment
     config = log.config
@@ -56,7 +53,7 @@ def write_to(log: Log, segment: Segment) -> None:
         segment.expect_syncs()
 
 
-def roll(log: Log, base_offset: int | None = None) -> Segment:
+def roll(log: LogState, base_offset: int | None = None) -> Segment:
     """Close the segment being written and begin the next one: its files are made, their folder synced, and the mark too."""
     active = log._active
     base = log.end_offset if base_offset is None else base_offset

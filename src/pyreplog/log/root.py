@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
+from pyreplog.log.calendar import Calendar
 from pyreplog.log.identity import id_for_name, random_uuid, read_properties, write_properties
 from pyreplog.log.incarnation import (
     LOGS,
@@ -59,7 +60,6 @@ from pyreplog.log.mark import find_mark
 from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog, open_parts
 from pyreplog.log.reserve import keep_reserve, with_reserve
-from pyreplog.log.retention import Calendar
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping, sleeping
 from pyreplog.log.snapshot import parse_number, read_offsets, write_offsets

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError
 from pyreplog.log import history
+from pyreplog.log.calendar import Calendar
 from pyreplog.log.epochs import EpochCache, write_epochs
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.log.log import Log
 from pyreplog.log.mark import MarkState
 from pyreplog.log.opening import Parts
-from pyreplog.log.retention import Calendar
+from pyreplog.log.state import LogState
 from pyreplog.log.summary import Summary, decode_body, is_incomplete, is_reported
 from pyreplog.ports import OUT_OF_MEANS, Clock, Disk
 from pyreplog.values import TopicPartition
 
-_PARTS: Final = frozenset(Log.__slots__)
+_PARTS: Final = frozenset(LogState.__slots__)
 _AS_IT_IS: Final = ("give_up", "read", "sync_due", "sync_plan")
 """What needs no part of an open log, or none before it looks for the first one: the others wake it before they begin."""
 
@@ -200,7 +201,7 @@ def _waking(name: str) -> Callable[..., Any]:
     return change
 
 
-for _name, _value in vars(Log).items():
+for _name, _value in (vars(LogState) | vars(Log)).items():
     if isinstance(_value, FunctionType) and not _name.startswith("_") and _name not in _AS_IT_IS and _name not in vars(Sleeping):
         setattr(Sleeping, _name, _waking(_name))
 

@@ -1,0 +1,236 @@
+"""What one partition's log is made of, and what holds whatever is done with it: its mark, and what a failed write or sync means.
+
+The ground of :class:`~pyreplog.log.log.Log` and of what it is divided into: history, rolling, group, cutting, retention. Nobody else has to
+know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from pyreplog._core import TailCache
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, InternalError, StorageError
+from pyreplog.interruptions import is_interruption
+from pyreplog.log.calendar import Calendar
+from pyreplog.log.chain import Chain
+from pyreplog.log.graves import Graves
+from pyreplog.log.intake import Intake
+from pyreplog.log.mark import MarkState
+from pyreplog.log.opening import Parts
+from pyreplog.ports import OUT_OF_DESCRIPTORS, OUT_OF_MEANS, OUT_OF_ROOM, Clock, Disk
+from pyreplog.values import TopicPartition
+
+TAIL_SIZE: Final = 4 << 20
+"""Bytes of appended batches that a log keeps in memory, unless told otherwise."""
+# Made beforehand: there may be no memory for it when it is needed.
+_INTERRUPTED: Final = InternalError("a change of the log was interrupted half-way")
+
+
+class LogState:
+    """The parts of one partition's log, and how far it goes. REQUIRES the caller's lock, as :class:`~pyreplog.log.log.Log` does."""
+
+    __slots__ = (
+        "_active",
+        "_append_time",
+        "_batches",
+        "_body",
+        "_bytes",
+        "_calendar",
+        "_chain",
+        "_closed",
+        "_config",
+        "_counts_flushed",
+        "_failure",
+        "_graves",
+        "_intake",
+        "_keeper",
+        "_mark",
+        "_poisoned",
+        "_records",
+        "_segment_ms",
+        "_segments",
+        "_size_limit",
+        "_syncs",
+        "_tail",
+        "_unsynced_since_ns",
+        "clock",
+        "directory",
+        "disk",
+        "end_offset",
+        "epochs",
+        "flushed_offset",
+        "generation",
+        "high_watermark",
+        "on_roll",
+        "producers",
+        "recovery",
+        "start_offset",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(self, disk: Disk, directory: str, topic_partition: TopicPartition, parts: Parts, clock: Clock) -> None:
+        self.disk = disk
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = parts.topic_id
+        self.clock = clock
+        #: The leader epoch history. Read it; mutate it through the log only.
+        self.epochs = parts.epochs
+        #: Who writes here: ids, epochs, last batches, open transactions. Read its ``table``; the log tells it what happens.
+        self.producers = parts.producers
+        #: What opening found and did.
+        self.recovery = parts.recovery
+        #: Rises with each truncation; slices and syncs of an older one are void.
+        self.generation = 0
+        self._segments = parts.segments
+        self._active = parts.segments.last
+        self._segment_ms = 0
+        self._mark = parts.mark
+        #: Checks what is read from the disk; None where offsets may have gaps.
+        self._chain = None if parts.mark.adopted else Chain(parts.epochs)
+        state = parts.mark.state
+        self.start_offset = state.start_offset
+        #: One past the last offset: what the next batch gets.
+        self.end_offset = self._active.next_offset
+        #: Everything below is on stable storage.
+        self.flushed_offset = state.synced_end
+        self.high_watermark = state.high_watermark
+        self._tail = TailCache(TAIL_SIZE)
+        self._failure: Exception | None = None
+        self._poisoned = False
+        self._closed = False
+        self._unsynced_since_ns = -1
+        self._batches = self._records = self._bytes = self._syncs = 0
+        self._graves = Graves(disk)
+        self._calendar = Calendar(clock)
+        #: Called when a segment was closed and the next one begun.
+        self.on_roll: Callable[[], None] | None = None
+        self._take_config(parts.config)
+
+    def _take_config(self, config: LogConfig) -> None:
+        self._config = config
+        self._counts_flushed = config.durability == "sync"
+        self._intake = Intake(config, self.topic_partition, self.clock)
+        self._append_time = self._intake.append_time
+        self._size_limit = self._intake.size_max
+
+    @property
+    def config(self) -> LogConfig:
+        """The settings in force."""
+        return self._config
+
+    @property
+    def failure(self) -> Exception | None:
+        """What ended the use of the log until it is opened again; None while it is well."""
+        return self._failure
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether it ended because what was written before may never reach the disk: see :meth:`poison`."""
+        return self._poisoned
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    def write_mark(self) -> None:
+        """Bring the mark's file up to date where it differs. Not synced; costs one small write."""
+        if not self._closed:
+            try:
+                self._mark.write(self.flushed_offset, self.high_watermark, self.start_offset)
+            except StorageError as error:
+                self._write_failed(error)
+                raise
+
+    def poison(self, error: Exception) -> None:
+        """A sync failed: what is in the page cache may never reach the disk. No appends from now on, reads only of what was durable
+        before. Of what a signal handler raised meanwhile nothing is noted: it says nothing of the disk. Where there was no descriptor to
+        sync with, the log only ends (:meth:`end`)."""
+        if self._poisoned or self._closed or is_interruption(error):
+            return
+        if isinstance(error, OSError) and error.errno in OUT_OF_DESCRIPTORS:
+            self.end(error)
+            return
+        self._failure = self._failure or error
+        self._poisoned = True
+        self.high_watermark = max(min(self.high_watermark, self.flushed_offset), self.start_offset)
+        self._tail.clear()
+        try:
+            self._mark.write_state(self._state()._replace(poisoned=True))
+            self._mark.sync()
+        except StorageError:
+            pass  # the same disk: the next start is an unclean one all the same
+
+    def give_up(self, error: StorageError) -> None:
+        """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room
+        nothing that was written before is in doubt; after any other refusal of a write it is."""
+        if error.errno not in OUT_OF_ROOM and not is_interruption(error):
+            self.poison(error)
+        elif self._failure is None:
+            self._failure = error
+
+    def end(self, error: BaseException) -> None:
+        """As :meth:`give_up`, of a change that ended half-way for lack of memory, or because somebody interrupted it."""
+        if self._failure is None:
+            self._failure = error if isinstance(error, Exception) else _INTERRUPTED
+
+    def _state(self) -> MarkState:
+        return self._mark.state._replace(synced_end=self.flushed_offset, high_watermark=self.high_watermark, start_offset=self.start_offset)
+
+    def _write_mark_synced(self) -> None:
+        self.write_mark()
+        self._sync_mark()
+
+    def _sync_mark(self) -> None:
+        self._sync_or_poison(self._mark.sync)
+
+    def _sync_directory(self) -> None:
+        self._sync_or_poison(partial(self.disk.sync_directory, self.directory))
+
+    def _sync_or_poison(self, sync: Callable[[], None]) -> None:
+        """A sync that failed is data loss, whatever the reason: for lack of room, too, where room is looked for late."""
+        try:
+            sync()
+        except StorageError as error:
+            self.poison(error)
+            raise
+
+    def _write_failed(self, error: StorageError) -> None:
+        """A disk that is full may have room again; after any other refusal nobody knows what is on it."""
+        if error.errno not in OUT_OF_ROOM:
+            self.poison(error)
+
+    def _append_refused(self, error: StorageError) -> None:
+        """Nothing was appended, by a step that can be made again: for lack of descriptors or memory, too, nothing is in doubt."""
+        if error.errno not in OUT_OF_MEANS:
+            self._write_failed(error)
+
+    def _append_failed(self, error: BaseException, before: int, after: int = 0) -> None:
+        """Appending to the segment being written, which had ``before`` bytes and may have got some up to ``after``, raised ``error``."""
+        if self._active.size < after and not isinstance(error, StorageError):
+            self._active.leave_rest()
+        if self._active.size > before:
+            # There was no memory for what is kept besides. What is written must not be written again, whatever comes now.
+            self.end_offset = self._active.next_offset
+            if self._active.unheard and not isinstance(error, StorageError):
+                # Nor what its producer sends again, which nobody would know: the next opening finds who wrote it.
+                self.end(error)
+        elif isinstance(error, StorageError):
+            self._append_refused(error)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the log {self.directory!r} is closed")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._failure is not None:
+            raise ClosedError(
+                f"the log {self.directory!r} is {'poisoned' if self._poisoned else 'ended'} by an earlier failure "
+                f"({str(self._failure) or 'no memory'}): close it and open it again"
+            ) from self._failure
