@@ -140,11 +140,11 @@ cdef tuple _normal_headers(headers):
     pairs = []
     for pair in given:
         if isinstance(pair, (str, bytes)):
-            raise TypeError("headers are (key, value) pairs")
+            raise TypeError("headers are (key, value) pairs, such as [('source', b'web')]")
         try:
             key, value = pair
         except (TypeError, ValueError):
-            raise TypeError("headers are (key, value) pairs") from None
+            raise TypeError("headers are (key, value) pairs, such as [('source', b'web')]") from None
         if not isinstance(key, str):
             raise TypeError(f"a header key is a str, not {type(key).__name__}")
         if value is not None and not isinstance(value, bytes):
@@ -253,7 +253,7 @@ cdef object _as_list(sequence, Py_ssize_t count, str what):
         return None
     items = sequence if type(sequence) is list else list(_each(sequence, f"{what} are a list, with one for each value"))
     if len(items) != count:
-        raise ConfigError(f"{len(items)} {what} for {count} values")
+        raise ConfigError(f"{len(items)} {what} for {count} values: give one for each")
     return items
 
 

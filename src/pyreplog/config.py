@@ -457,7 +457,7 @@ class NodeConfig(_Settings):
     replica_lag_time_max_ms: int = 2000
     """A follower that has not caught up for this long leaves the in-sync set."""
     replica_fetch_max_bytes: int = 1 << 20
-    """Per partition and fetch."""
+    """How many bytes a follower asks for, of each partition, in one fetch."""
     replica_fetch_wait_max_ms: int = 500
     """How long a leader may hold an empty fetch."""
     replica_fetch_backoff_ms: int = 100

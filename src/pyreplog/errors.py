@@ -164,6 +164,7 @@ _ADVICE: Final = {
     errno.EMFILE: "raise the limit of open files, `ulimit -n`",
     errno.ENFILE: "the whole system has too many files open",
     errno.ENAMETOOLONG: "choose a shorter path",
+    errno.EFBIG: "raise the limit of file sizes, `ulimit -f`",
 }
 
 
@@ -416,7 +417,7 @@ class UnknownTopicIdError(UnknownTopicError):
 
 
 class TopicExistsError(ClusterError):
-    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that is as it is asked for."""
+    """A topic of that name exists already. ``create_topic(..., exist_ok=True)`` takes one that has what is asked for."""
 
     code = 36
     about = "topic exists already"
@@ -474,7 +475,10 @@ class NotEnoughReplicasError(ClusterError):
 
     code = 19
     retriable = True
-    about = "fewer in-sync replicas than min.insync.replicas; nothing was appended (what keeps a node back is in the log `pyreplog.node`)"
+    about = (
+        "fewer in-sync replicas than min.insync.replicas, as nodes are down or behind (the logger `pyreplog.node` says why one is behind); "
+        "nothing was appended"
+    )
 
 
 class NotEnoughReplicasAfterAppendError(ClusterError):

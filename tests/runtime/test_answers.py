@@ -161,7 +161,7 @@ def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable
                 use()
         with pytest.raises(pyreplog.UnknownTopicError, match="orders-9 is not among what this consumer reads"):
             consumer.position("orders", 9)
-        with pytest.raises(pyreplog.TopicExistsError, match=r"^topic exists already: 'orders'; with exist_ok=True that will do"):
+        with pytest.raises(pyreplog.TopicExistsError, match=r"^topic exists already: 'orders'; exist_ok=True takes it"):
             cluster.admin.create_topic("orders")
 
 

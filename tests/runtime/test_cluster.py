@@ -887,7 +887,7 @@ def test_a_topic_that_is_there_will_do_where_it_is_alike(tmp_path: Path) -> None
                 assert producer.send("orders", b"x", partition=3).result(30).offset == int(again)
             assert cluster.admin.create_topic("orders", 4, config={"compression.type": "producer"}, exist_ok=True) == made
             assert cluster.admin.create_topic("orders", exist_ok=True) == made, "nothing is asked for"
-            with pytest.raises(pyreplog.TopicExistsError, match="'orders'; with exist_ok=True that will do"):
+            with pytest.raises(pyreplog.TopicExistsError, match="'orders'; exist_ok=True takes it"):
                 cluster.admin.create_topic("orders", 4, 3, config)
             differences = "4 partitions, not 2; 3 replicas, not 1; retention.ms=86400000, not 5"
             with pytest.raises(pyreplog.TopicExistsError, match=f"'orders', with {differences}$"):

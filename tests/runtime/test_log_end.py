@@ -426,7 +426,7 @@ def test_what_a_handler_raises_is_no_refusal(use: str, durability: str, monkeypa
 
     monkeypatch.setattr(PartitionLog, "_sync_directory", signalled)
     try:
-        with pytest.raises(pyreplog.ClosedError, match="is closed"):
+        with pytest.raises(pyreplog.ClosedError, match="is closed: open it again"):
             if use == "append":
                 log.append(b"c" * 900)
             elif use == "append_many":

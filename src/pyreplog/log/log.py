@@ -404,9 +404,7 @@ class Log(LogState):
         :meth:`write_mark`."""
         self._check_writable()
         if offset > self.high_watermark:
-            raise OffsetOutOfRangeError(
-                offset, self.start_offset, self.high_watermark, log=f"{self.topic_partition} below its high watermark"
-            )
+            raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=f"the committed part of {self.topic_partition}")
         return retention.raise_start(self, offset)
 
     def delete_records(self, offset: int) -> int:

@@ -105,7 +105,7 @@ class Admin(Face[Machine]):
 
         ``partitions``: default 1. ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys, or a
         LogConfig, of which counts what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given.
-        ``exist_ok``: one that is there will do, as far as what is given here is true of it. ``timeout``: seconds to wait until
+        ``exist_ok``: a topic that is there is taken, if it has what is given here. ``timeout``: seconds to wait until
         every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
         Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which says how far it is: the topic is made then, and the
         nodes go on.
@@ -132,7 +132,9 @@ class Admin(Face[Machine]):
             if is_interruption(error):
                 raise
             if not exist_ok:
-                raise TopicExistsError(f"{name!r}; with exist_ok=True that will do, where it is as it is asked for") from None
+                raise TopicExistsError(
+                    f"{name!r}; exist_ok=True takes it, if it has the partitions, replicas and settings asked for"
+                ) from None
             there = self.describe(name)
             _check_alike(there, partitions, replication_factor, texts)
             count = len(there.partitions)

@@ -699,7 +699,7 @@ class Cluster:
         if self._refusal is not None:
             raise again(self._refusal)
         if self._closed:
-            raise ClosedError(f"the cluster {self._path!r} is closed")
+            raise ClosedError(f"the cluster {self._path!r} is closed: open it again to use it")
 
     def __enter__(self) -> Cluster:
         self._check()

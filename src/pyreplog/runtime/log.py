@@ -588,7 +588,7 @@ class Log:
         if self._process.left:
             raise self._process.refuse(self._name)
         if self._closed:
-            raise ClosedError(f"{self._name} is closed")
+            raise ClosedError(f"{self._name} is closed: open it again to use it")
 
     def _writing(self) -> LogWriter:
         if self._writer is None:

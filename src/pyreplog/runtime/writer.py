@@ -805,7 +805,7 @@ class LogWriter:
         failure: PyreplogError | None = None
         try:
             self.closed = True
-            self._failure = self._failure or ClosedError(f"{self.name} is closed")
+            self._failure = self._failure or ClosedError(f"{self.name} is closed: open it again to use it")
             with self.lock:
                 if self._is_mendable or self._syncer.failure is None:
                     try:

@@ -100,7 +100,7 @@ class SystemDisk:
 
     def stat(self, path: str) -> Stat | None:
         """What is at ``path`` (links followed); None when nothing is, and for a link that leads nowhere."""
-        with self._doing("looking at", path):
+        with self._doing("looking at it", path):
             try:
                 status = os.stat(path)
             except (FileNotFoundError, NotADirectoryError) as error:
@@ -122,7 +122,7 @@ class SystemDisk:
         """Raise :class:`StorageError` where the folder is somebody else's or writable by group or world, and to ``write`` there, also
         where it is a symbolic link; unless any folder will do."""
         if not self._any_folder:
-            with self._doing("looking at", path):
+            with self._doing("looking at it", path):
                 _check_directory(path, write=write)
 
     def rename(self, source: str, target: str) -> None:
