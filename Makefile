@@ -28,8 +28,8 @@ help:
 	@echo "make soak-power  real power cuts on ext4 and XFS at every I/O call of a log, and replays of what it wrote, block by block; as root"
 	@echo "               (CUTS='--share 10' for a part of the first, BLOCKS='--states 50' of the second)"
 	@echo "make bench     the figures, as a table"
-	@echo "make bench-kafka  all of Spark's, also against its own Kafka source and a broker, which Maven gets"
-	@echo "make pure      takes away what was compiled of Python, until the next make: its sources run as they are"
+	@echo "make bench-kafka  all figures of Spark, also beside its own Kafka source and a broker (Maven fetches them)"
+	@echo "make pure      run the Python modules uncompiled, until the next make"
 	@echo "make dist      the sdist and the wheel, in build/dist"
 	@echo "make docs      the documentation as HTML, in docs/_build/html"
 
