@@ -182,6 +182,31 @@ def test_tail_ends_when_nobody_reads_any_more(events: Path, watched: bool) -> No
             tail.kill()
 
 
+def test_tail_says_that_the_log_is_another_one(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made anew under it has other records at the same offsets: none of them comes for one of the former log."""
+
+    def write(count: int) -> None:
+        with pyreplog.open_log(tmp_path / "log", durability="os") as log:
+            log.append_many([b"%d" % number for number in range(count)])
+
+    write(5)
+    look = LogReader.refresh
+    looks = 0
+
+    def late(reader: LogReader) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            (tmp_path / "log").rename(tmp_path / "gone")
+            write(9)
+        look(reader)
+
+    monkeypatch.setattr(LogReader, "refresh", late)
+    said = replog("tail", tmp_path / "log", "--values", "--follow", "--timeout", "30")
+    assert (said.code, said.out) == (1, "0\n1\n2\n3\n4\n")
+    assert "another log of its name is in" in said.err
+
+
 def test_tail_goes_on_where_records_are_removed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments that the writer removes between the look and the reading are passed over: what is left comes, each record once."""
     with pyreplog.open_log(tmp_path / "log", durability="os", config={"segment.bytes": 1024, "file.delete.delay.ms": 0}) as log:

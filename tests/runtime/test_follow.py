@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import pyreplog
+from pyreplog.ports import File
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, DiskNews, News, WriterNews, _wait, follow
 from pyreplog.system import SystemDisk
@@ -260,6 +261,30 @@ def test_a_log_that_was_made_anew_while_it_is_read(count: int, tmp_path: Path) -
                 assert record.value == b"o" * 3000
 
 
+def test_a_log_that_was_made_anew_stays_another(tmp_path: Path) -> None:
+    """What one look opened and refused gives its records to no later one, nor to an earlier one that goes on."""
+    path = tmp_path / "events"
+
+    def write(value: bytes) -> None:
+        with pyreplog.open_log(path, durability="os", config={"segment.bytes": 100_000}) as log:
+            for _ in range(10):
+                log.append_many([value * 9000] * 10, timestamps=[10**12 + log.end_offset] * 10)
+
+    write(b"o")
+    with pyreplog.open_log(path, "r") as reader:
+        earlier = [reader.read(offset) for offset in (30, 30, 50)]
+        path.rename(tmp_path / "gone")
+        write(b"n")
+        looks: list[Callable[[], object]] = [
+            *[lambda records=records: next(records) for records in earlier],
+            lambda: reader.seek(timestamp=10**12 + 30),
+            lambda: reader.config,
+        ]
+        for look in (*looks, *looks[-2:]):
+            with pytest.raises(pyreplog.TopicRecreatedError, match="Open it again"):
+                look()
+
+
 def test_what_is_open_is_not_asked_for_its_log(tmp_path: Path) -> None:
     """A file that stays open is of the log that was opened: who reads on in it, or seeks in it, opens nothing, the mark neither."""
     with pyreplog.open_log(tmp_path, durability="os") as log:
@@ -274,6 +299,31 @@ def test_what_is_open_is_not_asked_for_its_log(tmp_path: Path) -> None:
         assert sum(1 for _ in records) == 799  # eight pieces of a megabyte
         assert [reader.seek(timestamp=10**12 + offset) for offset in range(0, 800, 10)] == [*range(0, 800, 10)]
         assert disk.openings == before
+
+
+class MarkCounter(SystemDisk):
+    """Counts how often it opens a mark."""
+
+    marks = 0
+
+    def open(self, path: str, *, write: bool = False) -> File:
+        """A file."""
+        self.marks += path.endswith("replog.mark")
+        return super().open(path, write=write)
+
+
+def test_news_take_two_looks_at_the_mark(tmp_path: Path) -> None:
+    """One says how far the log goes, and one, once the file that was written to is open again, that it is still the same log's. Where
+    there are no news one look says so."""
+    disk = MarkCounter()
+    with pyreplog.open_log(tmp_path, durability="os") as log, pyreplog.open_log(tmp_path, "r", disk=disk) as reader:
+        for offset in range(10):
+            log.append(b"x")
+            before = disk.marks
+            assert [record.offset for record in reader.read(offset)] == [offset]
+            assert disk.marks == before + 2
+            assert [record.offset for record in reader.read(offset)] == [offset]
+            assert disk.marks == before + 3
 
 
 def test_closing_ends_a_loop_in_another_thread(pair: tuple[pyreplog.Log, pyreplog.Log]) -> None:

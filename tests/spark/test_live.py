@@ -131,6 +131,27 @@ def test_a_topic_made_anew(tmp_path: Path) -> None:
         offsets(reader.read(task))
 
 
+def test_a_topic_made_anew_while_it_is_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A reader amid its range gives no row of the other topic, whose offsets are there, too."""
+    path = tmp_path / "events"
+    with pyreplog.open_log(path, durability="os", config=SMALL) as log:
+        fill(log, 0, 4000)
+    reader, (task,) = planned(path)
+    lenient, _ = planned(path, failOnDataLoss=False)
+    strictly, leniently = reader.read(task), lenient.read(task)
+    first = offsets([next(strictly)])
+    assert offsets([next(leniently)]) == first
+    path.rename(tmp_path / "gone")
+    with pyreplog.open_log(path, durability="os", config=SMALL) as log:
+        fill(log, 0, 4000)
+    with pytest.raises(TopicRecreatedError, match="another one of that name"):
+        offsets(strictly)
+    with caplog.at_level(logging.WARNING, logger="pyreplog"):
+        rest = offsets(leniently)
+    assert len(first) + len(rest) < 4000
+    assert "another one of that name" in caplog.text
+
+
 def test_a_log_that_was_cut(tmp_path: Path) -> None:
     """A range that a lone copy no longer reaches is an error at once."""
     with pyreplog.open_log(tmp_path / "events", durability="os") as log:

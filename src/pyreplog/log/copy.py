@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
-from pyreplog._core import OffsetIndex, RecordBatch, SegmentScanner
+from pyreplog._core import OffsetIndex, SegmentScanner
 from pyreplog.config import Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.chain import Chain
@@ -34,7 +34,6 @@ from pyreplog.ports import Disk, Stat
 from pyreplog.values import TopicPartition
 
 INDEX_INTERVAL: Final = 4096
-_CHUNK_SIZE: Final = 1 << 20
 _SAME_TRIES: Final = 10
 
 T = TypeVar("T")
@@ -177,7 +176,7 @@ class PartitionCopy:
         known = self._mark
         if mark is not None and known is not None and (mark.sequence, mark.topic_id) == (known.sequence, known.topic_id):
             return
-        self._load()
+        self._load(mark)
 
     def topic_id_now(self) -> str:
         """Of the log that is there now, which may be another than was looked at; "" where the folder does not say."""
@@ -202,20 +201,21 @@ class PartitionCopy:
         if self._segments is not None:
             self._segments.close()
 
-    def _load(self) -> None:
+    def _load(self, mark: MarkState | None = None) -> None:
+        """``mark``: as it was read just now, if it was."""
         removals = _Removals()
         while True:
             try:
-                return self._load_once()
+                return self._load_once(mark or read_mark(self.disk, self.directory))
             except StorageError as error:
                 if not removals.explain(error) or self.disk.stat(self.directory) is None:
                     raise
+            mark = None
 
-    def _load_once(self) -> None:
+    def _load_once(self, mark: MarkState | None) -> None:
         disk, directory = self.disk, self.directory
         before = self._mark
         root, self._root = self._root or RootView(disk, parent_of(directory)), None
-        mark = read_mark(disk, directory)
         if before is not None and mark is not None and mark.topic_id != before.topic_id:
             # The topic was deleted and made anew: nothing is as it was.
             self._forget()
@@ -453,19 +453,6 @@ class PartitionCopy:
         if offset < self.start_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.high_watermark, log=str(self.topic_partition))
         return None if self._open_segments is None else self._open_segments.read(offset, size_max, end_offset, self._chain)
-
-    def batches(self, start: int, end: int, visible_end: int) -> Iterator[RecordBatch]:
-        """The checked batches below ``visible_end`` that hold an offset in the half-open range; the last may reach beyond it."""
-        while start < end:
-            data = self.read(start, _CHUNK_SIZE, visible_end)
-            if not data.nbytes:
-                return
-            position = 0
-            while position < data.nbytes and start < end:
-                batch = RecordBatch(data, position)
-                position += batch.size
-                start = batch.next_offset
-                yield batch
 
     def find_timestamp(self, timestamp: int, end_offset: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record from the start to below ``end_offset`` that is not older than ``timestamp``."""

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from pyreplog._core import RecordBatch
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptLogError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import CorruptLogError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.copy import PartitionCopy
 from pyreplog.log.isolation import READ_COMMITTED, CommittedSource, check_isolation
 from pyreplog.log.layout import MARK_NAME, join
 from pyreplog.log.settings import read_config
+from pyreplog.record import split
 from pyreplog.values import EpochEntry, TopicPartition
+
+_CHUNK_SIZE: Final = 1 << 20
+
+T = TypeVar("T")
 
 
 class LogReader:
     """A read-only view of one partition, of which one or several copies lie in folders. One thread at a time.
 
     Of several copies the one with the highest leader epoch is read, up to the highest watermark among all, as far as their epoch
-    histories agree. The view is that of the last :meth:`refresh`.
+    histories agree. The view is that of the last :meth:`refresh`. Where another log has taken the place of the one that was opened, whose
+    offsets mean other records, every look raises :class:`TopicRecreatedError`.
     """
 
     def __init__(self, topic_partition: TopicPartition, copies: Sequence[PartitionCopy]) -> None:
@@ -32,20 +39,10 @@ class LogReader:
         #: One past the last offset that a reader may see.
         self.end_offset = 0
         self._choose()
-
-    @property
-    def topic_id(self) -> str:
-        """22 characters; "" where the folder does not say."""
-        return self._chosen.topic_id
-
-    def topic_id_now(self) -> str:
-        """The same, as the folder says now; "" where it cannot be asked."""
-        try:
-            return self._chosen.topic_id_now()
-        except StorageError as error:
-            if is_interruption(error):
-                raise
-            return ""
+        #: 22 characters; "" where the folder does not say.
+        self.topic_id = self._chosen.topic_id
+        #: Whether the folder was asked for its log's id since a file in it was opened by its name.
+        self._is_asked = False
 
     @property
     def directory(self) -> str:
@@ -60,7 +57,7 @@ class LogReader:
     @property
     def last_stable_offset(self) -> int:
         """Where the oldest transaction begins that is open below the high watermark; :attr:`end_offset` where none is."""
-        return self._chosen.last_stable_offset(self.end_offset)
+        return self._look(lambda: self._chosen.last_stable_offset(self.end_offset))
 
     def isolated(self, isolation: str) -> LogReader | CommittedSource:
         """What to read from: this reader for ``"read_uncommitted"``, and for ``"read_committed"`` a view of it that ends at the last
@@ -89,7 +86,8 @@ class LogReader:
 
     def config(self) -> LogConfig:
         """The settings kept with the copy that is read; Kafka's defaults, as far as a folder of Kafka's does not say."""
-        return read_config(self._chosen.disk, self._chosen.directory) or LogConfig(durability=self._chosen.durability or "os")
+        kept = self._look(lambda: read_config(self._chosen.disk, self._chosen.directory))
+        return kept or LogConfig(durability=self._chosen.durability or "os")
 
     @property
     def replicas(self) -> list[str]:
@@ -123,9 +121,13 @@ class LogReader:
 
     def refresh(self) -> None:
         """Look at the folders again: what was appended since, and which copy is ahead now."""
+        chosen = self._chosen
+        was_asked, self._is_asked = self._is_asked, False
         for copy in self._copies:
             copy.refresh()
         self._choose()
+        self._check_id(self._chosen.topic_id)
+        self._is_asked = was_asked and chosen is self._chosen
 
     def release(self) -> None:
         """Close the files until they are needed again: for whoever has many readers."""
@@ -143,6 +145,9 @@ class LogReader:
 
         Raises :class:`OffsetOutOfRangeError`, and :class:`CorruptLogError` for damaged ones.
         """
+        return self._look(lambda: self._read(offset, size_max))
+
+    def _read(self, offset: int, size_max: int) -> memoryview:
         self._check(offset)
         return self._chosen.read(offset, size_max, self._reach(offset))
 
@@ -150,23 +155,60 @@ class LogReader:
         """The checked batches that hold an offset in the half-open range, as far as a reader may see. The first may begin
         below ``start``, the last end above ``end``."""
         self._check(start)
-        if self._rest is None or min(end, self.end_offset) <= self._rest[0]:
-            return self._chosen.batches(start, min(end, self.end_offset), self.end_offset)
-        return self._batches_to_rest(start, min(end, self.end_offset), self._rest[0])
+        return self._batches(start, min(end, self.end_offset))
+
+    def _batches(self, start: int, end: int) -> Iterator[RecordBatch]:
+        while start < end:
+            found = split(self.read(start, _CHUNK_SIZE))
+            for batch in found:
+                if batch.base_offset >= end:
+                    return
+                start = batch.next_offset
+                yield batch
+            if not found:
+                start = self._reach(start)  # nothing is between
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""
-        return self._chosen.find_timestamp(timestamp, self.end_offset)
+        return self._look(lambda: self._chosen.find_timestamp(timestamp, self.end_offset))
 
     def split_points(self, start: int, end: int, size_target: int) -> list[int]:
         """Rising offsets from ``start`` to ``end`` that cut the range into pieces of about ``size_target`` bytes, along index entries."""
         self._check(start)
-        return self._chosen.split_points(start, min(end, self.end_offset), size_target)
+        return self._look(lambda: self._chosen.split_points(start, min(end, self.end_offset), size_target))
 
-    def _batches_to_rest(self, start: int, end: int, rest: int) -> Iterator[RecordBatch]:
-        yield from self._chosen.batches(start, rest, rest)
-        if start < end:
-            self._reach(max(start, rest))
+    def _look(self, look: Callable[[], T]) -> T:
+        """What ``look`` finds in the log that was opened. What is open is of that one; what had to be opened by its name may be another's,
+        as long as the folder was not asked for its log's id since. Who finds what cannot be may have met such a one, too."""
+        self._check_id(self._chosen.topic_id)
+        disk = self._chosen.disk
+        openings = disk.openings
+        was_asked, self._is_asked = self._is_asked, False
+        try:
+            found = look()
+        except PyreplogError:
+            self._ask()
+            raise
+        self._is_asked = (was_asked and disk.openings == openings) or self._ask()
+        return found
+
+    def _ask(self) -> bool:
+        """Whether the folder still names the log that was opened; False where it names none."""
+        try:
+            found = self._chosen.topic_id_now()
+        except StorageError as error:
+            if is_interruption(error):
+                raise
+            return False
+        self._check_id(found)
+        return found == self.topic_id
+
+    def _check_id(self, found: str) -> None:
+        if not self.topic_id:
+            self.topic_id = found  # a log of before topics had ids gets one from its first writer
+        elif found and found != self.topic_id:
+            advice = "Open it again to read that one"
+            raise TopicRecreatedError(f"another log of its name is in {self.directory} now", advice) from None
 
     def _reach(self, offset: int) -> int:
         """Up to where the chosen copy is read from ``offset`` on."""

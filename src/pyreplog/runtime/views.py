@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, CorruptLogError, PyreplogError, TopicRecreatedError
+from pyreplog.errors import CorruptError, CorruptLogError
 from pyreplog.log import CommittedSource, LogReader, StableSource
 from pyreplog.ports import Buffer, Disk
 from pyreplog.record import Record, records_of, split
@@ -20,8 +20,6 @@ from pyreplog.runtime.writer import LogWriter
 from pyreplog.values import LogStats
 
 __all__ = ["CommittedView", "LogView", "ReaderView", "WriterView", "record_lists", "records"]
-
-T = TypeVar("T")
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
@@ -144,10 +142,7 @@ class WriterView:
 
 
 class ReaderView:
-    """Files that somebody else may be writing. One lock: a reader's own state belongs to one thread at a time.
-
-    Where another log has taken the place of the one that was opened, whose offsets mean other records, every look is refused.
-    """
+    """Files that somebody else may be writing. One lock: a reader's own state belongs to one thread at a time."""
 
     def __init__(self, reader: LogReader, disk: Disk) -> None:
         self._reader = reader
@@ -157,7 +152,6 @@ class ReaderView:
         self._news: weakref.WeakSet[DiskNews] = weakref.WeakSet()
         self.topic, self.partition = reader.topic, reader.partition
         self.is_checked = True
-        self._topic_id = reader.topic_id
         _readers.add(self)
 
     @property
@@ -194,43 +188,22 @@ class ReaderView:
         """Read the mark again."""
         with self._lock:
             self._reader.refresh()
-            self._check_identity(self._reader.topic_id)
-
-    def _check_identity(self, found: str) -> None:
-        if not self._topic_id:
-            self._topic_id = found  # a log of before topics had ids gets one from its first writer
-        elif found and found != self._topic_id:
-            advice = "Open it again to read that one"
-            raise TopicRecreatedError(f"another log of its name is in {self._reader.directory} now", advice) from None
-
-    def _find(self, find: Callable[[], T]) -> T:
-        """What ``find`` finds in the log that was opened. What is open is of that one; files that had to be opened by their names may be
-        another's. Who finds what cannot be may have met such a one, too."""
-        with self._lock:
-            openings = self._disk.openings
-            try:
-                found = find()
-            except PyreplogError:
-                self._check_identity(self._reader.topic_id_now())
-                raise
-            if self._disk.openings != openings:
-                self._check_identity(self._reader.topic_id_now())
-            return found
 
     def read(self, offset: int, size_max: int) -> Buffer:
         """Whole batches below the high watermark, from the one that holds ``offset`` on; empty at the end."""
-        return self._find(lambda: self._reader.read(offset, size_max))
+        with self._lock:
+            return self._reader.read(offset, size_max)
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after ``timestamp`` (ms)."""
-        return self._find(lambda: self._reader.find_timestamp(timestamp))
+        with self._lock:
+            return self._reader.find_timestamp(timestamp)
 
     def stats(self) -> LogStats:
         """What a reader can tell: what is there and how far it may be seen. It appended and synced nothing."""
         with self._lock:
             reader = self._reader
             reader.refresh()
-            self._check_identity(reader.topic_id)
             segments = reader.segments()
             return LogStats(
                 start_offset=reader.start_offset,

@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from pyreplog.config import suggestion
-from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader
 from pyreplog.spark.planner import Available, OffsetRange
 from pyreplog.system import SystemDisk
 from pyreplog.values import TopicPartition
 
-__all__ = ["GONE", "FileAccess", "moved"]
+__all__ = ["CHANGES", "GONE", "FileAccess", "moved"]
 
 OPEN_READERS_MAX: Final = 64
 """So many partitions keep their files open."""
@@ -30,11 +30,14 @@ PAUSE_S: Final = 0.02
 
 GONE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
+CHANGES: Final = (StorageError, CorruptError, OffsetOutOfRangeError, TopicRecreatedError)
+"""What a reader raises whose files change while they are read, for that or for another reason."""
+
 Result = TypeVar("Result")
 
 
-def moved(error: StorageError | CorruptError | OffsetOutOfRangeError) -> bool:
-    """Whether ``error`` may come from files that changed while they were read, so that another look is worth it."""
+def moved(error: PyreplogError) -> bool:
+    """Whether ``error``, one of :data:`CHANGES`, may come from that, so that another look is worth it."""
     return not isinstance(error, StorageError) or error.errno in GONE
 
 
@@ -150,7 +153,7 @@ class FileAccess:
                 return None
             try:
                 return ask(reader)
-            except (StorageError, CorruptError, OffsetOutOfRangeError):
+            except CHANGES:
                 self._forget(partition)
                 raise
 
@@ -163,7 +166,7 @@ class FileAccess:
             return
         try:
             reader.refresh()
-        except (StorageError, CorruptError, OffsetOutOfRangeError):
+        except CHANGES:
             self._forget(partition)
             raise
         self._used(partition)
@@ -201,7 +204,7 @@ class FileAccess:
         for left in reversed(range(TRIES)):
             try:
                 return look()
-            except (StorageError, CorruptError, OffsetOutOfRangeError) as error:
+            except CHANGES as error:
                 if not left or not moved(error):
                     raise
                 self._finder = None

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from pyreplog.config import INT64_MAX
-from pyreplog.errors import CorruptError, DataLossError, LogTruncatedError, OffsetOutOfRangeError, StorageError
+from pyreplog.errors import DataLossError, LogTruncatedError
 from pyreplog.log import CommittedSource, LogReader
-from pyreplog.spark.access import FileAccess, moved
+from pyreplog.spark.access import CHANGES, FileAccess, moved
 from pyreplog.spark.planner import Available, OffsetRange, Warn, remaining
 from pyreplog.values import TopicPartition
 
@@ -99,7 +99,7 @@ class LiveRange:
                 if data.nbytes or self._really_ends(reader):
                     return data
                 self._reader = None  # it ends, for this view of it, before the plan does
-            except (StorageError, CorruptError, OffsetOutOfRangeError) as error:
+            except CHANGES as error:
                 self._reader = None
                 damaged += 1
                 if not moved(error) or damaged >= DAMAGED_TRIES:
