@@ -39,6 +39,7 @@ _CRC: Final = struct.Struct(">I")
 SLOT_SIZE: Final = _SLOT.size + _CRC.size
 _CRC_POSITION: Final = _SLOT.size
 SLOT_POSITIONS: Final = (0, 512, 1024)
+_SIZE: Final = SLOT_POSITIONS[-1] + SLOT_SIZE
 
 _SYNC: Final = 1
 _INCOMPLETE: Final = 2
@@ -180,8 +181,7 @@ class MarkFile:
             if not synced:
                 file.sync()
             mark = cls(path, file, found, slot)
-            slots = _slots(file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE))
-            mark._torn = _broken_count(slots, [parse_slot(slot) for slot in slots]) > 0
+            mark._torn = _slots(file.read_at(0, _SIZE))[1] > 0
         except BaseException:
             file.close()
             raise
@@ -268,13 +268,14 @@ def parse_slot(data: bytes | memoryview) -> MarkState | None:
 
 def parse_mark(data: bytes | memoryview) -> tuple[MarkState, int] | None:
     """The newest valid slot of a mark file's content and its number; None where none is valid, or the end is missing."""
-    if len(data) < SLOT_POSITIONS[-1] + SLOT_SIZE:
-        return None
-    return _newest([parse_slot(slot) for slot in _slots(data)])
+    return None if len(data) < _SIZE else _newest(_slots(data)[0])
 
 
-def _slots(data: bytes | memoryview) -> list[bytes]:
-    return [bytes(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
+def _slots(data: bytes | memoryview) -> tuple[list[MarkState | None], int]:
+    """What is in each slot; and how many of them are neither whole nor empty."""
+    slots = [bytes(data[position : position + SLOT_SIZE]) for position in SLOT_POSITIONS]
+    states = [parse_slot(slot) for slot in slots]
+    return states, sum(state is None and any(slot) for slot, state in zip(slots, states, strict=True))
 
 
 def _newest(states: Sequence[MarkState | None]) -> tuple[MarkState, int] | None:
@@ -305,7 +306,7 @@ def sync_found_mark(disk: Disk, directory: str) -> None:
     """
     file = disk.open(join(directory, MARK_NAME), write=True)
     try:
-        file.write_at(0, [file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)])
+        file.write_at(0, [file.read_at(0, _SIZE)])
         file.sync()
     finally:
         file.close()
@@ -328,13 +329,12 @@ def read_mark(disk: Disk, directory: str) -> MarkState | None:
     found = None
     for _ in range(_READ_TRIES):
         data = _content(disk, directory)
-        if data is None or len(data) < SLOT_POSITIONS[-1] + SLOT_SIZE:
+        if data is None or len(data) < _SIZE:
             continue
-        slots = _slots(data)
-        states = [parse_slot(slot) for slot in slots]
+        states, broken_count = _slots(data)
         found = _newest(states) or found
         # Both of those that take turns were being written: what the last sync left may be much older than what was seen before.
-        if found is not None and _broken_count(slots, states) < len(slots) - 1:
+        if found is not None and broken_count < len(SLOT_POSITIONS) - 1:
             break
     return None if found is None else found[0]
 
@@ -346,11 +346,6 @@ def _content(disk: Disk, directory: str) -> memoryview | None:
         return None
     file = disk.open(path)
     try:
-        return file.read_at(0, SLOT_POSITIONS[-1] + SLOT_SIZE)
+        return file.read_at(0, _SIZE)
     finally:
         file.close()
-
-
-def _broken_count(slots: Sequence[bytes], states: Sequence[MarkState | None]) -> int:
-    """How many of ``slots``, in which ``states`` were found, are neither whole nor empty."""
-    return sum(state is None and any(slot) for slot, state in zip(slots, states, strict=True))
