@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyreplog.cli import rows as module
 from pyreplog.cli.rows import Fields, Lines, Place, Row, RowError, map_rows, read_rows
 
 
@@ -164,6 +165,24 @@ def test_numbers_stay_as_they_stand(number: str) -> None:
     text = number.encode()
     assert rows(line) == [Row(b'{"sum":[' + text + b',"x",null]}', text, None, (("h", text),), None)]
     assert rows(b'{"value":""}\n{"value":"","headers":"{\\"h\\":' + text + b'}"}')[1].headers == (("h", text),)
+
+
+def test_numbers_that_python_writes_just_so_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are left to the encoder, which is written in C: nobody goes through their values bit by bit."""
+    slow: list[object] = []
+    written = module._written
+
+    def counted(field: object) -> str:
+        slow.append(field)
+        return written(field)
+
+    monkeypatch.setattr(module, "_written", counted)
+    line = b'{"value":{"sum":%s,"list":[0.25,1e+16,-3.0]},"key":%s}\n'
+    for number in (b"1.5", b"-0.0", b"12345.678", b"1e-07"):
+        assert rows(line % (number, number))[0].key == number
+    assert slow == []
+    assert rows(line % (b"1.50", b"1"))[0].value == b'{"sum":1.50,"list":[0.25,1e+16,-3.0]}'
+    assert slow != []
 
 
 @pytest.mark.parametrize(

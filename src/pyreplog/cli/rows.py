@@ -188,7 +188,7 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
 
 
 class _Literal:
-    """A number with a fraction or an exponent as it stands in JSON: Python's own may be rounded, infinite, or written otherwise."""
+    """A number with a fraction or an exponent as it stands in JSON, where Python's own is rounded, infinite, or written otherwise."""
 
     __slots__ = ("_text",)
 
@@ -199,12 +199,18 @@ class _Literal:
         return self._text
 
 
+def _number(text: str) -> float | _Literal:
+    """What stands in JSON: as a number where Python writes it just so, which goes fast."""
+    number = float(text)
+    return number if repr(number) == text else _Literal(text)
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
 # Made once: json.loads with options makes a decoder for each call.
-_decode: Final = json.JSONDecoder(parse_float=_Literal, parse_constant=_no_constant).decode
+_decode: Final = json.JSONDecoder(parse_float=_number, parse_constant=_no_constant).decode
 
 
 def _csv_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
