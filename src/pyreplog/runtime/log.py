@@ -29,7 +29,7 @@ from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.follow import follow
 from pyreplog.runtime.lookout import Lookout
-from pyreplog.runtime.opening import check_clock, check_disk, check_progress, folder_of, open_for_reading, open_for_writing
+from pyreplog.runtime.opening import Asked, check_clock, check_disk, check_progress, folder_of, open_for_reading, open_for_writing
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
@@ -95,21 +95,8 @@ def open_log(
         raise ConfigError(f"mode is {mode!r}; it must be 'a' (append and read) or 'r' (read only)")
     lookout: Lookout | None = None
     made: list[LogWriter] = []  # noted before anything can come between: a signal handler that raises leaves no folder locked
-    opening = partial(
-        open_for_writing,
-        disk,
-        clock,
-        place,
-        topic,
-        partition,
-        durability,
-        config,
-        buffer_memory,
-        max_block_ms,
-        _name(folder),
-        progress,
-        made,
-    )
+    asked = Asked.of(topic, partition, durability, config, buffer_memory, max_block_ms)
+    opening = partial(open_for_writing, disk, clock, place, asked, _name(folder), progress, made)
     try:
         try:
             writer = opening()

@@ -6,11 +6,10 @@ import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyreplog.config import INT32_MAX, Durability, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
-from pyreplog.interruptions import is_interruption
 from pyreplog.log import (
     Finder,
     Log,
@@ -32,7 +31,17 @@ from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
 from pyreplog.system import SystemChance
 from pyreplog.values import RecoveryProgress, TopicPartition
 
-__all__ = ["check_alone", "check_clock", "check_disk", "check_name", "check_progress", "folder_of", "open_for_reading", "open_for_writing"]
+__all__ = [
+    "Asked",
+    "check_alone",
+    "check_clock",
+    "check_disk",
+    "check_name",
+    "check_progress",
+    "folder_of",
+    "open_for_reading",
+    "open_for_writing",
+]
 
 _NO_FOLDER: Final = "a log is a folder, and this is a file"
 
@@ -132,43 +141,80 @@ def _folder_name(folder: str) -> str:
     return os.path.basename(os.path.abspath(folder))
 
 
+class Asked(NamedTuple):
+    """What is to be written to, and how: all of it possible, each default in its place."""
+
+    topic: str | None
+    """None: the folder's name, or the only topic that is there."""
+    partition: int
+    settings: Mapping[str, object]
+    """Those that were asked for, by Kafka's keys."""
+    buffer_memory: int
+    max_block_ms: float
+
+    @classmethod
+    def of(
+        cls,
+        topic: str | None,
+        partition: int,
+        durability: str | None,
+        config: Mapping[str, object] | LogConfig | None,
+        buffer_memory: int | None,
+        max_block_ms: float | None,
+    ) -> Asked:
+        """As :func:`open_log` was asked. Raises :class:`ConfigError` for what cannot be."""
+        return cls(
+            topic,
+            whole("partition", partition, 0, INT32_MAX),
+            _asked_settings(durability, config),
+            whole("buffer_memory, in bytes,", BUFFER_MEMORY if buffer_memory is None else buffer_memory, BUFFER_MEMORY_MIN),
+            MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms),
+        )
+
+    def place(self, folder: str, topics: Collection[str]) -> TopicPartition | None:
+        """The partition in ``folder``, which has ``topics``; None where it could be one of several."""
+        topic, name = self.topic, _folder_name(folder)
+        if topic is None and len(topics) > 1 and name not in topics:
+            return None
+        if topic is None:
+            topic = next(iter(topics)) if len(topics) == 1 else name
+        return TopicPartition(topic, self.partition)
+
+    def durability(self, folder: str, topics: Collection[str]) -> dict[TopicPartition, Durability]:
+        """That of the partition alone: those beside it, of a broker's folder, were not asked for."""
+        key = self.place(folder, topics)
+        return {key: LogConfig.from_mapping(self.settings).durability} if key is not None and "durability" in self.settings else {}
+
+
 def open_for_writing(
     disk: Disk,
     clock: Clock,
     folder: str,
-    topic: str | None,
-    partition: int,
-    durability: str | None,
-    config: Mapping[str, object] | LogConfig | None,
-    buffer_memory: int | None,
-    max_block_ms: float | None,
+    asked: Asked,
     name: str,
     progress: Callable[[RecoveryProgress], None] | None,
     made: list[LogWriter],
 ) -> LogWriter:
     """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress`` is told of a
     recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
-    asked = _asked_config(durability, config)
-    partition = whole("partition", partition, 0, INT32_MAX)
-    buffer_memory = BUFFER_MEMORY if buffer_memory is None else buffer_memory
-    buffer_memory = whole("buffer_memory, in bytes,", buffer_memory, BUFFER_MEMORY_MIN)
-    max_block_ms = MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms)
-    _check_place(disk, folder, topic)
+    durability = asked.durability(folder, _check_place(disk, folder, asked.topic))
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
-            wanted = _asked_durability(disk, folder, topic, partition, asked)
-            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=wanted, onlooker=recovery)
-        key = _partition_to_write({key.topic for key in (*root.logs, *root.damaged)}, folder, topic, partition)
+            root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=durability, onlooker=recovery)
+        topics = {key.topic for key in (*root.logs, *root.damaged)}
+        key = asked.place(folder, topics)
+        if key is None:
+            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
         if key in root.damaged:
             raise root.damaged[key]
         log = root.logs.get(key)
         if log is None:
-            log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked))
+            log = root.create_log(key.topic, key.partition, random_uuid(SystemChance()), LogConfig.from_mapping(asked.settings))
         else:
-            _take_over(log, asked, folder, name)
+            _take_over(log, asked.settings, folder, name)
         tell_torn(root, name, log)
-        made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, buffer_memory, max_block_ms))
+        made.append(LogWriter(root, log, clock, partial(_reopen, root, key), name, asked.buffer_memory, asked.max_block_ms))
         return made[0]
     except ConfigError:
         # A wrong argument: the root is as it was, and its next opening is not to be one after a crash.
@@ -181,19 +227,21 @@ def open_for_writing(
         raise
 
 
-def _check_place(disk: Disk, folder: str, topic: str | None) -> None:
-    """Refuse a folder that is no log's, before anything is made in it."""
+def _check_place(disk: Disk, folder: str, topic: str | None) -> Collection[str]:
+    """Refuse a folder that is no log's, before anything is made in it. The topics that are there, where ``topic`` does not name one."""
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     cluster = _cluster_of(disk, folder)  # before its name: a cluster's may be anything
     if cluster is not None:
         raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({cluster!r}), or read it with mode='r'")
-    _check_names(disk, folder, topic, there=stat is not None)
+    topics = () if topic is not None or stat is None else list_topics(disk, folder)
+    _check_names(folder, topic, topics)
     if is_partition(disk, folder):
         raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
     if stat is not None:
         check_alone(disk, folder)
+    return topics
 
 
 def _cluster_of(disk: Disk, folder: str) -> str | None:
@@ -216,12 +264,12 @@ def check_alone(disk: Disk, folder: str, what: str = "log") -> None:
         )
 
 
-def _check_names(disk: Disk, folder: str, topic: str | None, *, there: bool) -> None:
+def _check_names(folder: str, topic: str | None, topics: Collection[str]) -> None:
     """Refuse, before anything is made, what cannot be the name of a partition."""
     if topic is not None:
         check_name(topic)
         check_topic(topic)
-    elif not (there and list_topics(disk, folder)):
+    elif not topics:
         name = _folder_name(folder)
         try:
             check_topic(name)
@@ -229,7 +277,7 @@ def _check_names(disk: Disk, folder: str, topic: str | None, *, there: bool) -> 
             raise InvalidTopicError(f"{excerpt(name)} is the folder's, and cannot be a topic's: name one with topic=") from None
 
 
-def _asked_config(durability: str | None, config: Mapping[str, object] | LogConfig | None) -> dict[str, object]:
+def _asked_settings(durability: str | None, config: Mapping[str, object] | LogConfig | None) -> dict[str, object]:
     """What was asked for, by Kafka's keys. A LogConfig is whole: it asks for its defaults too, except for ``durability`` beside it."""
     config = {} if config is None else config
     LogConfig.from_mapping(config)  # refuses before anything is touched
@@ -243,30 +291,6 @@ def _asked_config(durability: str | None, config: Mapping[str, object] | LogConf
             raise ConfigError(f"durability is {durability!r}, but config says {asked['durability']!r}")
     LogConfig.from_mapping(asked)
     return asked
-
-
-def _asked_durability(
-    disk: Disk, folder: str, topic: str | None, partition: int, asked: Mapping[str, object]
-) -> dict[TopicPartition, Durability]:
-    """Of the partition that is to be written: those beside it, of a broker's folder, were not asked for."""
-    if "durability" not in asked:
-        return {}
-    try:
-        key = _partition_to_write(list_topics(disk, folder) if topic is None else (), folder, topic, partition)
-    except (ConfigError, StorageError) as error:  # which is said where it is opened
-        if is_interruption(error):
-            raise
-        return {}
-    return {key: LogConfig.from_mapping(asked).durability}
-
-
-def _partition_to_write(topics: Collection[str], folder: str, topic: str | None, partition: int) -> TopicPartition:
-    if topic is None:
-        name = _folder_name(folder)
-        if len(topics) > 1 and name not in topics:
-            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
-        topic = next(iter(topics)) if len(topics) == 1 else name
-    return TopicPartition(topic, partition)
 
 
 def _take_over(log: Log, asked: Mapping[str, object], folder: str, name: str) -> None:
