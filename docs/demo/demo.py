@@ -64,6 +64,9 @@ class Ledger:
                 )
             case {"kind": "leader-restarted", "node": node}:
                 self.note(at, f"node {node} back", GOOD, f"node {node} restarted, catches up")
+            case {"kind": "opened", "seconds": float(seconds)} if self.places:
+                said = f"a new process: the cluster is open again after {seconds:.2f} s; the flights are loaded once more"
+                self.note(at, f"open again in {seconds:.2f} s", GOOD, said)
             case {"kind": "settled", "unknown": unknown, "found": found}:
                 console.print(f"  {unknown} sends had an unknown outcome; the log holds {found} of them, the rest is sent again")
             case {"kind": "resumed", "held": held} if held:

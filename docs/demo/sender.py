@@ -115,9 +115,11 @@ def main() -> None:
     parser.add_argument("--kill-leader-at", type=int, default=0)
     parser.add_argument("--unpaced", action="store_true")
     options = parser.parse_args()
-    events = load()
-    say("loaded", count=len(events))
+    began = time.monotonic()
     with pyreplog.Cluster(options.folder, nodes=3) as cluster:
+        say("opened", seconds=time.monotonic() - began)
+        events = load()
+        say("loaded", count=len(events))
         if TOPIC not in cluster.admin.topics():
             cluster.admin.create_topic(TOPIC, partitions=PARTITION_COUNT, replication_factor=3)
         paced(cluster, events, seconds=options.seconds, kill_leader_at=options.kill_leader_at)
