@@ -97,7 +97,7 @@ def _placement(image: MetadataImage, wanted: CreatableTopic) -> list[tuple[int, 
     count = len(active) + len(fenced)
     factor = min(REPLICATION_FACTOR_DEFAULT, count) if wanted.replication_factor == -1 else wanted.replication_factor
     if not active:
-        raise _RefusedError(ErrorCode.BROKER_NOT_AVAILABLE, "no node is up")
+        raise _RefusedError(ErrorCode.BROKER_NOT_AVAILABLE, "no node is up: restart one, or wait until one has registered")
     if not 1 <= factor <= count:
         raise _RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor}; there are {count} nodes")
     return place(partition_count, factor, active, fenced, start=image.partition_count())
