@@ -16,7 +16,7 @@ import pytest
 
 import pyreplog
 from pyreplog import aio
-from pyreplog.aio.calls import Calls
+from pyreplog.aio.calls import Calls, _Crew
 from pyreplog.aio.opening import Opening
 from pyreplog.record import BatchBuilder
 from pyreplog.testing import SimDisk
@@ -521,6 +521,36 @@ def test_what_nobody_waits_for_is_released_without_a_loop(at: str) -> None:
 
     asyncio.run(main())
     go_on.set()
+    assert closed.wait(10.0)
+
+
+class Struck(BaseException):
+    """Raised by a signal handler."""
+
+
+@pytest.mark.parametrize("at", ["opening", "acquiring"])
+def test_what_a_handler_leaves_to_nobody_is_released(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raises when a thread has the call already, and who waits has not got hold of it yet: that thread sees to what it makes."""
+    submit, closed = _Crew.submit, threading.Event()
+
+    class Opened:
+        def close(self) -> None:
+            closed.set()
+
+    def strike(crew: _Crew, call: Callable[[], Any]) -> Any:
+        submit(crew, call)
+        raise Struck
+
+    async def main() -> None:
+        monkeypatch.setattr(_Crew, "submit", strike)
+        with pytest.raises(Struck):
+            if at == "opening":
+                await Opening("test", lambda opened, calls: opened, Opened)
+            else:
+                await Calls("test").acquire(Opened, Opened.close)
+        monkeypatch.undo()
+
+    asyncio.run(main())
     assert closed.wait(10.0)
 
 

@@ -131,17 +131,19 @@ class Calls:
     async def acquire(self, call: Callable[[], T], release: Callable[[T], object]) -> T:
         """As :meth:`read`; what nobody wants any more, because who waited was cancelled, is released again, in any thread."""
         gift = Gift(call, release)
-        future = self._submit(self._reading, gift)
+        future: asyncio.Future[T] | None = None  # until somebody has hold of it: a signal handler may raise when a thread has it already
         try:
+            future = self._submit(self._reading, gift)
             return await asyncio.shield(future)
         except BaseException:
             self.drop(future, gift)
             raise
 
-    def drop(self, future: asyncio.Future[T], gift: Gift[T]) -> None:
-        """Nobody waits any more for what ``future`` gives of ``gift``."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is told of that either
-            future.cancel()
+    def drop(self, future: asyncio.Future[T] | None, gift: Gift[T]) -> None:
+        """Nobody waits any more for what ``future``, if anybody got hold of that, gives of ``gift``."""
+        if future is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is told of that either
+                future.cancel()
         left = gift.refuse()
         if left is not None:
             try:

@@ -67,8 +67,9 @@ class Opening(Generic[F]):
     async def _run(self) -> F:
         calls = Calls(self._name)
         gift: Gift[Closeable] = Gift(self._open, _close)
-        future = calls.begin(gift)
+        future: asyncio.Future[Closeable] | None = None  # as in Calls.acquire
         try:
+            future = calls.begin(gift)
             return self._face(await asyncio.shield(future), calls)
         except BaseException:
             calls.drop(future, gift)
