@@ -496,6 +496,52 @@ def test_a_close_takes_no_longer_than_it_is_told() -> None:
     asyncio.run(main())
 
 
+def test_a_close_that_no_thread_was_to_be_had_for_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the next call, also where a send was under way before it; until then the producer is open."""
+
+    class Sending:
+        closed = False
+
+        def __init__(self) -> None:
+            self.began, self.go_on = threading.Event(), threading.Event()
+
+        def _knows(self, topic: str) -> bool:
+            """There is news of it."""
+            return True
+
+        def send_many(self, topic: str, values: list[bytes], **others: object) -> list[bytes]:
+            """It takes a while."""
+            self.began.set()
+            assert self.go_on.wait(FOREVER)
+            return values
+
+        def close(self, timeout: float | None) -> None:
+            """In its turn."""
+            self.closed = True
+            self.go_on.set()
+
+    async def main() -> None:
+        sending = Sending()
+        producer = aio.Producer(sending, Calls("test"))  # type: ignore[arg-type]
+        sent = asyncio.create_task(producer.send_many("t", [b"x"]))
+        assert await asyncio.to_thread(sending.began.wait, FOREVER)
+
+        def refuse(call: object) -> None:
+            raise pyreplog.NoThreadError("for the test")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(producer._calls._flushing, "submit", refuse)
+            with pytest.raises(pyreplog.NoThreadError):
+                await producer.close(0.01)
+        assert not producer.closed
+        await producer.close(0.01)
+        assert sending.closed
+        assert producer.closed
+        assert await sent == [b"x"]
+
+    asyncio.run(main())
+
+
 def test_a_forked_child_does_not_wait_for_its_parents_senders(tmp_path: Path) -> None:
     """Whoever waited for news of a topic there never goes on here."""
     code = """

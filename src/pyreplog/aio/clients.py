@@ -16,7 +16,7 @@ from pyreplog import runtime
 from pyreplog.aio.calls import Calls
 from pyreplog.client import Acks, Pending
 from pyreplog.config import LogConfig, check_seconds, whole
-from pyreplog.errors import ClosedError
+from pyreplog.errors import ClosedError, NoThreadError
 from pyreplog.interruptions import is_interruption
 from pyreplog.ports import Buffer, Headers
 from pyreplog.record import Ack, Record
@@ -181,7 +181,11 @@ class Producer:
             if is_interruption(error):
                 raise
         finally:  # also where the loop ends before
-            ending = self._end(patience.left())
+            try:
+                ending = self._end(patience.left())
+            except NoThreadError:
+                self._closing = None  # nothing was begun: the next call tries again
+                raise
         try:
             await asyncio.shield(ending)
         except TimeoutError as error:
