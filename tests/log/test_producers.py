@@ -21,9 +21,11 @@ from pyreplog.errors import (
     PyreplogError,
     UnknownProducerIdError,
 )
+from pyreplog.log import rolling
 from pyreplog.log.producer_snapshot import format_producers, parse_producers
 from pyreplog.log.producers import PRODUCER_EXPIRATION_MS, ProducerTable
 from pyreplog.record import RecordBatch, split
+from pyreplog.testing.clock import SimClock
 from pyreplog.testing.disk import SimDisk
 from tests.log.conftest import Place, damage_second_batch
 from tests.log.producing import marker, produced, send
@@ -144,6 +146,26 @@ def test_a_producer_that_is_heard_of_does_not_expire(place: Place) -> None:
     assert table.expire(CLOCK.now_ms + PRODUCER_EXPIRATION_MS) == []
     assert table.expire(CLOCK.now_ms + 2 * PRODUCER_EXPIRATION_MS) == [7]
     assert table.get(8) is not None
+    log.close(clean=True)
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+def test_no_clock_that_jumps_makes_a_producer_expire(place: Place, days: int) -> None:
+    """Age is time that went by: what was sent just before the wall clock was set is known afterwards, from the next snapshot too."""
+    clock = SimClock()
+    log = create(place.disk, place.of("t-0"), clock=clock)
+
+    def rolled(sequence: int) -> ProducerEntry | None:
+        send(log, sequence, producer=8)
+        rolling.roll(log)
+        return log.producers.table.get(7)
+
+    send(log, 0)
+    assert rolled(0) is not None
+    clock.skew_wall(days * PRODUCER_EXPIRATION_MS)
+    assert rolled(1) is not None
+    clock.advance(PRODUCER_EXPIRATION_MS * 1_000_000)
+    assert rolled(2) is None
     log.close(clean=True)
 
 

@@ -136,7 +136,7 @@ def open_parts(
         loaded.start_offset,
         _ordered_end(loaded, state, origin),
         lenient=new_state.adopted,
-        now_ms=clock.wall_ms(),
+        now_ms=clock.monotonic_ns() // 1_000_000,
     )
     return Parts(topic_id, config, Segments(loaded.segments), loaded.epochs, mark, producers, loaded.report)
 

@@ -5,7 +5,8 @@ table, only tell. The rules are those of Kafka's ``ProducerAppendInfo`` and ``Pr
 
 * a producer that the log does not know must begin at sequence 0 (:class:`UnknownProducerIdError`), unless its state was dropped for age or
   the folder was taken over from a broker: Kafka takes any first sequence, and with it a batch whose predecessors are lost;
-* age is counted from when this process last heard of the producer, never by the timestamps of its records, which may be old.
+* age is counted from when this process last heard of the producer, by the monotonic clock, never by the timestamps of its records, which
+  may be old.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def roll(log: LogState, base_offset: int | None = None) -> Segment:
         log._append_refused(error)
         raise
     try:
-        log._sync_or_poison(partial(log.producers.roll, base, log.clock.wall_ms()))
+        log._sync_or_poison(partial(log.producers.roll, base, log.clock.monotonic_ns() // 1_000_000))
         log._sync_directory()
         log._write_mark_synced()
     except StorageError as error:
