@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import struct
 from io import BytesIO
 from random import Random
 from typing import Any, Final, cast
@@ -34,19 +33,19 @@ from pyreplog.log.mark import MarkState, parse_mark
 from pyreplog.log.producer_snapshot import parse_producers
 from pyreplog.log.snapshot import format_state, parse_offsets, parse_state
 from pyreplog.log.transaction_index import parse_aborted
-from pyreplog.ports import File
 from pyreplog.quorum.state import decode
 from pyreplog.record import compress, recompress, records_of, set_append_time, split, validate_from_client
 from pyreplog.record.compression import decompress_payload
 from pyreplog.record.legacy import convert_legacy, legacy_batches, shallow_messages
 from pyreplog.testing.disk import SimDisk
-from pyreplog.verify import Broken, Window, resume, small_file, states, walk
+from pyreplog.verify import Broken, resume, small_file, states, walk
 from pyreplog.wire.binary import Reader, Writer
 from pyreplog.wire.codec import decode_record, decode_value, encode_value
 from pyreplog.wire.layouts import CLASSES
 from tests.fuzz.kept import KEPT
-from tests.fuzz.mutate import seal_batch, seal_mark, seal_snapshot, seal_state
+from tests.fuzz.mutate import seal_batch, seal_mark, seal_old, seal_snapshot, seal_state
 from tests.fuzz.target import Target
+from tests.fuzz.twins import TWINS, old_segments, window
 from tests.golden.units import unit
 from tests.log.support import batch
 from tests.record.guarded import GuardedMemory
@@ -144,24 +143,6 @@ def _run_search(given: bytes) -> object:
         words.append(None if found is None else found[0] > 20)
         assert found is None or found[1] >= timestamp
     return tuple(words)
-
-
-def _old() -> list[bytes]:
-    found = []
-    for path in sorted((unit("old-format-2.8.2") / "data").glob("magic[01]-*/*.log")):
-        found.append(path.read_bytes()[:1500])
-    return found
-
-
-def _seal_old(data: bytes, chance: Random) -> bytes:
-    import zlib  # noqa: PLC0415  (only here)
-
-    if len(data) < 26 or chance.random() < 0.25:
-        return data
-    out = bytearray(data)
-    size = min(max(struct.unpack_from(">i", out, 8)[0] + 12, 26), len(out))
-    struct.pack_into(">I", out, 12, zlib.crc32(bytes(out[16:size])))
-    return bytes(out)
 
 
 def _run_old(data: bytes) -> object:
@@ -310,27 +291,14 @@ def _run_message(data: bytes) -> object:
     return name
 
 
-class _Bytes:
-    """Bytes as a file."""
-
-    path = "x"
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read_at(self, position: int, size: int) -> memoryview:
-        """As a file."""
-        return memoryview(self._data)[position : position + size]
-
-
 def _run_verify(data: bytes) -> object:
-    window = Window(cast("File", _Bytes(data)), len(data))
+    file = window(data)
     count = 0
     try:
-        for _ in walk(window):
+        for _ in walk(file):
             count += 1
     except Broken as broken:
-        after = resume(window, broken.position, 0, broken.size)
+        after = resume(file, broken.position, 0, broken.size)
         return (min(count, 3), broken.reason[:12], after is not None)
     return min(count, 3)
 
@@ -434,7 +402,7 @@ _ROWS: Final = [
 TARGETS: Final = (
     Target("batch", _batches, _run_batch, (CorruptError,), 29, seal_batch),
     Target("segment", _segments, _run_segment, (), 20, seal_batch),
-    Target("legacy", _old, _run_old, (CorruptError,), 4, _seal_old),
+    Target("legacy", old_segments, _run_old, (CorruptError,), 4, seal_old),
     Target("indexes", _indexes, _run_indexes, (), 12),
     Target("checkpoint", lambda: _CHECKPOINTS, _run_checkpoint, (), 5),
     Target("mark", _marks, _run_mark, (), 5, seal_mark),
@@ -445,11 +413,12 @@ TARGETS: Final = (
     Target("aborted", _aborted, lambda data: min(len(parse_aborted(data, 0, "x")), 4), (CorruptError,), 4),
     Target("compression", _packed, _run_packed, (CorruptError,), 4),
     Target("wire", _messages, _run_message, (ProtocolError,), 4),
-    Target("verify", _segments, _run_verify, (), 2, seal_batch),
+    Target("verify", lambda: _segments() + old_segments(), _run_verify, (), 2, seal_batch),
     Target("show", _small, _run_small, (), 1),
     Target("rows", lambda: _ROWS, _run_rows, (RowError,), 1),
     Target("json", lambda: _JSON, _run_json, (CorruptError,), 1, _seal_json),
     Target("client", _clients, _run_client, (CorruptError, InvalidRequestError, InvalidTimestampError), 3, seal_batch),
     Target("search", lambda: [_TIMED], _run_search, (), 3),
+    TWINS,
     *KEPT,
 )

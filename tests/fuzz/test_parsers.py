@@ -94,15 +94,13 @@ FED: Final = {
     ],
     "spool": ["spool/staged.parse_footer"],
     "summary": ["log/summary.checked", "log/summary.decode_body", "log/summary.decode_key", "log/summary.due_ms"],
-    "verify": [
-        "verify/batches._old_batch",
-        "verify/batches.batch_at",
-        "verify/batches.resume",
+    "twins": [
         "verify/codecs._lz4",
         "verify/codecs._snappy",
         "verify/records._old_content",
         "verify/records.old_records_of",
     ],
+    "verify": ["verify/batches._old_batch", "verify/batches.batch_at", "verify/batches.resume"],
     "wire": ["wire/binary.Reader.number", "wire/codec.decode_record", "wire/codec.decode_value"],
 }
 NOT_FED: Final = {

@@ -30,7 +30,7 @@ class Unavailable(ValueError):
     """No library for this codec is at hand."""
 
 
-def decompress(codec: int, data: bytes) -> bytes:
+def decompress(codec: int, data: bytes, magic: int = 2) -> bytes:
     """``data`` uncompressed, at most 64 MiB. Raises :class:`Undecodable`, or :class:`Unavailable` where nothing here can tell."""
     if codec == 0:
         return data
@@ -42,7 +42,7 @@ def decompress(codec: int, data: bytes) -> bytes:
         if codec == 2:
             return _snappy(data)
         if codec == 3:
-            return _lz4(data)
+            return _lz4(data) if magic == 0 else _growing(cramjam.lz4.decompress_into, data)
         if codec == 4:
             return _growing(cramjam.zstd.decompress_into, data)
     except (cramjam.DecompressionError, struct.error, OverflowError) as error:
@@ -55,7 +55,7 @@ def _gzip(data: bytes) -> bytes:
     left = SIZE_MAX
     rest = data
     try:
-        while rest:
+        while rest or not out:
             stream = zlib.decompressobj(31)
             piece = stream.decompress(rest, left)
             out.append(piece)
@@ -83,6 +83,8 @@ def _growing(into: Any, data: bytes) -> bytes:
 def _snappy(data: bytes) -> bytes:
     if not data.startswith(_XERIAL):
         return _snappy_block(data, SIZE_MAX)
+    if len(data) < _XERIAL_HEADER_SIZE:
+        raise Undecodable("the snappy stream is broken: its header is cut off")
     out: list[bytes] = []
     left = SIZE_MAX
     at = 0
@@ -108,7 +110,7 @@ def _snappy_block(block: bytes, limit: int) -> bytes:
 
 
 def _lz4(data: bytes) -> bytes:
-    """An lz4 frame of independent blocks. The checksum of its header is not looked at: old brokers wrote a wrong one."""
+    """An lz4 frame of format 0. The checksum of its header is not looked at: who wrote that format wrote a wrong one."""
     magic, flags, block_code = struct.unpack_from("<IBB", data)
     if magic != _LZ4_MAGIC or flags >> 6 != 1:
         raise Undecodable("the lz4 stream has no lz4 frame header")

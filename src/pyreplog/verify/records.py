@@ -102,11 +102,11 @@ def old_records_of(data: bytes) -> list[PlainRecord]:
     timestamp, key, value = _old_content(data, magic)
     codec = attributes & 7
     if codec == 0:
-        return [PlainRecord(offset, timestamp, key, value, ())]
+        return _rising([PlainRecord(offset, timestamp, key, value, ())])
     if value is None:
         raise Malformed("a compressed wrapper without value")
     try:
-        inner = decompress(codec, value)
+        inner = decompress(codec, value, magic)
     except Undecodable as error:
         raise Malformed(str(error)) from None
     found: list[PlainRecord] = []
@@ -125,10 +125,22 @@ def old_records_of(data: bytes) -> list[PlainRecord]:
         at += 12 + size
     if not found:
         raise Malformed("a compressed wrapper without messages")
-    if magic == 0:
-        return found
-    last = found[-1].offset
-    return [record._replace(offset=offset - last + record.offset) for record in found]
+    if magic == 1 and offset:  # some early clients left it 0
+        last = found[-1].offset
+        found = [record._replace(offset=offset - last + record.offset) for record in found]
+    return _rising(found)
+
+
+def _rising(records: list[PlainRecord]) -> list[PlainRecord]:
+    """``records``, whose offsets rise, and whose timestamps are none before 1970."""
+    before = -1
+    for record in records:
+        if record.offset <= before:
+            raise Malformed(f"a message has offset {record.offset} after {before}")
+        if record.timestamp < -1:
+            raise Malformed(f"message {record.offset} has the timestamp {record.timestamp}")
+        before = record.offset
+    return records
 
 
 def _old_content(data: bytes, magic: int) -> tuple[int, bytes | None, bytes | None]:
@@ -141,8 +153,8 @@ def _old_content(data: bytes, magic: int) -> tuple[int, bytes | None, bytes | No
         for _ in range(2):
             (size,) = struct.unpack_from(">i", data, at)
             at += 4
-            if size > len(data) - at:
-                raise Malformed("a key or value is longer than its message")
+            if not -1 <= size <= len(data) - at:
+                raise Malformed(f"a key or value of {size} bytes where {len(data) - at} are left")
             parts.append(data[at : at + size] if size >= 0 else None)
             at += max(size, 0)
     except struct.error:
