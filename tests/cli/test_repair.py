@@ -55,9 +55,9 @@ def test_nothing_lost(replog: Replog, events: Path, tmp_path: Path) -> None:
     assert replog("repair", events, "--to", tmp_path / "new", "--yes").code == 0
 
 
-@pytest.mark.parametrize("name", ["clean-4.1.0", "cluster-4.1.0/n1"])
+@pytest.mark.parametrize("name", ["clean-4.1.0", "cluster-4.1.0/n1", "old-format-2.8.2"])
 def test_what_a_broker_closed_is_saved_whole(replog: Replog, tmp_path: Path, name: str) -> None:
-    """Compacted batches too, which have fewer records than offsets: what is written passes verify."""
+    """Compacted batches too, which have fewer records than offsets, and messages of the old formats: what is written passes verify."""
     done = replog("repair", unit(name) / "data", "--to", tmp_path / "new", "--yes")
     assert done.code == 0, done.out + done.err
     assert replog("verify", tmp_path / "new").code == 0

@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
             else:
                 for line in describe(plan):
                     print(printable(line))
-        lost = sum(len(plan.lost) + bool(plan.refused) for plan in plans)
+        lost = any(plan.lost for plan in plans)
         if target is not None and arguments.yes:
             if not _save(arguments, disk, source, target, plans):
                 return EXIT_FAILED
@@ -103,8 +103,6 @@ def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, p
 def describe(plan: PartitionPlan) -> list[str]:
     """A plan for people."""
     lines = [f"{plan.topic}-{plan.partition} ({plan.source})"]
-    if plan.refused:
-        return [*lines, f"  not saved  {plan.refused}"]
     kept = plan.kept()
     size = sum(piece.size for piece in plan.pieces)
     lines += _listed("keep", kept, f"{counted(sum(one.end - one.start for one in kept), 'offset')}, {amount(size)}")
@@ -141,6 +139,5 @@ def fields_of(plan: PartitionPlan) -> dict[str, Any]:
         "from_replicas": spans(plan.borrowed),
         "lost": spans(plan.lost),
         "left_out": spans(plan.dropped),
-        "not_saved": plan.refused or None,
         "size": sum(piece.size for piece in plan.pieces),
     }

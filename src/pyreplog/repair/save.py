@@ -1,16 +1,23 @@
-"""Carrying a plan out: what can be saved is written into a new root, by the ordinary writer, and nothing else is touched."""
+"""Carrying a plan out: what can be saved is written into a new root, by the ordinary writer, and nothing else is touched.
+
+That writer has never heard of the formats before 0.11. Messages in them lie in front of all other batches, so they are put into the new
+folder as they are, and it takes them over as it does a broker's.
+"""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from pyreplog.config import LogConfig
+from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import Log, LogRoot, join
+from pyreplog.log import Log, LogRoot, directory_name, join
+from pyreplog.log.identity import write_topic_id
+from pyreplog.log.layout import LOG_SUFFIX, segment_name
 from pyreplog.ports import Clock, Disk, Random
-from pyreplog.repair.survey import PartitionPlan, check_plan
+from pyreplog.repair.survey import PartitionPlan, Piece, check_plan
+from pyreplog.values import TopicPartition
 from pyreplog.verify import find_partitions, read_identity
 
 _PIECES_SIZE: Final = 4 << 20
@@ -43,30 +50,52 @@ def save(
     """
     check_target(disk, source, target)
     node_id, cluster_id = read_identity(disk, find_partitions(disk, source))
-    root = LogRoot.open(disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id)
+    durability: dict[TopicPartition, Durability] = {}
+    for plan in plans:
+        check_plan(plan)
+        if any(piece.old for piece in plan.pieces):
+            _put_old(disk, target, plan, progress)
+            durability[TopicPartition(plan.topic, plan.partition)] = _config_of(plan).durability
+    root = LogRoot.open(disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id, durability=durability)
     clean = False
     try:
         for plan in plans:
-            if not plan.refused:
-                check_plan(plan)
-                _write(disk, root, plan, progress)
+            _write(disk, root, plan, progress)
         clean = True
     finally:
         root.close(clean=clean)
 
 
-def _write(disk: Disk, root: LogRoot, plan: PartitionPlan, progress: Callable[[int], None] | None) -> None:
-    config = LogConfig.from_mapping(plan.state.settings or {"durability": plan.state.durability or "sync"})
+def _config_of(plan: PartitionPlan) -> LogConfig:
     # What is too old, or too much, is for the next owner to decide.
-    log = root.create_log(plan.topic, plan.partition, plan.state.topic_id or root.new_topic_id(), config, incomplete=bool(plan.lost))
-    first = plan.pieces[0].base_offset if plan.pieces else plan.start_offset
-    if first:
-        log.truncate_fully(first)
-    parts: list[bytes] = []
-    size = 0
+    return LogConfig.from_mapping(plan.state.settings or {"durability": plan.state.durability or "sync"})
+
+
+def _put_old(disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None) -> None:
+    """Make the folder of a partition with its old messages alone."""
+    directory = join(target, directory_name(plan.topic, plan.partition))
+    disk.make_directory(directory)
+    if plan.state.topic_id:
+        write_topic_id(disk, directory, plan.state.topic_id)
+    source, made, size = "", None, 0
+    try:
+        for piece, data in _contents(disk, [piece for piece in plan.pieces if piece.old], progress):
+            if made is None or piece.path != source:
+                if made is not None:
+                    made.close()
+                source, made, size = piece.path, disk.create(join(directory, segment_name(piece.base_offset, LOG_SUFFIX))), 0
+            made.write_at(size, [data])
+            size += len(data)
+    finally:
+        if made is not None:
+            made.close()
+
+
+def _contents(disk: Disk, pieces: Sequence[Piece], progress: Callable[[int], None] | None) -> Iterator[tuple[Piece, bytes]]:
+    """The bytes of each of ``pieces``."""
     path, file = "", None
     try:
-        for piece in plan.pieces:
+        for piece in pieces:
             if file is None or piece.path != path:
                 if file is not None:
                     file.close()
@@ -74,18 +103,38 @@ def _write(disk: Disk, root: LogRoot, plan: PartitionPlan, progress: Callable[[i
             data = bytes(file.read_at(piece.position, piece.size))
             if len(data) != piece.size:
                 raise StorageError(errno.EIO, "the file became shorter while it was being saved", piece.path)
-            parts.append(piece.patch + data[len(piece.patch) :])
-            size += piece.size
-            if size >= _PIECES_SIZE:
-                log.append_as_follower(parts)
-                parts, size = [], 0
+            yield piece, piece.patch + data[len(piece.patch) :]
             if progress is not None:
                 progress(piece.size)
-        if parts:
-            log.append_as_follower(parts)
     finally:
         if file is not None:
             file.close()
+
+
+def _write(disk: Disk, root: LogRoot, plan: PartitionPlan, progress: Callable[[int], None] | None) -> None:
+    key = TopicPartition(plan.topic, plan.partition)
+    config = _config_of(plan)
+    if key in root.damaged:
+        raise root.damaged[key]
+    if key in root.logs:  # taken over with its old messages
+        log = root.logs[key]
+        log.update_config(config)
+        log.set_incomplete(bool(plan.lost))
+    else:
+        log = root.create_log(plan.topic, plan.partition, plan.state.topic_id or root.new_topic_id(), config, incomplete=bool(plan.lost))
+        first = plan.pieces[0].base_offset if plan.pieces else plan.start_offset
+        if first:
+            log.truncate_fully(first)
+    parts: list[bytes] = []
+    size = 0
+    for piece, data in _contents(disk, [piece for piece in plan.pieces if not piece.old], progress):
+        parts.append(data)
+        size += piece.size
+        if size >= _PIECES_SIZE:
+            log.append_as_follower(parts)
+            parts, size = [], 0
+    if parts:
+        log.append_as_follower(parts)
     _finish(disk, log, plan)
 
 

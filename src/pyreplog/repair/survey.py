@@ -44,7 +44,8 @@ _HEAD: Final = struct.Struct(">qiibI")
 
 
 class Piece(NamedTuple):
-    """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write over its header first."""
+    """One batch that can be saved: ``size`` bytes at ``position`` of the file ``path``. ``patch``: what to write over its header first.
+    ``old``: it is a message in one of the formats before 0.11."""
 
     base_offset: int
     next_offset: int
@@ -53,6 +54,7 @@ class Piece(NamedTuple):
     position: int
     size: int
     patch: bytes = b""
+    old: bool = False
 
 
 class Range(NamedTuple):
@@ -78,8 +80,6 @@ class PartitionPlan:
     borrowed: list[Range] = field(default_factory=list)
     dropped: list[Range] = field(default_factory=list)
     """Above what was ever synced or shown: behind a gap there, so never to be seen."""
-    refused: str = ""
-    """Why nothing of it is written."""
 
     @property
     def start_offset(self) -> int:
@@ -191,8 +191,6 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
                 return expected
             if batch.checksum() != batch.crc:
                 raise Broken(position, "checksum mismatch", batch.size)
-            if batch.magic < 2:
-                plan.refused = "it holds records of format 0 or 1, which are not written any more: copy the folder itself, to read it"
             if batch.base_offset < expected or (state.dense and batch.base_offset != expected):
                 raise Broken(position, f"it says that it begins at offset {batch.base_offset}, and {expected} is next", batch.size)
             if batch.base_offset > expected and not leads_on(window, batch, following):
@@ -223,8 +221,9 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
             _lose(plan, expected, after.base_offset, broken.reason)
             expected, position = after.base_offset, after.position
             continue
-        plan.pieces.append(Piece(batch.base_offset, batch.last_offset + 1, batch.leader_epoch, path, position, batch.size))
-        expected, position = batch.last_offset + 1, position + batch.size
+        next_offset = batch.last_offset + 1
+        plan.pieces.append(Piece(batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2))
+        expected, position = next_offset, position + batch.size
 
 
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch, later: Sequence[int]) -> bool:
@@ -371,7 +370,7 @@ def _cut_behind_gaps(plan: PartitionPlan) -> None:
 
 def _borrow(plan: PartitionPlan, other: PartitionPlan) -> None:
     """Fill what ``plan`` lost with the batches of ``other`` that lie wholly within it."""
-    if not plan.lost or plan.refused or other.refused:
+    if not plan.lost:
         return
     left: list[Range] = []
     taken: list[Piece] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,6 +22,9 @@ _OLD_SIZE_MIN: Final = 14
 _V2: Final = struct.Struct(">qiibIhiqqqhii")
 _COMMON: Final = struct.Struct(">qiIb")
 _INT32_MAX: Final = 2**31 - 1
+_NEW_FORMAT: Final = re.compile(rb"\x02")
+_ANY_FORMAT: Final = re.compile(rb"\x02|[\x00\x01](?=[\x00-\x0f])")
+"""Old messages have an attributes byte of which four bits mean something; they are looked for where some are, as this takes longer."""
 _LOOKS: Final = 3
 """So many batches behind one are asked whether they agree with its offsets."""
 
@@ -163,7 +167,7 @@ def batch_at(window: Window, position: int) -> Batch | None:
 def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, magic: int) -> Batch:
     attributes = data[17]
     timestamp = int.from_bytes(data[18:26], "big", signed=True) if magic == 1 else -1
-    base, count, newest = offset, 1, timestamp
+    base, last, count, newest = offset, offset, 1, timestamp
     if attributes & 7:
         try:
             inner = old_records_of(data)
@@ -172,9 +176,11 @@ def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, mag
                 raise Broken(position, str(error), size) from None
             inner = []
         if inner:
-            base, count = inner[0].offset, len(inner)
+            base, last, count = inner[0].offset, inner[-1].offset, len(inner)
+            if magic == 0 and last != offset:
+                raise Broken(position, f"its offset is {offset}, and that of the last message in it {last}", size)
             newest = timestamp if attributes & 8 else max(record.timestamp for record in inner)
-    return Batch(position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
+    return Batch(position, size, base, last, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
 
 
 def walk(window: Window, position: int = 0) -> Iterator[Batch]:
@@ -202,21 +208,21 @@ def resume(
         found = _good(window, position + claimed, expected, following, dense=dense)
         if found is not None:
             return found
+    old = any(window.take(at, _UP_TO_MAGIC)[16:] in (b"\0", b"\1") for at in (0, position))
+    formats, smallest = (_ANY_FORMAT, _OLD_SIZE_MIN + OVERHEAD) if old else (_NEW_FORMAT, HEADER_SIZE)
     start = position + 1
-    while start + HEADER_SIZE <= window.size:
+    while start + smallest <= window.size:
         piece = window.take(start, CHUNK_SIZE)
-        at = 16
-        while True:
-            at = piece.find(b"\x02", at)
-            if at < 0 or at - 16 + HEADER_SIZE > len(piece):
+        for match in formats.finditer(piece, 16):
+            at = match.start() - 16
+            if at + smallest > len(piece):
                 break
-            offset, length = struct.unpack_from(">qi", piece, at - 16)
-            if expected <= offset < expected + _INT32_MAX and HEADER_SIZE - OVERHEAD <= length <= window.size - start:
-                found = _good(window, start + at - 16, expected, following, dense=dense)
+            offset, length = struct.unpack_from(">qi", piece, at)
+            if expected <= offset < expected + _INT32_MAX and smallest - OVERHEAD <= length <= window.size - start:
+                found = _good(window, start + at, expected, following, dense=dense)
                 if found is not None:
                     return found
-            at += 1
-        start += max(len(piece) - HEADER_SIZE + 1, 1)
+        start += max(len(piece) - smallest + 1, 1)
     return None
 
 
