@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from types import FrameType
 from typing import Final
 
+import pytest
+
+from tests.fuzz.mutate import mutate
+from tests.fuzz.run import execute, regressions
+from tests.fuzz.target import Target
 from tests.fuzz.targets import TARGETS
 from tests.house.sources import PACKAGE, dotted, tree
 
@@ -42,6 +50,10 @@ FED: Final = {
         "verify/folder.segment_bases",
         "verify/folder.segment_files",
         "verify/folder.snapshots",
+        "verify/indexes.OffsetIndexCheck.__init__",
+        "verify/indexes.TimeIndexCheck.__init__",
+        "verify/producers.Producers.marker",
+        "verify/producers.control_type",
         "verify/root._Root.run",
     ],
     "frame": ["wire/conversation.Conversation.decode_request", "wire/conversation.Conversation.decode_response"],
@@ -72,10 +84,6 @@ FED: Final = {
     ],
     "settings": ["log/snapshot.parse_state"],
     "show": [
-        "verify/indexes.OffsetIndexCheck.__init__",
-        "verify/indexes.TimeIndexCheck.__init__",
-        "verify/producers.Producers.marker",
-        "verify/producers.control_type",
         "verify/show._index",
         "verify/states.aborted",
         "verify/states.controller",
@@ -178,6 +186,46 @@ def test_every_parser_has_a_target() -> None:
     found = _parsers()
     assert found - set(listed) == set(), "fed by no target: add one to tests/fuzz, and name it here"
     assert set(listed) - found == set(), "listed, and not there any more"
+
+
+REACH_MAX: Final = 400
+"""So many mutations at the most, beside the seeds, until all parsers of a target were called."""
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=[target.name for target in TARGETS])
+def test_every_target_reaches_its_parsers(target: Target) -> None:
+    """What is said to be fed by a target is called by it: by its seeds, or what soon comes of them."""
+    waiting = {name: _lines(name) for name in FED[target.name] if not name.startswith("_core.")}
+    called: set[tuple[str, int]] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+
+    pool = [*target.seeds(), *regressions(target)]
+    chance = Random(target.name)
+    before = sys.getprofile()
+    for number in range(len(pool) + REACH_MAX):
+        waiting = {name: lines for name, lines in waiting.items() if called.isdisjoint(lines)}
+        if not waiting:
+            break
+        data = pool[number] if number < len(pool) else mutate(chance.choice(pool), pool, chance)
+        if target.seal is not None and number >= len(pool):
+            data = target.seal(data, chance)
+        sys.setprofile(note)
+        try:
+            execute(target, data)
+        finally:
+            sys.setprofile(before)
+    assert not waiting
+
+
+def _lines(name: str) -> set[tuple[str, int]]:
+    """Where a function may be said to begin: at its own line, or at its first decorator's."""
+    module, _, path = name.partition(".")
+    file = PACKAGE / f"{module}.py"
+    (node,) = (node for found, node in _functions(tree(file), "") if found == path)
+    return {(str(file), node.lineno), *((str(file), one.lineno) for one in node.decorator_list)}
 
 
 def test_every_target_is_one_of_some_parser() -> None:
