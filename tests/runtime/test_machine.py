@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +283,44 @@ except pyreplog.ClosedError:
 log.close()
 """
     assert ran(code, tmp_path / "log").split() == ["True"] * 3
+
+
+@pytest.mark.parametrize("mode", ["a", "r"])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_row_13_a_part_that_cannot_be_read(mode: Any, durability: Any) -> None:
+    """Where a disk refuses to read one segment, whatever needs it says so with EIO after all before it was given; what lies behind is read,
+    appending goes on, and when the disk is well again everything is there."""
+    disk = SimDisk()
+    with pyreplog.open_log("/log", disk=disk, durability=durability, config={"segment.bytes": 2000}) as log:
+        for number in range(60):
+            log.append(b"%d" % number * 50, timestamp=1000 + number)
+    opened = pyreplog.open_log("/log", mode, disk=disk)
+    bases = sorted(int(name[:20]) for name in disk.list("/log/log-0") if name.endswith(".log"))
+    start, end = bases[2:4]
+    fault = disk.fail("read", f"*/{start:020}.log", error=errno.EIO, times=None)
+    ways: list[Callable[[int], Iterator[pyreplog.Record]]] = [opened.read, lambda at: opened.follow(at, timeout=0)]
+    for iterate in ways:
+        given = []
+        with pytest.raises(pyreplog.StorageError) as caught:
+            for record in iterate(0):
+                given.append(record.offset)
+        assert (caught.value.errno, given) == (errno.EIO, list(range(start)))
+        assert [record.offset for record in iterate(end)] == list(range(end, 60))
+    uses: list[Callable[[], object]] = [
+        lambda: list(opened.scan(start=start, end=end).batches()),
+        lambda: opened.seek(timestamp=1000 + start + 1),
+    ]
+    for use in uses:
+        with pytest.raises(pyreplog.StorageError) as caught:
+            use()
+        assert caught.value.errno == errno.EIO
+    assert sum(batch.row_count for batch in opened.scan(start=end).batches()) == 60 - end
+    assert fault.hits >= 4
+    if mode == "a":
+        assert opened.append(b"more") == 60
+    disk.clear_faults()
+    assert [record.offset for record in opened.read(0)] == list(range(60 + (mode == "a")))
+    opened.close()
 
 
 def test_row_44_a_read_only_disk(tmp_path: Path) -> None:

@@ -205,6 +205,34 @@ def test_a_short_write_of_the_system_is_continued(strace: str, tmp_path: Path) -
     assert re.search(r"= 60 \(INJECTED\)\n.*pwritev2?\(\d+, \[\{iov_base=.*iov_len=40\}\], 1, 160(, 0)?\) += 40", log.read_text())
 
 
+def test_a_read_that_the_system_refuses(strace: str, tmp_path: Path) -> None:
+    """EIO of a read of one segment, from outside: the records before it, then the error; those behind it, and appends, as ever."""
+    program = """
+import sys
+import pyreplog
+log = pyreplog.open_log(sys.argv[1])
+given = []
+try:
+    for record in log.read(0):
+        given.append(record.offset)
+except pyreplog.StorageError as error:
+    print(given[-1], error.errno)
+print(next(iter(log.read(int(sys.argv[2])))).offset, log.append(b"more"))
+log.close()
+"""
+    with pyreplog.open_log(tmp_path / "log", config={"segment.bytes": 2000}) as log:
+        for number in range(40):
+            log.append(b"%d" % number * 50)
+    segments = sorted((tmp_path / "log").glob("log-0/*.log"))
+    start, end = (int(path.stem) for path in segments[1:3])
+    calls = ("-o", "/dev/null", "-P", str(segments[1]), "-e", "trace=pread64", "-e", "inject=pread64:error=EIO")
+    command = [strace, "-f", "-qq", "-e", "signal=none", *calls, sys.executable, "-c", program, f"{tmp_path}/log", str(end)]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
+    assert ended.stdout.split() == [str(start - 1), "5", str(end), "40"], ended.stderr
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert len(list(log)) == 41
+
+
 def test_a_disk_that_hangs_is_not_for_the_others_to_wait_for(strace: str, tmp_path: Path) -> None:
     """Syncs of several disks that began together: each is told when it ends, and the others may begin again."""
     hang = ("-P", f"{tmp_path}/1", "-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=30000000")
