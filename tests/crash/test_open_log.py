@@ -21,6 +21,7 @@ from pyreplog.runtime.background import Background
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
+from tests.crash.refusing import ERRORS
 from tests.log.support import CLOCK
 from tests.seed import SEED, tell
 
@@ -136,6 +137,7 @@ def refusals(durability: Durability, seed: int, *, every: int) -> int:
         partial(life, durability=durability),
         partial(check, durability=durability, power_too=False),
         seed=seed,
+        errors=ERRORS,
         damages=1,
         every=every,
         first=1 + seed % every,

@@ -14,11 +14,13 @@ from pyreplog.log.producers import ProducerTable
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk
+from tests.crash.refusing import ERRORS
 from tests.crash.workloads import KEY, get, open_root
 from tests.log.producing import Play, produced
 from tests.log.support import sync
+from tests.seed import SEED, tell
 
-REPLAY = ".venv/bin/python -m pytest tests/crash/test_producers.py"
+REPLAY = f"REPLOG_CRASH_SEED={SEED} .venv/bin/python -m pytest tests/crash/test_producers.py"
 
 
 def life(disk: SimDisk, _: list[int]) -> None:
@@ -86,13 +88,15 @@ def check(disk: SimDisk, _: Sequence[int]) -> None:
 
 def test_no_crash_makes_it_wrong() -> None:
     """After power loss or a kill at any call, and again during recovery."""
-    report = crash_points(life, check, seed=4, damages=3, compound=1, replay=REPLAY)
+    tell()
+    report = crash_points(life, check, seed=SEED, damages=3, compound=1, replay=REPLAY)
     assert report.states > 500
 
 
 def test_no_refused_call_makes_it_wrong() -> None:
     """Whichever call the disk refuses, once or for ever."""
-    report = error_points(life, check, seed=5, damages=1, every=11, replay=REPLAY)
+    tell()
+    report = error_points(life, check, seed=SEED, errors=ERRORS, damages=1, every=11, first=1 + SEED % 11, replay=REPLAY)
     assert report.errors > 20
 
 
