@@ -18,7 +18,7 @@ from pyreplog.log.snapshot import format_state, parse_number, parse_state
 from pyreplog.log.summary import Summary, checked, decode_body, decode_key, due_ms, encode_body, encode_key
 from pyreplog.quorum import BrokerImage, ControllerState, MetadataImage, PartitionImage, TopicImage, decode, encode
 from pyreplog.record import RecordBatch, control_records, split
-from pyreplog.repair import survey
+from pyreplog.repair import PartitionPlan, save, survey
 from pyreplog.spark.offsets import parse_offsets, parse_timestamp, parse_timestamps
 from pyreplog.spark.progress import Progress
 from pyreplog.spool.layout import BatchId, parse_name, staged_name
@@ -26,7 +26,7 @@ from pyreplog.spool.manifest import Manifest
 from pyreplog.spool.staged import StagedFile, parse_footer
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
-from pyreplog.verify import verify
+from pyreplog.verify import Level, verify
 from pyreplog.verify.states import partition_of, taken_for
 from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Request, Response
 from tests.flips.golden import KEY, ROOT, files, golden, served
@@ -228,9 +228,22 @@ def _played(*, marked: bool) -> SimDisk:
 
 
 @functools.cache
+def _old() -> SimDisk:
+    """A partition of an old broker that begins with messages of formats before 0.11."""
+    disk = SimDisk(Random(1))
+    disk.make_directory(f"{ROOT}/t-0")
+    for path in sorted((unit("old-format-2.8.2") / "data" / "magicmix-lz4-0").iterdir()):
+        file = disk.create(f"{ROOT}/t-0/{path.name}")
+        file.write_at(0, [path.read_bytes()])
+        file.close()
+    disk.write_back()
+    return disk
+
+
+@functools.cache
 def _places() -> list[tuple[SimDisk, str]]:
     """Every file that an input may stand for."""
-    disks = (golden("open").disk, golden("packed").disk, _played(marked=True), _played(marked=False))
+    disks = (golden("open").disk, golden("packed").disk, _played(marked=True), _played(marked=False), _old())
     return [(disk, path) for disk in disks for path in files(disk)]
 
 
@@ -238,7 +251,7 @@ def _folders() -> list[bytes]:
     """What the files of several logs hold, each behind the number of the file that it stands for."""
     found = [bytes([number]) + bytes(disk.open(path).read_at(0, 1 << 16)) for number, (disk, path) in enumerate(_places())]
     for number, (disk, path) in enumerate(_places()):
-        if path.endswith(".log") and "/00" in path:
+        if path.endswith(".log") and disk is not _old():
             content = bytearray(disk.open(path).read_at(0, 1 << 16))
             for one in split(bytes(content))[-2:]:
                 # One leader epoch more, and a greater offset: nothing but the history and the next batch says that it is wrong.
@@ -248,6 +261,15 @@ def _folders() -> list[bytes]:
                     changed[place] += 1
                     found.append(bytes([number]) + changed)
     return found
+
+
+def _save(disk: SimDisk, plans: list[PartitionPlan]) -> None:
+    """Whatever is planned can be done, and what comes of it is sound."""
+    try:
+        save(disk, ROOT, "saved", plans, clock=CLOCK, random=Random(3))
+    except PyreplogError as error:
+        raise AssertionError(f"a plan that cannot be carried out: {error!r}") from error
+    assert verify(disk, "saved").worst is not Level.DAMAGE
 
 
 def _run_folder(data: bytes) -> object:
@@ -263,7 +285,9 @@ def _run_folder(data: bytes) -> object:
     file.close()
     seen = [one if isinstance(one, str) else str(min(len(one), 4)) for one in served(disk).values()]
     seen.append(str(min(len(verify(disk, ROOT).findings), 3)))
-    seen.append(str(sum(bool(plan.lost) for plan in survey(disk, ROOT))))
+    plans = survey(disk, ROOT)
+    seen.append(str(sum(bool(plan.lost) for plan in plans)))
+    _save(disk, plans)
     try:
         root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(5))
     except PyreplogError as error:

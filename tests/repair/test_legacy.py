@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
@@ -145,6 +146,24 @@ def test_damage_costs_one_message(name: str, where: str) -> None:
         root = LogRoot.open(disk, NEW, clock=CLOCK, random=Random(5))
         assert root.logs[TopicPartition(topic, 0)].incomplete
         root.close()
+
+
+def test_what_no_reader_takes_is_not_saved() -> None:
+    """A message whose checksum is right, and whose fields do not fit into it."""
+    disk = disk_of("magic1-none-0")
+    path = f"data/magic1-none-0/{0:020}.log"
+    position, size, first, last, _ = messages(disk, path)[3]
+    file = disk.open(path, write=True)
+    data = bytearray(file.read_at(position, size))
+    data[26:30] = (size).to_bytes(4, "big")  # of its key
+    data[12:16] = zlib.crc32(data[16:]).to_bytes(4, "big")
+    file.write_at(position, [data])
+    file.close()
+    (damage,) = (one for one in verify(disk, "data").findings if one.level is Level.DAMAGE)
+    assert (damage.position, damage.start, damage.end) == (position, first, last + 1)
+    (plan,) = repaired(disk)
+    assert [(one.start, one.end) for one in plan.lost] == [(first, last + 1)]
+    assert first not in {record.offset for record in found_in(disk, NEW, "magic1-none").records}
 
 
 @pytest.mark.parametrize("name", ["magic0-none-0", "magic1-snappy-0", "magicmix-lz4-0"])

@@ -167,20 +167,18 @@ def batch_at(window: Window, position: int) -> Batch | None:
 def _old_batch(position: int, size: int, data: bytes, offset: int, crc: int, magic: int) -> Batch:
     attributes = data[17]
     timestamp = int.from_bytes(data[18:26], "big", signed=True) if magic == 1 else -1
-    base, last, count, newest = offset, offset, 1, timestamp
-    if attributes & 7:
-        try:
-            inner = old_records_of(data)
-        except Malformed as error:
-            if zlib.crc32(data[16:]) == crc:
-                raise Broken(position, str(error), size) from None
-            inner = []
-        if inner:
-            base, last, count = inner[0].offset, inner[-1].offset, len(inner)
-            if magic == 0 and last != offset:
-                raise Broken(position, f"its offset is {offset}, and that of the last message in it {last}", size)
-            newest = timestamp if attributes & 8 else max(record.timestamp for record in inner)
-    return Batch(position, size, base, last, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
+    base, count, newest = offset, 1, timestamp
+    try:
+        records = old_records_of(data)
+    except Malformed as error:
+        if zlib.crc32(data[16:]) == crc:
+            raise Broken(position, str(error), size) from None
+    else:
+        if records[-1].offset != offset:
+            raise Broken(position, f"its offset is {offset}, and that of the last message in it {records[-1].offset}", size)
+        base, count = records[0].offset, len(records)
+        newest = timestamp if attributes & 8 else max(record.timestamp for record in records)
+    return Batch(position, size, base, offset, -1, magic, crc, attributes, timestamp, newest, -1, -1, -1, count, data)
 
 
 def walk(window: Window, position: int = 0) -> Iterator[Batch]:

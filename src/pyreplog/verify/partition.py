@@ -14,7 +14,7 @@ from pyreplog.verify.findings import Book, Level
 from pyreplog.verify.folder import Facts, FolderCheck, Look, segment_files, snapshots, split_deleted
 from pyreplog.verify.indexes import MENDED, OffsetIndexCheck, TimeIndexCheck
 from pyreplog.verify.producers import Producers
-from pyreplog.verify.records import Malformed, old_records_of, records_of
+from pyreplog.verify.records import Malformed, records_of
 from pyreplog.verify.states import Unreadable
 
 ANOTHER_COPY: Final = "take it from another replica or a backup; where there is none, `replog repair` saves the rest"
@@ -362,10 +362,9 @@ class PartitionCheck(FolderCheck):
 
     def _records(self, batch: Batch, path: str) -> None:
         where = {"position": batch.position, "start": batch.base_offset, "end": batch.last_offset + 1}
+        if batch.magic < 2:
+            return  # looked at already: how many it holds is part of where it lies
         try:
-            if batch.magic < 2:
-                old_records_of(batch.data)
-                return
             payload = decompress(batch.codec, batch.data[61:])
             before, greatest, count = batch.base_offset - 1, -1, 0
             for record in records_of(payload, batch.record_count, batch.base_offset, batch.base_timestamp):

@@ -125,7 +125,7 @@ def old_records_of(data: bytes) -> list[PlainRecord]:
         at += 12 + size
     if not found:
         raise Malformed("a compressed wrapper without messages")
-    if magic == 1 and offset:  # some early clients left it 0
+    if magic == 1:
         last = found[-1].offset
         found = [record._replace(offset=offset - last + record.offset) for record in found]
     return _rising(found)
