@@ -9,10 +9,19 @@ from __future__ import annotations
 from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers
-from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid
+from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, write_topic_id
 from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
-from pyreplog.log.layout import METADATA_TOPIC, SPOOL_PREFIX, check_topic, directory_name, join, parse_directory_name
+from pyreplog.log.layout import (
+    LOG_SUFFIX,
+    METADATA_TOPIC,
+    SPOOL_PREFIX,
+    check_topic,
+    directory_name,
+    join,
+    parse_directory_name,
+    segment_name,
+)
 from pyreplog.log.loader import Origin, RecoveryReport
 from pyreplog.log.log import Log, SyncPlan
 from pyreplog.log.onlooker import Onlooker
@@ -27,6 +36,7 @@ from pyreplog.log.transaction_index import AbortedTransaction
 
 __all__ = [
     "ISOLATIONS",
+    "LOG_SUFFIX",
     "METADATA_TOPIC",
     "SPOOL_PREFIX",
     "READ_COMMITTED",
@@ -67,6 +77,8 @@ __all__ = [
     "read_config",
     "read_state",
     "replace_file",
+    "segment_name",
     "with_reserve",
     "write_state",
+    "write_topic_id",
 ]

@@ -12,9 +12,7 @@ from typing import Final
 
 from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ConfigError, StorageError
-from pyreplog.log import Log, LogRoot, directory_name, join
-from pyreplog.log.identity import write_topic_id
-from pyreplog.log.layout import LOG_SUFFIX, segment_name
+from pyreplog.log import LOG_SUFFIX, Log, LogRoot, directory_name, join, segment_name, write_topic_id
 from pyreplog.ports import Clock, Disk, Random
 from pyreplog.repair.survey import PartitionPlan, Piece, check_plan
 from pyreplog.values import TopicPartition
