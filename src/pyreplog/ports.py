@@ -157,7 +157,7 @@ class SyncDone(NamedTuple):
 
 
 class Lock(Protocol):
-    """Held from :meth:`Disk.lock` until ``release``."""
+    """Held from :meth:`Disk.lock` or :meth:`Disk.hold` until ``release``."""
 
     def release(self) -> None:
         """Give it up. Twice is harmless."""
@@ -275,6 +275,11 @@ class Disk(Protocol):
 
     def lock(self, path: str, about: str) -> Lock:
         """Take the exclusive lock file ``path`` and write ``about`` into it; :class:`LockedError` with the holder's text when taken."""
+        ...
+
+    def hold(self, path: str) -> Lock:
+        """Take the exclusive lock of the file ``path``, which is there and stays as it is: whoever removed the lock file beside it finds
+        its holder all the same. :class:`LockedError` when taken."""
         ...
 
     def open_store(self, path: str, *, write: bool) -> Store:

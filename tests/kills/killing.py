@@ -172,6 +172,11 @@ class KillingDisk:
         self.count()
         return self._disk.lock(path, about)
 
+    def hold(self, path: str) -> Lock:
+        """Counted."""
+        self.count()
+        return self._disk.hold(path)
+
     def map(self, work: Callable[[T], R], items: Sequence[T], *, waits: bool = False) -> Sequence[R]:
         """One after another, so that the calls have an order."""
         return [work(item) for item in items]

@@ -212,6 +212,34 @@ def test_row_30_another_process(tmp_path: Path) -> None:
         assert log.append(b"y") == 1
 
 
+@pytest.mark.parametrize("times", ["first", "again"])
+def test_row_30_the_lock_file_was_removed(tmp_path: Path, times: str) -> None:
+    """People remove lock files. A second writer is refused all the same, in another process and in this one, and what was acknowledged is
+    there; when the holder is killed the folder is free at once. So it is in a folder that was written before."""
+    folder = tmp_path / "log"
+    if times == "again":
+        pyreplog.open_log(folder).close()
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "open\n"
+        (folder / ".lock").unlink()
+        for _ in range(2):  # the first try leaves a lock file
+            with pytest.raises(pyreplog.LockedError, match="whose lock file was removed"):
+                pyreplog.open_log(folder)
+    finally:
+        holder.kill()
+        holder.communicate()
+    with pyreplog.open_log(folder) as log:
+        assert log.append(b"y") == 1
+        (folder / ".lock").unlink()
+        with pytest.raises(pyreplog.LockedError):
+            pyreplog.open_log(folder)
+        assert log.append(b"z") == 2
+    with pyreplog.open_log(folder) as log:
+        assert [record.value for record in log] == [b"x", b"y", b"z"]
+
+
 def test_row_31_twice_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same folder under any spelling of its path is refused to the same process, which keeps the first one's lock all the same."""
     monkeypatch.chdir(tmp_path)

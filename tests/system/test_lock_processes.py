@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -14,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from pyreplog.errors import LockedError
+from pyreplog.errors import LockedError, StorageError
 from pyreplog.system import SystemDisk
 from pyreplog.system import lock as lock_module
-from pyreplog.system.lock import SystemLock, take_lock
+from pyreplog.system.lock import SystemLock, hold_file, take_lock
 from tests.runtime.test_log_faults import interrupted
 from tests.system.test_system_disk import environment
 
@@ -30,7 +31,7 @@ sys.stdin.read()
 """
 RACE = """
 import sys
-from pyreplog.errors import LockedError
+from pyreplog.errors import LockedError, StorageError
 from pyreplog.system import SystemDisk
 sys.stdin.readline()
 try:
@@ -204,3 +205,59 @@ def test_another_thread_has_it_before_its_release_is_over(path: Path, monkeypatc
     faster[0].release()
     assert not lock_module._registry
     take_lock(str(path), "").release()
+
+
+def test_a_file_that_is_held_stays_as_it_is(tmp_path: Path) -> None:
+    """One at a time holds it; whoever reads it meanwhile, opening and closing it, takes nothing from its holder."""
+    path = tmp_path / "meta.properties"
+    path.write_text("version=1")
+    held = hold_file(str(path))
+    assert path.read_text() == "version=1"
+    with pytest.raises(LockedError):
+        hold_file(str(path))
+    held.release()
+    held.release()
+    hold_file(str(path)).release()
+    assert path.read_text() == "version=1"
+
+
+def test_a_forked_child_holds_nothing(tmp_path: Path) -> None:
+    """A child that lives on keeps no file from whoever wants it when its parent gave it up, and gives up nothing of its parent's."""
+    path = tmp_path / "meta.properties"
+    path.write_text("version=1")
+    held = hold_file(str(path))
+    gone, go = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(go)
+        held.release()
+        os.read(gone, 1)
+        os._exit(0)
+    with pytest.raises(LockedError):
+        hold_file(str(path))
+    held.release()
+    hold_file(str(path)).release()
+    os.close(go)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(gone)
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_such_locks(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There nothing is held, and nothing refused; any other failure is told, and leaves no descriptor."""
+    path = tmp_path / "meta.properties"
+    path.write_text("version=1")
+    answer = code
+
+    def refuse(fd: int, how: int) -> None:
+        raise OSError(answer, os.strerror(answer))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    held = hold_file(str(path))
+    hold_file(str(path)).release()
+    held.release()
+    answer = errno.EIO
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    with pytest.raises(StorageError):
+        hold_file(str(path))
+    assert not before or len(os.listdir("/proc/self/fd")) == before

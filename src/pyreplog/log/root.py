@@ -143,6 +143,8 @@ class LogRoot:
         #: What the clean shutdown marker said; -1 where there was none.
         self.previous_broker_epoch = -1
         self._lock = lock
+        # The file beside the lock file that names the folder: people remove lock files.
+        self._held: Lock | None = None
         self._closed = False
         # What the checkpoints said of partitions that are not open, so that it is not lost when they are written again.
         self._kept: dict[str, dict[TopicPartition, int]] = {}
@@ -205,6 +207,8 @@ class LogRoot:
     ) -> None:
         disk, path = self.disk, self.path
         properties = read_properties(disk, path)
+        if properties is not None:
+            self._held = disk.hold(join(path, META_PROPERTIES_NAME))
         self._identify(properties or {}, node_id, cluster_id)
         before = read_incarnation(disk, path)
         farewell = read_farewell(disk, path)
@@ -278,6 +282,9 @@ class LogRoot:
         }
         if wanted != properties:
             write_properties(self.disk, self.path, wanted, self.clock.wall_ms())
+            if self._held is not None:
+                self._held.release()  # of the file that was there before
+            self._held = self.disk.hold(join(self.path, META_PROPERTIES_NAME))
 
     # -- partitions --
 
@@ -628,7 +635,11 @@ class LogRoot:
                     write_farewell(self.disk, self.path, Farewell(broker_epoch, self.incarnation_id, self._write_summaries()))
         finally:
             self.logs.close_sleeping()
-            self._lock.release()
+            try:
+                if self._held is not None:
+                    self._held.release()
+            finally:
+                self._lock.release()
             self._closed = True
         if failure is not None:
             raise failure

@@ -4,6 +4,9 @@ An open-file-description lock (``F_OFD_SETLK``) excludes another process, a seco
 one, and a Kafka broker (whose POSIX lock it conflicts with). ``flock`` would miss the broker; a POSIX lock would miss the
 second open, and would be lost when anybody here opened and closed the file. Where a system has no such lock, a POSIX lock and a
 registry of (device, inode) do what can be done.
+
+People remove lock files, and then there is another one to lock. So a file that nobody removes is held too, by a ``flock`` that concerns
+nobody but this library (:func:`hold_file`).
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ import os
 import stat
 import struct
 import time
+from collections.abc import Callable
 from typing import Final
 
 from pyreplog.errors import LockedError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.system.process import current
 
-__all__ = ["SystemLock", "take_lock"]
+__all__ = ["SystemHold", "SystemLock", "hold_file", "take_lock"]
 
 OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+HOLD_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 TEXT_SIZE_MAX: Final = 512
 HOLDER_TRIES: Final = 10
 HOLDER_WAIT_S: Final = 0.005
@@ -34,6 +39,9 @@ _SETLK: Final[int] = getattr(fcntl, "F_OFD_SETLK", 0)
 _GETLK: Final[int] = getattr(fcntl, "F_OFD_GETLK", 0)
 _FLOCK: Final = "hhqqi0q"
 """``struct flock`` of Linux: type, whence, start, length (0: to the end), pid; native alignment."""
+
+_NO_FLOCK: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF, errno.ENOSYS)
+"""Of a file system without this kind of lock, as a network's may be."""
 
 _registry: dict[tuple[int, int], str] = {}
 """What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself. There it names
@@ -83,6 +91,35 @@ class SystemLock:
             self.release()
 
 
+class SystemHold:
+    """A file that is held. Given up as a :class:`SystemLock` is."""
+
+    __slots__ = ("_fd", "_process")
+
+    def __init__(self) -> None:
+        """Nothing yet: made by :func:`hold_file`."""
+        self._fd = -1
+        self._process = current()
+
+    def release(self) -> None:
+        """Give it up. Twice is harmless, and so is a call in a forked child, which never held it."""
+        fd = self._fd
+        if fd < 0 or self._process.left:
+            return
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # as of SystemLock: a forked process may still have a copy
+        finally:
+            if self._fd >= 0:
+                self._fd = -1
+                del self._process.lock_descriptors[fd]
+                os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            self.release()
+
+
 def take_lock(path: str, about: str) -> SystemLock:
     """Take the lock file ``path``, made where missing, and write this process and ``about`` into it.
 
@@ -90,14 +127,27 @@ def take_lock(path: str, about: str) -> SystemLock:
     """
     text = f"pid {os.getpid()} on {os.uname().nodename} since {_now()}{f' ({about})' if about else ''}"
     lock = SystemLock()
+    _get(lock, path, OPEN_FLAGS, lambda: _take(lock, path, text))
+    return lock
+
+
+def hold_file(path: str) -> SystemHold:
+    """Hold the file ``path``, which stays as it is. Raises :class:`LockedError`, or :class:`StorageError`."""
+    held = SystemHold()
+    _get(held, path, HOLD_FLAGS, lambda: _flock(held._fd, path))
+    return held
+
+
+def _get(lock: SystemLock | SystemHold, path: str, flags: int, take: Callable[[], None]) -> None:
+    """Open ``path`` for ``lock``, and ``take`` it."""
     opened: list[int] = []
     try:
-        _open(path, opened)
+        _open(path, flags, opened)
         fd = opened[0]
         lock._process.lock_descriptors[fd] = None
         lock._fd = fd
         del opened[:]
-        _take(lock, path, text)
+        take()
     except BaseException as error:
         lock.release()
         for descriptor in opened:
@@ -105,16 +155,15 @@ def take_lock(path: str, about: str) -> SystemLock:
         if isinstance(error, OSError) and not isinstance(error, StorageError):
             raise StorageError.from_os_error(error, "locking", path) from error
         raise
-    return lock
 
 
-def _open(path: str, opened: list[int]) -> None:
+def _open(path: str, flags: int, opened: list[int]) -> None:
     """Add its descriptor to ``opened``."""
     try:
-        if not _SETLK:
+        if not _SETLK and flags is OPEN_FLAGS:
             _refuse_registered(path)
         # One call into C: no signal handler comes between the descriptor and its note.
-        opened.extend(map(os.open, (path,), (OPEN_FLAGS,), (0o600,)))
+        opened.extend(map(os.open, (path,), (flags,), (0o600,)))
     except LockedError:
         raise
     except OSError as error:
@@ -135,6 +184,16 @@ def _take(lock: SystemLock, path: str, text: str) -> None:
     lock._key = key
     os.ftruncate(fd, 0)
     os.pwrite(fd, text.encode()[:TEXT_SIZE_MAX], 0)
+
+
+def _flock(fd: int, path: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if is_interruption(error) or error.errno not in (errno.EAGAIN, *_NO_FLOCK):
+            raise
+        if error.errno == errno.EAGAIN:
+            raise LockedError(path, f"a process whose lock file was removed (`fuser {path}` names it)") from None
 
 
 def _now() -> str:

@@ -163,6 +163,10 @@ class BreakableDisk:
         """The lock file."""
         return self._disk.lock(path, about)
 
+    def hold(self, path: str) -> Lock:
+        """A file beside it."""
+        return self._disk.hold(path)
+
     def submit_sync(self, files: Sequence[File], wake: Any) -> int:
         """Later, or never, as told."""
         with self._lock:

@@ -134,11 +134,13 @@ class SimFile:
 class SimLock:
     """A held lock of a :class:`SimDisk`."""
 
-    __slots__ = ("_disk", "_inode")
+    __slots__ = ("_disk", "_inode", "is_named")
 
-    def __init__(self, disk: SimDisk, inode: Inode) -> None:
+    def __init__(self, disk: SimDisk, inode: Inode, *, is_named: bool) -> None:
         self._disk = disk
         self._inode = inode
+        self.is_named = is_named
+        """Whether its holder wrote its name into the file."""
 
     def release(self) -> None:
         """Give it up. Twice is harmless."""
@@ -521,8 +523,18 @@ class SimDisk:
         text = f"pid 1 on a simulated machine ({about})"
         node.change(Piece(self._next(), 0, None))
         node.change(Piece(self._next(), 0, text.encode()))
-        lock = SimLock(self, node)
+        lock = SimLock(self, node, is_named=True)
         self._locks[node] = (text, lock)
+        return lock
+
+    def hold(self, path: str) -> Lock:
+        """Hold the file ``path``; refused while it is held."""
+        self.begin("hold", path)
+        node = self._file(path)
+        if node in self._locks:
+            raise LockedError(path, self._locks[node][0])
+        lock = SimLock(self, node, is_named=False)
+        self._locks[node] = ("a process on a simulated machine whose lock file was removed", lock)
         return lock
 
     def open_store(self, path: str, *, write: bool) -> Store:
@@ -624,7 +636,8 @@ class SimDisk:
         held = self._locks.get(inode)
         if held is not None and held[1] is lock:
             del self._locks[inode]
-            inode.change(Piece(self._next(), 0, None))
+            if lock.is_named:
+                inode.change(Piece(self._next(), 0, None))
 
     # Inside ------------------------------------------------------------------------------------------------------------------
 
