@@ -18,6 +18,7 @@ from pyreplog.errors import (
     TopicRecreatedError,
 )
 from pyreplog.log import Log, LogReader, LogRoot, list_topics, mark, open_readers
+from pyreplog.log import reader as reader_module
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import MARK_NAME
 from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, parse_slot
@@ -394,6 +395,18 @@ def test_the_offsets_of_damage_hold_the_one_that_was_asked_for_at_the_end(place:
             with pytest.raises(CorruptLogError) as caught:
                 reader.read(offset, 1 << 20)
             assert caught.value.start <= offset < caught.value.end
+
+
+def test_batches_end_where_the_log_was_cut_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a clean election even what was seen may go: who is at the new end is at the end."""
+    monkeypatch.setattr(reader_module, "_CHUNK_SIZE", 1)
+    ended(place, 4, SMALL)
+    reader = only(open_readers(place.disk, place.of("root")))
+    batches = reader.batches(0, 8)
+    assert next(batches).next_offset == 2
+    reader.end_offset = 2
+    assert next(batches, None) is None
+    reader.close()
 
 
 def test_a_topic_that_is_made_anew_is_another_one(place: Place) -> None:

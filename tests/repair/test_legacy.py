@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from pyreplog.config import LogConfig
+from pyreplog.errors import StorageError
 from pyreplog.log import LogRoot, open_readers
 from pyreplog.log.identity import id_for_name
 from pyreplog.record import Record, records_of
@@ -231,3 +232,14 @@ def test_nothing_but_new_batches_is_left() -> None:
     (plan,) = repaired(disk)
     assert [(one.start, one.end) for one in plan.lost] == [(0, first)] or sum(one.end - one.start for one in plan.lost) == first
     assert found_in(disk, NEW, "magicmix-none")[1:] == (first, whole[-1].offset + 1, [one for one in whole if one.offset >= first])
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
+def test_nobody_takes_what_is_not_finished_for_a_partition(call: str) -> None:
+    """Where the disk fails while the old messages are put down, the folder holds none."""
+    disk = disk_of("magicmix-none-0")
+    disk.fail(call, f"{NEW}/magic*", times=1)
+    with pytest.raises(StorageError):
+        save(disk, "data", NEW, survey(disk, "data"), clock=CLOCK, random=Random(3))
+    disk.clear_faults()
+    assert not open_readers(disk, NEW)

@@ -19,6 +19,7 @@ from pyreplog.ports import File
 from pyreplog.runtime.background import Background
 from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, DiskNews, News, WriterNews, _wait, follow
 from pyreplog.system import SystemDisk
+from pyreplog.system.shelf import SHELF
 from pyreplog.testing import SimDisk
 
 FOREVER = 60.0
@@ -283,6 +284,31 @@ def test_a_log_that_was_made_anew_stays_another(tmp_path: Path) -> None:
         for look in (*looks, *looks[-2:]):
             with pytest.raises(pyreplog.TopicRecreatedError, match="Open it again"):
                 look()
+
+
+def test_a_file_that_gave_its_descriptor_up_may_come_back_as_another_logs(tmp_path: Path) -> None:
+    """It is opened again by its name, and a file system gives the number of a file that is gone to another one."""
+    path = tmp_path / "events"
+
+    def write(value: bytes) -> Path:
+        with pyreplog.open_log(path, durability="os") as log:
+            for _ in range(0, 1000, 20):
+                log.append_many([value * 3000] * 20)
+        return next(path.glob("*/*.log"))
+
+    former = write(b"o")
+    with pyreplog.open_log(path, "r") as reader:
+        records = iter(reader)
+        assert next(records).value == b"o" * 3000
+        SHELF.clear()
+        os.link(former, tmp_path / "number")
+        path.rename(tmp_path / "gone")
+        new = write(b"n")
+        (tmp_path / "number").write_bytes(new.read_bytes())
+        (tmp_path / "number").replace(new)
+        with pytest.raises(pyreplog.TopicRecreatedError):
+            for record in records:
+                assert record.value == b"o" * 3000
 
 
 def test_what_is_open_is_not_asked_for_its_log(tmp_path: Path) -> None:

@@ -168,15 +168,18 @@ class PartitionCopy:
         """(base offset, size) of each segment, in order."""
         return [(segment.base_offset, segment.size) for segment in self._segments or ()]
 
-    def refresh(self) -> None:
-        """Look again: at the mark, the segments, the epochs. Slow only where something changed."""
+    def refresh(self) -> bool:
+        """Look again: at the mark, the segments, the epochs. Slow only where something changed. Whether files were opened for it by their
+        names after the mark was read."""
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         mark = read_mark(self.disk, self.directory)
         known = self._mark
         if mark is not None and known is not None and (mark.sequence, mark.topic_id) == (known.sequence, known.topic_id):
-            return
+            return False
+        openings = self.disk.openings
         self._load(mark)
+        return self.disk.openings != openings
 
     def topic_id_now(self) -> str:
         """Of the log that is there now, which may be another than was looked at; "" where the folder does not say."""

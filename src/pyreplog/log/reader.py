@@ -123,11 +123,11 @@ class LogReader:
         """Look at the folders again: what was appended since, and which copy is ahead now."""
         chosen = self._chosen
         was_asked, self._is_asked = self._is_asked, False
-        for copy in self._copies:
-            copy.refresh()
+        opened = [copy.refresh() for copy in self._copies]
+        openings = chosen.disk.openings
         self._choose()
         self._check_id(self._chosen.topic_id)
-        self._is_asked = was_asked and chosen is self._chosen
+        self._is_asked = was_asked and chosen is self._chosen and not any(opened) and chosen.disk.openings == openings
 
     def release(self) -> None:
         """Close the files until they are needed again: for whoever has many readers."""
@@ -166,7 +166,9 @@ class LogReader:
                 start = batch.next_offset
                 yield batch
             if not found:
-                start = self._reach(start)  # nothing is between
+                before, start = start, self._reach(start)  # nothing is between
+                if start <= before:
+                    return  # the log was cut there meanwhile
 
     def find_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record whose timestamp is at least ``timestamp`` (ms); None where there is none."""

@@ -19,6 +19,8 @@ from pyreplog.values import TopicPartition
 from pyreplog.verify import find_partitions, read_identity
 
 _PIECES_SIZE: Final = 4 << 20
+_UNFINISHED: Final = ".tmp"
+"""Behind the name of a partition's folder that nobody is to take for one yet."""
 
 
 def check_target(disk: Disk, source: str, target: str) -> None:
@@ -48,12 +50,14 @@ def save(
     """
     check_target(disk, source, target)
     node_id, cluster_id = read_identity(disk, find_partitions(disk, source))
-    durability: dict[TopicPartition, Durability] = {}
     for plan in plans:
         check_plan(plan)
-        if any(piece.old for piece in plan.pieces):
-            _put_old(disk, target, plan, progress)
-            durability[TopicPartition(plan.topic, plan.partition)] = _config_of(plan).durability
+    put = [_put_old(disk, target, plan, progress) for plan in plans if any(piece.old for piece in plan.pieces)]
+    durability: dict[TopicPartition, Durability] = {}
+    for key, kept in put:
+        directory = join(target, directory_name(*key))
+        disk.rename(directory + _UNFINISHED, directory)
+        durability[key] = kept
     root = LogRoot.open(disk, target, clock=clock, random=random, node_id=node_id, cluster_id=cluster_id, durability=durability)
     clean = False
     try:
@@ -69,9 +73,10 @@ def _config_of(plan: PartitionPlan) -> LogConfig:
     return LogConfig.from_mapping(plan.state.settings or {"durability": plan.state.durability or "sync"})
 
 
-def _put_old(disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None) -> None:
-    """Make the folder of a partition with its old messages alone."""
-    directory = join(target, directory_name(plan.topic, plan.partition))
+def _put_old(disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[int], None] | None) -> tuple[TopicPartition, Durability]:
+    """Make the folder of a partition with its old messages alone, under a name for what is not finished. Which one, and its durability."""
+    key = TopicPartition(plan.topic, plan.partition)
+    directory = join(target, directory_name(*key)) + _UNFINISHED
     disk.make_directory(directory)
     if plan.state.topic_id:
         write_topic_id(disk, directory, plan.state.topic_id)
@@ -80,13 +85,17 @@ def _put_old(disk: Disk, target: str, plan: PartitionPlan, progress: Callable[[i
         for piece, data in _contents(disk, [piece for piece in plan.pieces if piece.old], progress):
             if made is None or piece.path != source:
                 if made is not None:
+                    made.sync()
                     made.close()
                 source, made, size = piece.path, disk.create(join(directory, segment_name(piece.base_offset, LOG_SUFFIX))), 0
             made.write_at(size, [data])
             size += len(data)
+        if made is not None:
+            made.sync()
     finally:
         if made is not None:
             made.close()
+    return key, _config_of(plan).durability
 
 
 def _contents(disk: Disk, pieces: Sequence[Piece], progress: Callable[[int], None] | None) -> Iterator[tuple[Piece, bytes]]:

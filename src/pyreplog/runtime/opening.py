@@ -82,7 +82,7 @@ def check_clock(clock: object) -> None:
 
 def check_disk(disk: object) -> None:
     """Raises :class:`ConfigError` for what is no disk."""
-    check_methods("disk", disk, ("stat", "open", "lock"), "a Disk (see pyreplog.ports), or None for the machine's own")
+    check_methods("disk", disk, ("stat", "open", "lock", "hold"), "a Disk (see pyreplog.ports), or None for the machine's own")
 
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:

@@ -20,9 +20,9 @@ from pyreplog._core import _platform
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption, is_no_thread
 from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
-from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, sync_outcome
+from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
 from pyreplog.system.held import HeldSyncs
-from pyreplog.system.lock import hold_file, take_lock
+from pyreplog.system.lock import SystemHold, hold_file, take_lock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.process import current
 from pyreplog.system.shelf import make_room, opener
@@ -61,9 +61,14 @@ class SystemDisk:
     def __init__(self, *, any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
         self._process = current()
         self._any_folder = any_folder
-        self.openings = 0
         self._syncs = SyncPool(held_syncs)
         weakref.finalize(self, self._syncs.stop).atexit = False
+
+    @property
+    def openings(self) -> int:
+        """Of the whole process: a file that gave its descriptor up is opened again by its name, and by then it may be another one that got
+        the same number from the file system."""
+        return openings()
 
     def list(self, directory: str) -> Sequence[str]:
         """Names in ``directory``, sorted."""
@@ -87,7 +92,6 @@ class SystemDisk:
 
     def open(self, path: str, *, write: bool = False) -> File:
         """An existing regular file; a symbolic link, FIFO, device or directory is refused."""
-        self.openings += 1
         with self._doing("opening", path):
             fd = open_again(path, write=write)
             try:
@@ -211,9 +215,9 @@ class SystemDisk:
             return take_lock(path, about)
 
     def hold(self, path: str) -> Lock:
-        """By ``flock``; where a file system has no such lock, nothing is held."""
+        """By ``flock``; where a file system has no such lock, or shares what it holds with other machines, nothing is held."""
         with self._doing("locking", path):
-            return hold_file(path)
+            return SystemHold() if self._any_folder and is_shared(kind_of(path)) else hold_file(path)
 
     def open_store(self, path: str, *, write: bool) -> Store:
         """An LMDB environment in one file of mode 0600, without a lock of its own."""

@@ -35,8 +35,18 @@ _preallocate = _platform.lib.rl_preallocate
 _drop_cache = _platform.lib.rl_drop_cache
 
 
+_openings = 0
+
+
+def openings() -> int:
+    """How often this process has opened an existing file by its name."""
+    return _openings
+
+
 def open_again(path: str, *, write: bool) -> int:
     """The descriptor of an existing file. Where the process has none left, others give theirs up first."""
+    global _openings
+    _openings += 1
     return make_room(lambda: os.open(path, (os.O_RDWR if write else os.O_RDONLY) | OPEN_FLAGS))
 
 

@@ -40,7 +40,7 @@ _GETLK: Final[int] = getattr(fcntl, "F_OFD_GETLK", 0)
 _FLOCK: Final = "hhqqi0q"
 """``struct flock`` of Linux: type, whence, start, length (0: to the end), pid; native alignment."""
 
-_NO_FLOCK: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF, errno.ENOSYS)
+_NO_FLOCK: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EBADF, errno.ENOSYS)
 """Of a file system without this kind of lock, as a network's may be."""
 
 _registry: dict[tuple[int, int], str] = {}
@@ -167,7 +167,7 @@ def _open(path: str, flags: int, opened: list[int]) -> None:
     except LockedError:
         raise
     except OSError as error:
-        raise StorageError.from_os_error(error, "opening the lock file", path) from error
+        raise StorageError.from_os_error(error, "opening the lock file" if flags is OPEN_FLAGS else "opening", path) from error
 
 
 def _take(lock: SystemLock, path: str, text: str) -> None:
