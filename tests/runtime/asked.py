@@ -74,6 +74,7 @@ def write_down(place: str) -> None:
     listen(SystemDisk, "submit_sync", tell_shared)
     # Strace tells these from others by their success.
     listen(SystemDisk, "open", nothing, lambda _, path, *, write=False: tell("open for writing" if write else "open", path))
+    listen(SystemDisk, "hold", nothing, lambda _, path: tell("open", path))
     listen(SystemDisk, "create", tell_room, lambda _, path, size=0: tell("create", path))
     for name, kind in (("write_at", "write"), ("sync", "sync"), ("truncate", "truncate"), ("reserve", "reserve")):
         listen(SystemFile, name, lambda file, *rest, _kind=kind: tell_file(_kind, file))

@@ -12,6 +12,7 @@ from tests.runtime.programs import ran
 POSIX_LOCK = """
 import pyreplog.system.lock as lock
 lock._SETLK = 0                            # fcntl.lockf: a POSIX lock, which does not exclude its own process
+lock._flock = lambda fd, path: None        # and nothing is held besides
 """
 FORK_CHILD_WRITES = """
 import pyreplog.system.process as process, pyreplog.runtime.exits as exits
