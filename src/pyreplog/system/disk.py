@@ -22,7 +22,7 @@ from pyreplog.interruptions import is_interruption, is_no_thread
 from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
 from pyreplog.system.held import HeldSyncs
-from pyreplog.system.lock import SystemHold, hold_file, take_lock
+from pyreplog.system.lock import SystemLock, hold_file, take_lock
 from pyreplog.system.mounts import is_shared, kind_of
 from pyreplog.system.process import current
 from pyreplog.system.shelf import make_room, opener
@@ -217,7 +217,7 @@ class SystemDisk:
     def hold(self, path: str) -> Lock:
         """By ``flock``; where a file system has no such lock, or shares what it holds with other machines, nothing is held."""
         with self._doing("locking", path):
-            return SystemHold() if self._any_folder and is_shared(kind_of(path)) else hold_file(path)
+            return SystemLock() if self._any_folder and is_shared(kind_of(path)) else hold_file(path)
 
     def open_store(self, path: str, *, write: bool) -> Store:
         """An LMDB environment in one file of mode 0600, without a lock of its own."""

@@ -26,7 +26,7 @@ from pyreplog.errors import LockedError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.system.process import current
 
-__all__ = ["SystemHold", "SystemLock", "hold_file", "take_lock"]
+__all__ = ["SystemLock", "hold_file", "take_lock"]
 
 OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 HOLD_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -49,7 +49,8 @@ a file until that is closed, which gives up the POSIX lock of whoever has one.""
 
 
 class SystemLock:
-    """A lock that is held. Given up by ``release``, or by the end of the process, or where nobody has it any more.
+    """A lock that is held, of a lock file or of one that stays as it is. Given up by ``release``, or by the end of the process, or where
+    nobody has it any more.
 
     A signal handler that raises may do so at any call. What belongs together is therefore done by statements without one.
     """
@@ -57,9 +58,9 @@ class SystemLock:
     __slots__ = ("_fd", "_key", "_process", "_text")
 
     def __init__(self) -> None:
-        """Nothing yet: made by :func:`take_lock`."""
+        """Nothing yet: made by :func:`take_lock` and :func:`hold_file`."""
         self._fd = -1
-        self._key: tuple[int, int] | None = None  # None: open, and not locked
+        self._key: tuple[int, int] | None = None  # None: no lock file that is locked
         self._text = ""
         self._process = current()
 
@@ -74,6 +75,8 @@ class SystemLock:
                     os.ftruncate(fd, 0)  # the text names a holder, and there is none any more
             with contextlib.suppress(OSError):
                 _set(fd, fcntl.F_UNLCK)  # a process that was forked just now may still have a copy, which would keep it
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_UN)  # whichever of both it has: closing gives up what this could not
         finally:
             if self._fd >= 0:  # no other thread was faster
                 self._fd = -1
@@ -91,35 +94,6 @@ class SystemLock:
             self.release()
 
 
-class SystemHold:
-    """A file that is held. Given up as a :class:`SystemLock` is."""
-
-    __slots__ = ("_fd", "_process")
-
-    def __init__(self) -> None:
-        """Nothing yet: made by :func:`hold_file`."""
-        self._fd = -1
-        self._process = current()
-
-    def release(self) -> None:
-        """Give it up. Twice is harmless, and so is a call in a forked child, which never held it."""
-        fd = self._fd
-        if fd < 0 or self._process.left:
-            return
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)  # as of SystemLock: a forked process may still have a copy
-        finally:
-            if self._fd >= 0:
-                self._fd = -1
-                del self._process.lock_descriptors[fd]
-                os.close(fd)
-
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
-            self.release()
-
-
 def take_lock(path: str, about: str) -> SystemLock:
     """Take the lock file ``path``, made where missing, and write this process and ``about`` into it.
 
@@ -131,14 +105,14 @@ def take_lock(path: str, about: str) -> SystemLock:
     return lock
 
 
-def hold_file(path: str) -> SystemHold:
+def hold_file(path: str) -> SystemLock:
     """Hold the file ``path``, which stays as it is. Raises :class:`LockedError`, or :class:`StorageError`."""
-    held = SystemHold()
+    held = SystemLock()
     _get(held, path, HOLD_FLAGS, lambda: _flock(held._fd, path))
     return held
 
 
-def _get(lock: SystemLock | SystemHold, path: str, flags: int, take: Callable[[], None]) -> None:
+def _get(lock: SystemLock, path: str, flags: int, take: Callable[[], None]) -> None:
     """Open ``path`` for ``lock``, and ``take`` it."""
     opened: list[int] = []
     try:
