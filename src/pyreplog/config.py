@@ -64,11 +64,17 @@ def default_min_insync_replicas(replication_factor: int) -> int:
 
 def suggestion(word: str, known: tuple[str, ...]) -> str:
     """``"; did you mean 'x'?"`` where something near is known, else the list of what is (of a long one the beginning)."""
-    near = nearest(word, known)
-    if near is not None:
-        return f"; did you mean {near!r}?"
+    near = meant(word, known)
+    if near:
+        return near
     more = f" and {len(known) - _LISTED_MAX:,} more" if len(known) > _LISTED_MAX else ""
     return f"; known are {', '.join(known[:_LISTED_MAX])}{more}"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'x'?"`` where something near is known, else nothing: the end of an error."""
+    near = nearest(word, known)
+    return "" if near is None else f"; did you mean {near!r}?"
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -358,8 +364,7 @@ class LogConfig(_Settings):
             ("message_timestamp_type", TIMESTAMP_TYPES),
         ):
             if getattr(self, name) not in allowed:
-                near = nearest(str(getattr(self, name)), allowed)
-                hint = "" if near is None else f"; did you mean {near!r}?"
+                hint = meant(str(getattr(self, name)), allowed)
                 raise ConfigError(f"{_key(name)} is {getattr(self, name)!r}; it must be one of {', '.join(allowed)}{hint}")
         if not isinstance(self.preallocate, bool):
             raise ConfigError(f"preallocate is {self.preallocate!r}; it must be true or false")

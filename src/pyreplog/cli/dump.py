@@ -15,7 +15,7 @@ from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, Parser, add_progress, pl
 from pyreplog.cli.output import Progress, json_line, printable, put_bytes
 from pyreplog.cli.picture import picture_of_batch, picture_of_mark
 from pyreplog.cli.reading import check_path
-from pyreplog.config import nearest
+from pyreplog.config import meant
 from pyreplog.errors import StorageError, StorageNotFoundError
 from pyreplog.system import SystemDisk
 from pyreplog.verify import (
@@ -106,8 +106,7 @@ def _rows_or_why(disk: SystemDisk, file: str, is_one_of_many: bool, **wanted: An
 def _near(path: str) -> str:
     """Which file beside ``path`` may be meant, as the end of a sentence."""
     folder, name = os.path.split(os.path.abspath(path))
-    near = nearest(name, os.listdir(folder)) if os.path.isdir(folder) else None
-    return "" if near is None else f"; did you mean {near!r}?"
+    return meant(name, os.listdir(folder)) if os.path.isdir(folder) else ""
 
 
 def _files(disk: SystemDisk, path: str) -> Iterator[str]:

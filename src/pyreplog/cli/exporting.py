@@ -18,7 +18,7 @@ from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_prog
 from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import readers
-from pyreplog.config import nearest
+from pyreplog.config import meant
 from pyreplog.errors import ConfigError
 from pyreplog.log import LogReader
 
@@ -102,8 +102,7 @@ def _form_of(name: str) -> str:
     if suffix == ".csv":
         raise ConfigError("CSV cannot hold every record: name the file .ndjson or .parquet, or say --format")
     if suffix and suffix not in _SUFFIXES:
-        near = nearest(suffix, _SUFFIXES)
-        hint = "" if near is None else f"; did you mean {near!r}?"
+        hint = meant(suffix, _SUFFIXES)
         raise ConfigError(f"{suffix} says no format that replog writes: name the file {', '.join(_SUFFIXES)}, or say --format{hint}")
     return _SUFFIXES.get(suffix, "ndjson")
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from pyreplog.cli.output import printable, say
-from pyreplog.config import INT64_MAX, nearest, suggestion
+from pyreplog.config import INT64_MAX, meant, suggestion
 from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED
 
 __all__ = [
@@ -50,9 +50,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is, on standard error; exit code 2."""
         choice = re.search(r"invalid choice: '([^']*)' \(choose from ([^)]*)\)", message)
-        near = None if choice is None else nearest(choice[1], (word.strip("' ") for word in choice[2].split(",")))
-        if near is not None:
-            message += f"; did you mean {near!r}?"
+        if choice is not None:
+            message += meant(choice[1], (word.strip("' ") for word in choice[2].split(",")))
         self.exit(EXIT_USAGE, f"{self.prog}: {printable(message)}\nTry '{self.prog} --help'.\n")
 
     def has_option(self, name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from pyreplog.cli.output import Progress, counted, printable, say
 from pyreplog.cli.rows import Row, RowError
-from pyreplog.config import LogConfig, nearest, suggestion
+from pyreplog.config import LogConfig, meant, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
 from pyreplog.record import Ack, BatchBuilder
@@ -243,9 +243,8 @@ def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os
             opened = open_log(path, topic=topic, durability=durability, progress=recovery.tell)
         with opened as log:
             if before and log.topic not in before:
-                near = nearest(log.topic, before)
-                hint = "" if near is None else f"; did you mean {near!r}?"
-                say(f"replog: {path} had no topic {log.topic} (but {', '.join(before)}): it is made now{hint}")
+                near = meant(log.topic, before)
+                say(f"replog: {path} had no topic {log.topic} (but {', '.join(before)}): it is made now{near}")
             yield LogTarget(log)
         return
     if durability is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from pyreplog.config import suggestion
+from pyreplog.config import nearest
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError, PyreplogError, StorageError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED, READ_UNCOMMITTED, Finder, LogReader
 from pyreplog.spark.planner import Available, OffsetRange
@@ -47,8 +47,8 @@ def _near(path: str) -> str:
         names = tuple(sorted(entry.name for entry in os.scandir(os.path.dirname(path)) if entry.is_dir()))
     except OSError:
         return ""
-    near = suggestion(os.path.basename(path), names)
-    return f" (did you mean {near.partition('did you mean ')[2].removesuffix('?')}?)" if "did you mean" in near else ""
+    near = nearest(os.path.basename(path), names)
+    return "" if near is None else f" (did you mean {near!r}?)"
 
 
 class FileAccess:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pyreplog.config import suggestion
+from pyreplog.config import nearest
 from pyreplog.errors import ConfigError, excerpt
 from pyreplog.log import READ_UNCOMMITTED, check_isolation
 from pyreplog.spark.offsets import (
@@ -192,11 +192,9 @@ def _unknown(key: str) -> str:
         return f"option {excerpt(key)} is for a Kafka client; replog reads the files in 'path' itself: {instead}"
     if key.lower() in _ELSEWHERE:
         return f"option {excerpt(key)} means nothing here: {_ELSEWHERE[key.lower()]}"
-    known = tuple(_CANONICAL)
-    near = suggestion(key.lower(), known)
-    for lower, name in _CANONICAL.items():
-        near = near.replace(repr(lower), repr(name))
-    return f"unknown option {excerpt(key)}{near if 'did you mean' in near else '; known are ' + ', '.join(READ_OPTIONS)}"
+    near = nearest(key.lower(), _CANONICAL)
+    known = f"known are {', '.join(READ_OPTIONS)}" if near is None else f"did you mean {_CANONICAL[near]!r}?"
+    return f"unknown option {excerpt(key)}; {known}"
 
 
 def folder_of(value: str | None) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pyreplog.config import INT64_MAX, nearest
+from pyreplog.config import INT64_MAX, meant
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError, UnknownTopicError
 from pyreplog.spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, Bound
 from pyreplog.spark.options import ReadOptions
@@ -105,8 +105,7 @@ def select(options: ReadOptions, there: Iterable[TopicPartition], *, partly: boo
         names = options.topics
         for name in names:
             if name not in topics and not partly:
-                near = nearest(name, public)
-                raise UnknownTopicError(f"no topic {name!r}{where}{'' if near is None else f'; did you mean {near!r}?'}")
+                raise UnknownTopicError(f"no topic {name!r}{where}{meant(name, public)}")
     elif options.pattern is not None:
         names = tuple(topic for topic in public if re.search(options.pattern, topic))
         if not names and not partly:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyreplog.config import suggestion
+from pyreplog.config import nearest, suggestion
 from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
 from pyreplog.log import check_topic
 from pyreplog.spark.offsets import number_of
@@ -92,10 +92,9 @@ def _unknown(key: str) -> str:
         return f"option {excerpt(key)} means nothing here: {_INSTEAD[lower]}"
     if lower.startswith("kafka."):
         return f"option {excerpt(key)} is for a Kafka client; replog writes the files in 'path' itself: leave it out"
-    near = suggestion(lower, tuple(_CANONICAL))
-    for name, canonical in _CANONICAL.items():
-        near = near.replace(repr(name), repr(canonical))
-    return f"unknown option {excerpt(key)}{near if 'did you mean' in near else '; known are ' + ', '.join(WRITE_OPTIONS)}"
+    near = nearest(lower, _CANONICAL)
+    known = f"known are {', '.join(WRITE_OPTIONS)}" if near is None else f"did you mean {_CANONICAL[near]!r}?"
+    return f"unknown option {excerpt(key)}; {known}"
 
 
 def _topic(text: str | None) -> str | None:
