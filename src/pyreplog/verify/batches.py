@@ -24,7 +24,7 @@ _COMMON: Final = struct.Struct(">qiIb")
 _INT32_MAX: Final = 2**31 - 1
 _NEW_FORMAT: Final = re.compile(rb"\x02")
 _ANY_FORMAT: Final = re.compile(rb"\x02|[\x00\x01](?=[\x00-\x0f])")
-"""Old messages have an attributes byte of which four bits mean something; they are looked for where some are, as this takes longer."""
+"""Old messages have an attributes byte of which four bits mean something; they are looked for where they may be, as this takes longer."""
 _LOOKS: Final = 3
 """So many batches behind one are asked whether they agree with its offsets."""
 
@@ -206,12 +206,14 @@ def resume(
         found = _good(window, position + claimed, expected, following, dense=dense)
         if found is not None:
             return found
-    old = any(window.take(at, _UP_TO_MAGIC)[16:] in (b"\0", b"\1") for at in (0, position))
-    formats, smallest = (_ANY_FORMAT, _OLD_SIZE_MIN + OVERHEAD) if old else (_NEW_FORMAT, HEADER_SIZE)
+    first = _whole(window, 0)  # old messages are in front of all others
+    is_new = first is not None and first.magic == 2
+    formats, smallest = (_NEW_FORMAT, HEADER_SIZE) if is_new else (_ANY_FORMAT, _OLD_SIZE_MIN + OVERHEAD)
     start = position + 1
     while start + smallest <= window.size:
         piece = window.take(start, CHUNK_SIZE)
-        for match in formats.finditer(piece, 16):
+        end = len(piece.rstrip(b"\0")) + 9  # none begins in zeros up to the end: its length, at byte 8, is none
+        for match in formats.finditer(piece, 16, end):
             at = match.start() - 16
             if at + smallest > len(piece):
                 break
