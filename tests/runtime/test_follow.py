@@ -263,7 +263,8 @@ def test_a_log_that_was_made_anew_while_it_is_read(count: int, tmp_path: Path) -
 
 
 def test_a_log_that_was_made_anew_stays_another(tmp_path: Path) -> None:
-    """What one look opened and refused gives its records to no later one, nor to an earlier one that goes on."""
+    """What one look opened and refused gives its records to no later one, nor to an earlier one that goes on; nor where the former log
+    comes back, in whose place it is open still."""
     path = tmp_path / "events"
 
     def write(value: bytes) -> None:
@@ -284,6 +285,10 @@ def test_a_log_that_was_made_anew_stays_another(tmp_path: Path) -> None:
         for look in (*looks, *looks[-2:]):
             with pytest.raises(pyreplog.TopicRecreatedError, match="Open it again"):
                 look()
+        path.rename(tmp_path / "new")
+        (tmp_path / "gone").rename(path)
+        with pytest.raises(pyreplog.TopicRecreatedError, match="Open it again"):
+            list(reader.read(30))
 
 
 def test_a_file_that_gave_its_descriptor_up_may_come_back_as_another_logs(tmp_path: Path) -> None:

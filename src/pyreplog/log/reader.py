@@ -43,6 +43,8 @@ class LogReader:
         self.topic_id = self._chosen.topic_id
         #: Whether the folder was asked for its log's id since a file in it was opened by its name.
         self._is_asked = False
+        #: Whether that was another one's: files of it may be open, also where the former comes back.
+        self._is_another = False
 
     @property
     def directory(self) -> str:
@@ -208,7 +210,8 @@ class LogReader:
     def _check_id(self, found: str) -> None:
         if not self.topic_id:
             self.topic_id = found  # a log of before topics had ids gets one from its first writer
-        elif found and found != self.topic_id:
+        elif self._is_another or (found and found != self.topic_id):
+            self._is_another = True
             advice = "Open it again to read that one"
             raise TopicRecreatedError(f"another log of its name is in {self.directory} now", advice) from None
 
