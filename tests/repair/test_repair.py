@@ -108,6 +108,26 @@ def test_a_header_is_mended(position: int) -> None:
         assert found[KEY] == sound.full[KEY]
 
 
+@pytest.mark.parametrize("bit", [*range(32)])
+def test_a_length_that_leads_to_another_batch_costs_none_between(bit: int) -> None:
+    """Batches of one size, a power of two: with a bit of its length flipped the header of one leads to the beginning of a later one."""
+    disk = SimDisk(Random(1))
+    root, log = led(disk, 0)
+    for _ in range(40):
+        log.append_as_leader(batch(1, size=53), 0)
+    log.set_high_watermark(log.end_offset)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    assert disk.stat(path).size == 40 * 128  # type: ignore[union-attr]
+    whole = served(disk, ROOT)[KEY]
+    disk.flip(path, 5 * 128 + 11 - bit // 8, 1 << bit % 8)
+    (damage,) = (one for one in verify(disk, ROOT).findings if one.level is Level.DAMAGE)
+    assert (damage.start, damage.end) == (5, 6)
+    plan, found = repaired(disk)
+    assert (plan.lost, [(one.start, one.end) for one in plan.mended]) == ([], [(5, 6)])
+    assert found[KEY] == whole
+
+
 def test_a_write_over_the_seam_of_two_batches_costs_no_more_than_these() -> None:
     """Eight bytes went over the end of one batch and the base offset of the next: the damaged offset, which no checksum covers, is not
     taken for where the log goes on."""

@@ -17,6 +17,7 @@ CHUNK_SIZE: Final = 4 << 20
 HEADER_SIZE: Final = 61
 OVERHEAD: Final = 12
 _UP_TO_MAGIC: Final = 17
+_UP_TO_DELTA: Final = 27
 _OLD_SIZE_MIN: Final = 14
 
 _V2: Final = struct.Struct(">qiibIhiqqqhii")
@@ -198,13 +199,15 @@ def resume(
 ) -> Batch | None:
     """The first batch behind the damage at ``position`` that is whole, with its checksum, and begins at offset ``expected`` or later.
 
-    ``claimed``: bytes that the damaged batch says it has. Looks there first, then byte by byte. No checksum covers a base offset: one that
-    is contradicted by the batches behind it (``dense``: they begin where those before them end), or by ``following``, the base offset of
-    the next segment, is not believed.
+    ``claimed``: bytes that the damaged batch says it has. Looks there first, and believes what it finds where it has the offset that comes
+    next by the damaged one's last offset delta: else others may lie before it. Then byte by byte. No checksum covers a base offset: one
+    that is contradicted by the batches behind it (``dense``: they begin where those before them end), or by ``following``, the base offset
+    of the next segment, is not believed.
     """
     if claimed:
+        offset, delta = _offsets_claimed(window, position)
         found = _good(window, position + claimed, expected, following, dense=dense)
-        if found is not None:
+        if found is not None and found.base_offset - delta in (offset + 1, expected):
             return found
     first = _whole(window, 0)  # old messages are in front of all others
     is_new = first is not None and first.magic == 2
@@ -224,6 +227,13 @@ def resume(
                     return found
         start += max(len(piece) - smallest + 1, 1)
     return None
+
+
+def _offsets_claimed(window: Window, position: int) -> tuple[int, int]:
+    """The base offset and the last offset delta by the header at ``position``."""
+    head = window.take(position, _UP_TO_DELTA)
+    delta = int.from_bytes(head[23:], "big", signed=True) if head[16:17] == b"\2" else 0
+    return int.from_bytes(head[:8], "big", signed=True), delta
 
 
 def _good(window: Window, position: int, expected: int, following: int | None, *, dense: bool) -> Batch | None:
