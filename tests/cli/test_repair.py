@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,29 @@ def test_it_saves(replog: Replog, events: Path, tmp_path: Path) -> None:
         assert [record.offset for record in log.read(start=0)] == [0, 9, 10]
     assert replog("verify", tmp_path / "new").code == 0
     assert {path: path.read_bytes() for path in events.rglob("*") if path.is_file()} == before
+
+
+def test_it_does_its_work_when_nobody_reads_what_it_says(events: Path, tmp_path: Path) -> None:
+    """`replog repair ... --yes | true` saves all the same, and what was found is in the exit code, as with `verify` and `append`."""
+    damage(events)
+    rows = tmp_path / "rows.ndjson"
+    rows.write_bytes(b'{"value":"first"}\nno row\n')
+
+    def unread(*words: object) -> int:
+        end, ours = os.pipe()
+        os.close(end)
+        with open(ours, "wb") as nobody:
+            command = [sys.executable, "-m", "pyreplog", *map(str, words)]
+            return subprocess.run(command, stdout=nobody, stderr=subprocess.DEVNULL, check=False).returncode
+
+    assert unread("verify", events) == 3
+    assert unread("verify", events, "--json") == 3
+    assert unread("repair", events) == 3
+    assert unread("repair", events, "--to", tmp_path / "new", "--yes") == 3
+    assert (tmp_path / "new" / "events-0").is_dir()
+    assert unread("append", tmp_path / "log", rows) == 1
+    assert unread("import", tmp_path / "log", rows) == 1
+    assert unread("cat", tmp_path / "log") == 0, "what prints records is done when nobody wants more"
 
 
 def test_nothing_lost(replog: Replog, events: Path, tmp_path: Path) -> None:

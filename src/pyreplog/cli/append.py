@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
-from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say
+from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say, tell
 from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
 from pyreplog.cli.source import check_sources
 from pyreplog.cli.writing import Target, append_whole, check_first, makes_log, open_target
@@ -108,9 +108,9 @@ def report(target: Target, *, as_json: bool) -> None:
     """Print how many records went where."""
     if as_json:
         ranges = [{"partition": partition, "start": start, "end": end} for partition, (start, end) in sorted(target.ranges.items())]
-        print(json_line({"topic": target.topic, "count": target.count, "ranges": ranges}))
+        tell(json_line({"topic": target.topic, "count": target.count, "ranges": ranges}))
         return
     where = ", ".join(
         f"{target.topic}-{partition} offsets {start} to {end - 1}" for partition, (start, end) in sorted(target.ranges.items())
     )
-    print(printable(f"appended {counted(target.count, 'record')}{': ' + where if where else ''}"))
+    tell(printable(f"appended {counted(target.count, 'record')}{': ' + where if where else ''}"))

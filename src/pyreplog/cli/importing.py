@@ -17,7 +17,7 @@ from typing import Final
 
 from pyreplog.cli.append import report
 from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
-from pyreplog.cli.output import Progress, counted, in_options, say
+from pyreplog.cli.output import Progress, counted, in_options, say, tell
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
 from pyreplog.cli.source import Source, check_sources
@@ -143,7 +143,7 @@ def _write(batch: list[Row], source: Source, target: Target, resume: Resume | No
 def _report(target: Target, skipped: int, *, nothing: bool, as_json: bool) -> None:
     """``nothing``: nothing was to do."""
     if nothing and not as_json:
-        print(f"already imported: {counted(skipped, 'record')}, nothing to do")
+        tell(f"already imported: {counted(skipped, 'record')}, nothing to do")
         return
     if nothing:
         say(f"replog import: already imported: {counted(skipped, 'record')}, nothing to do")

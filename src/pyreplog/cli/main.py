@@ -16,7 +16,7 @@ from typing import Final
 
 from pyreplog.cli import append, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
-from pyreplog.cli.output import in_options, say
+from pyreplog.cli.output import in_options, print_nowhere, say
 from pyreplog.cli.rows import RowError
 from pyreplog.config import suggestion
 from pyreplog.errors import CorruptError, PyreplogError
@@ -106,8 +106,8 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of our output has seen enough (`| head`). Python would complain again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has seen enough (`| head`).
+        print_nowhere()
         return EXIT_OK
     except KeyboardInterrupt:
         say(f"replog {arguments.command}: interrupted")

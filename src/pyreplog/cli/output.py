@@ -13,7 +13,19 @@ from typing import Any, Final, TextIO
 
 from pyreplog.record import Record
 
-__all__ = ["Progress", "amount", "counted", "in_options", "json_line", "printable", "put_bytes", "record_fields", "say"]
+__all__ = [
+    "Progress",
+    "amount",
+    "counted",
+    "in_options",
+    "json_line",
+    "print_nowhere",
+    "printable",
+    "put_bytes",
+    "record_fields",
+    "say",
+    "tell",
+]
 
 # Control characters (C0, DEL, C1), line separators, and the marks that turn the direction of text around.
 _UNSAFE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -87,6 +99,21 @@ def in_options(error: object) -> str:
 def say(text: str) -> None:
     """One safe line on standard error."""
     print(printable(text), file=sys.stderr)
+
+
+def tell(line: str) -> None:
+    """One line on standard output about what is done. Where nobody reads on (`| head -1`), the work and its exit code do not end with that."""
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        print_nowhere()
+
+
+def print_nowhere() -> None:
+    """Nobody reads standard output any more: the rest of it is for nobody, and Python does not complain of it at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def amount(size: int) -> str:

@@ -17,7 +17,7 @@ from random import SystemRandom
 from typing import Any, Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, place
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say
+from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
 from pyreplog.ports import Disk
@@ -61,17 +61,17 @@ def run(arguments: argparse.Namespace) -> int:
             progress.close()
         for plan in plans:
             if arguments.json:
-                print(json_line(fields_of(plan)))
+                tell(json_line(fields_of(plan)))
             else:
                 for line in describe(plan):
-                    print(printable(line))
+                    tell(printable(line))
         lost = any(plan.lost for plan in plans)
         if target is not None and arguments.yes:
             if not _save(arguments, disk, source, target, plans):
                 return EXIT_FAILED
         elif not arguments.json:
             where = shlex.quote(arguments.to) if target is not None else "NEW"
-            print(printable(f"nothing was written; `replog repair {shlex.quote(arguments.path)} --to {where} --yes` saves what is kept"))
+            tell(printable(f"nothing was written; `replog repair {shlex.quote(arguments.path)} --to {where} --yes` saves what is kept"))
     finally:
         disk.close()
     return EXIT_DAMAGED if lost else EXIT_OK
@@ -91,7 +91,7 @@ def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, p
     finally:
         progress.close()
     if not arguments.json:
-        print(printable(f"saved to {arguments.to}; verified: {summary(book)}"))
+        tell(printable(f"saved to {arguments.to}; verified: {summary(book)}"))
     if book.worst is not Level.DAMAGE:
         return True
     for finding in book.findings:

@@ -12,7 +12,7 @@ import argparse
 from typing import Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, EXIT_WARNED, Parser, add_path, add_progress
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable
+from pyreplog.cli.output import Progress, amount, counted, json_line, printable, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.system import SystemDisk
 from pyreplog.verify import Book, Finding, Level, total_size, verify
@@ -47,15 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
         disk.close()
     if arguments.json:
         for finding in book.findings:
-            print(json_line(finding.fields()))
-        print(json_line(totals(book)))
+            tell(json_line(finding.fields()))
+        tell(json_line(totals(book)))
         return exit_code(book)
     for finding in sorted(book.findings, key=lambda finding: -finding.level):
         for line in lines_of(finding):
-            print(printable(line))
+            tell(printable(line))
     for level, path, count in book.unlisted():
-        print(printable(f"{path}: and {count:,} more like these ({level.name.lower()})"))
-    print(summary(book))
+        tell(printable(f"{path}: and {count:,} more like these ({level.name.lower()})"))
+    tell(summary(book))
     return exit_code(book)
 
 
