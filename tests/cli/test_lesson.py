@@ -21,6 +21,7 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     """Without a name there is the list; with --all the museum, too."""
     assert [line.split()[0] for line in told(capsys).splitlines()] == list(LESSONS)
     assert [line.split()[0] for line in told(capsys, "--all").splitlines()] == [*LESSONS, *MUSEUM, *CLUSTERS]
+    assert "ShrinksEarly                 A smaller in-sync set is used before the controller has confirmed it.\n" in told(capsys, "--all")
 
 
 def test_a_committed_record_is_lost_and_is_kept(capsys: pytest.CaptureFixture[str]) -> None:

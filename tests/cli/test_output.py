@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog.cli.options import timestamp_of
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable
+from pyreplog.cli.output import Progress, amount, counted, in_options, json_line, printable
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -31,6 +31,14 @@ def test_an_escape_sequence_is_shown_not_run() -> None:
     """A value that would clear the screen is printed as what it is."""
     assert printable("a\x1b[2Jb") == "a\\x1b[2Jb"
     assert json_line("\x9b2J") == '"\\u009b2J"'
+
+
+def test_what_a_file_refuses_is_said_as_other_commands_say_it() -> None:
+    """The path first, then what is wrong with it; no number of the system's."""
+    assert in_options(FileNotFoundError(2, "there is no such folder; did you mean 'events'?", "event")) == (
+        "event: there is no such folder; did you mean 'events'?"
+    )
+    assert in_options(OSError(28, "No space left on device")) == "No space left on device"
 
 
 def test_amounts() -> None:

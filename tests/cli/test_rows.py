@@ -228,6 +228,10 @@ def test_what_kcat_prints_is_taken() -> None:
         ("ndjson", b'{"value": 1, "timestamp": 1.5}', "not a time"),
         ("ndjson", b'{"value": 1, "partition": -1}', "not a partition"),
         ("ndjson", b'{"value": 1, "headers": [1]}', "neither an object nor a list"),
+        ("ndjson", b'{"value": 1, "headers": "h=1"}', "line 1: field 'headers' is neither an object nor a list"),
+        ("ndjson", b'{"value": 1, "headers": [{"key": "h"}]}', "line 1: field 'headers' is neither an object nor a list"),
+        ("ndjson", b'[{"value": 1},\n{"value": 2}]', "line 1 is not JSON .*one object in each line.*jq -c"),
+        ("ndjson", b'{\n"value": 1\n}', "line 1 is not JSON .*one object in each line.*jq -c"),
         ("ndjson", b'{"value": 1, "headers": [{"key": 1, "value": ""}]}', "line 1: .* has the header key '1', which is no text"),
         ("ndjson", b'{"value": 1, "headers": {"\\ud800": ""}}', "line 1: field 'headers' has the header key .*, which is not UTF-8"),
         ("ndjson", b'{"value": 1, "headers": [{"key": "\\ud800", "value": ""}]}', "which is not UTF-8"),
@@ -243,6 +247,12 @@ def test_bad_rows_say_what_and_where(form: str, data: bytes, said: str) -> None:
     with pytest.raises(RowError, match=said) as caught:
         rows(data, form)
     assert len(str(caught.value)) < 300
+
+
+def test_lines_have_no_fields() -> None:
+    """A key that was asked for is not left out without a word."""
+    with pytest.raises(RowError, match="lines of text have no fields"):
+        rows(b"a\n", "lines", Fields(key="id"))
 
 
 @given(st.binary(max_size=80), st.sampled_from(["ndjson", "csv", "lines"]))

@@ -26,16 +26,14 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the list, or one lesson."""
-    from pyreplog.testing.lessons import LESSONS, exhibit  # noqa: PLC0415  (the simulation is loaded only to be shown)
+    from pyreplog.testing.lessons import LESSONS, about, exhibit  # noqa: PLC0415  (the simulation is loaded only to be shown)
     from pyreplog.testing.variants import CLUSTERS, MUSEUM  # noqa: PLC0415  (the same)
 
     name = arguments.lesson
     if name is None:
         listed = {told.name: told.title for told in LESSONS.values()}
-        for variant in MUSEUM.values() if arguments.all else ():
-            listed[variant.name] = f"{', '.join(variant.numbers)}: breaks {', '.join(variant.caught_by) or 'nothing'}"
-        for one in CLUSTERS.values() if arguments.all else ():
-            listed[one.name] = f"{', '.join(one.numbers)}: breaks {one.caught_by}"
+        if arguments.all:
+            listed |= {exhibit_name: about(exhibit_name) for exhibit_name in (*MUSEUM, *CLUSTERS)}
         width = max(len(lesson) for lesson in listed)
         for lesson, title in listed.items():
             print(json_line({"lesson": lesson, "title": title}) if arguments.json else f"{lesson:{width}}  {title}")

@@ -89,8 +89,11 @@ _WORDS: Final = (
 
 
 def in_options(error: object) -> str:
-    """The text of ``error``, which may speak of arguments of Python's, in words of the command line."""
-    text = re.sub(r"write to it with Cluster\('(.*?)'\)", r"write to it with `replog append \1`", str(error))
+    """The text of ``error``, which may speak of arguments of Python's, in words of the command line; of a file as other commands say it."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror and error.filename2 is None:
+        text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    text = re.sub(r"write to it with Cluster\('(.*?)'\)", r"write to it with `replog append \1`", text)
     for said, meant in _WORDS:
         text = text.replace(said, meant)
     return text
@@ -102,7 +105,7 @@ def say(text: str) -> None:
 
 
 def tell(line: str) -> None:
-    """One line on standard output about what is done. Where nobody reads on (`| head -1`), the work and its exit code do not end with that."""
+    """One line on standard output about what is done. Where nobody reads on (`| head -1`), the work goes on, and its exit code holds."""
     try:
         print(line, flush=True)
     except BrokenPipeError:

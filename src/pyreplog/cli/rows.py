@@ -43,8 +43,10 @@ FORMATS: Final = ("ndjson", "csv", "lines")
 PARQUET: Final = "parquet"
 _SUFFIXES: Final = {".csv": "csv", ".txt": "lines", ".log": "lines", ".parquet": PARQUET, ".pq": PARQUET}
 _SUFFIXES_NDJSON: Final = (".ndjson", ".jsonl", ".json")
+_SUFFIXES_COMPRESSED: Final = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
 #: ``--value-field '*'``: the row as a whole is the value.
 WHOLE_ROW: Final = "*"
+_VALUES: Final = ("value", "value_base64")
 #: What ``cat``, ``export`` and ``dump`` print of a record.
 _RECORD_FIELDS: Final = frozenset(
     ["topic", "partition", "offset", "timestamp", "timestamp_type", "leader_epoch", "key", "key_base64", "value", "value_base64", "headers"]
@@ -138,6 +140,8 @@ def form_of(name: str) -> str:
 def guessed(name: str, asked: str | None) -> str:
     """For the end of what is said of a row that cannot be read: what the suffix of ``name`` may have meant, where it was not known."""
     suffix = os.path.splitext(name)[1].lower()
+    if suffix in _SUFFIXES_COMPRESSED:
+        return f" ({suffix} is compressed: unpack it first, or into a pipe that is read as -)"
     known = (*_SUFFIXES, *_SUFFIXES_NDJSON)
     if asked is not None or not suffix or suffix in known:
         return ""
@@ -161,6 +165,8 @@ class Place:
 def read_rows(lines: Lines, form: str, fields: Fields) -> Iterator[Row]:
     """Records of ``lines`` in the format ``form``. Raises :class:`RowError` naming the line."""
     if form == "lines":
+        if any(fields):
+            raise RowError("lines of text have no fields: --value-field and its like are for NDJSON, CSV and Parquet")
         return (Row(line, None, None, (), None) for line in lines)
     objects = _csv_objects(lines) if form == "csv" else _json_objects(lines)
     return map_rows(lines, objects, fields)
@@ -179,12 +185,19 @@ def _json_objects(lines: Lines) -> Iterator[tuple[dict[str, Any], bytes]]:
         except RecursionError:
             raise RowError(f"line {lines.number} is nested too deeply") from None
         except ValueError as error:
-            hint = "; for plain text say --format lines" if lines.number == 1 else ""
+            hint = _instead(line) if lines.number == 1 else ""
             raise RowError(f"line {lines.number} is not JSON ({error}): {excerpt(line)}{hint}") from None
         if not isinstance(row, dict):
             hint = "; to append the lines as they are say --format lines" if lines.number == 1 else ""
             raise RowError(f"line {lines.number} is not a JSON object: {excerpt(line)}{hint}")
         yield row, line.strip()
+
+
+def _instead(line: bytes) -> str:
+    """What the first line may be that is not JSON."""
+    if line.lstrip()[:1] in (b"[", b"{"):
+        return "; NDJSON has one object in each line: `jq -c .` writes JSON so, `jq -c '.[]'` what an array holds"
+    return "; for plain text say --format lines"
 
 
 class _Literal:
@@ -253,7 +266,7 @@ def map_rows(
     for row, line in objects:
         try:
             if whole is None:
-                whole = "value" not in row and "value_base64" not in row
+                whole = row.keys().isdisjoint(_VALUES)
                 if not whole:
                     taken_for_record = True
                     fields = Fields(*(given or name for given, name in zip(fields, Fields._fields, strict=True)))
@@ -407,12 +420,14 @@ def _headers(field: object, name: str) -> tuple[tuple[str, bytes | None], ...]:
             field = _decode(field)
         except RecursionError:
             raise ValueError(f"field {name!r} is nested too deeply") from None
+        except ValueError:
+            field = None  # as anything else that is none
     if isinstance(field, dict):
         return tuple((_header_key(key, name), _bytes(field, key, needed=True)) for key in field)
     if isinstance(field, list) and all(isinstance(pair, tuple) for pair in field):
         # A map of Parquet, which may have one key more than once.
         return tuple((_header_key(key, name), _bytes({"value": value}, "value", needed=True)) for key, value in field)
-    if isinstance(field, list) and all(isinstance(pair, dict) and "key" in pair for pair in field):
+    if isinstance(field, list) and all(isinstance(pair, dict) and "key" in pair and not pair.keys().isdisjoint(_VALUES) for pair in field):
         return tuple((_header_key(pair["key"], name), _bytes(pair, "value", needed=True)) for pair in field)
     if isinstance(field, list) and len(field) % 2 == 0 and all(isinstance(one, str) for one in field[::2]):
         values = (_bytes({"value": value}, "value", needed=True) for value in field[1::2])

@@ -15,7 +15,7 @@ from pyreplog.testing.checkers import InvariantBroken, batches_of
 from pyreplog.testing.stage import Stage
 from pyreplog.testing.variants import CLUSTERS, MUSEUM, FirstDesign
 
-__all__ = ["LESSONS", "Lesson", "draw", "exhibit"]
+__all__ = ["LESSONS", "Lesson", "about", "draw", "exhibit"]
 
 Telling = Callable[[Stage], Iterator[str]]
 
@@ -162,12 +162,18 @@ LESSONS: Final[Mapping[str, Lesson]] = MappingProxyType({one.name: one for one i
 """Every lesson, by its name."""
 
 
+def about(name: str) -> str:
+    """What is wrong with an exhibit of the museum. REQUIRES that there is one of that name."""
+    variant = CLUSTERS[name] if name in CLUSTERS else MUSEUM[name]
+    return variant.about or "Unclean elections, with the true rules."
+
+
 def exhibit(name: str) -> Iterator[str]:
     """What an exhibit of the museum does, and what breaks. REQUIRES that there is one of that name."""
     variant = CLUSTERS[name] if name in CLUSTERS else MUSEUM[name]
     yield f"{name} ({', '.join(variant.numbers)})"
     yield ""
-    yield variant.about or "Unclean elections, with the true rules."
+    yield about(name)
     yield ""
     events, logs, broken = _in_a_cluster(name) if name in CLUSTERS else _on_a_stage(name)
     yield from (f"  {event}" for event in events)
