@@ -1,7 +1,7 @@
 """Look at every file of a folder with a reader that shares no code with the writer: what is wrong, where, and what to do.
 
 Batches, records, indexes, checkpoints, marks and ids are decoded and compared with one another; in a cluster's folder also the replicas.
-Nothing is changed and no lock is taken, so it may run beside a live writer: what lies above its mark is then not held against it.
+Nothing is changed and no lock is taken, so it may run beside a live writer: what that has not promised yet is then not held against it.
 
 Damage: records are lost, altered or in doubt. A warning: something is not as it was written, and no promise is broken. Exit code 0: sound;
 3: damage; 4: warnings, no damage."""
