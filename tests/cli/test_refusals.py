@@ -101,6 +101,17 @@ def test_a_suffix_that_is_not_known(replog: Replog, tmp_path: Path, command: str
     assert ("says no format" in done.err) == (name in ("rows.cvs", "rows.xyz"))
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"), [("ROWS.CSV", "value\n1\n", "1"), ("rows.Txt", "1\n", "1"), ("rows.NDJSON", '{"value":"1"}\n', "1")]
+)
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_a_suffix_in_capitals(replog: Replog, tmp_path: Path, command: str, name: str, text: str, value: str) -> None:
+    """It says what it says in small letters, as for `export`."""
+    (tmp_path / name).write_text(text)
+    assert replog(command, tmp_path / "log", tmp_path / name).code == 0
+    assert replog("cat", tmp_path / "log", "--values").out == f"{value}\n"
+
+
 @pytest.mark.parametrize(("suffix", "meant"), [(".ndjosn", ".ndjson"), (".parqet", ".parquet"), (".jsnl", ".jsonl")])
 def test_export_to_a_suffix_that_is_misspelt(replog: Replog, events: Path, tmp_path: Path, suffix: str, meant: str) -> None:
     """It says which was meant."""

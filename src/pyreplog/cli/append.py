@@ -2,7 +2,7 @@
 
 A row of NDJSON or CSV is either a record as `replog cat` prints it (it has a field "value", and may have "key", "timestamp",
 "headers" and "partition"), or an event that becomes the value as a whole; the first row decides, and --value-field '*' says that it
-is an event. With --format lines each line is a value, without fields. What is printed at the end is on disk as the log's durability says."""
+is an event. With --format lines each line is a value, without fields. What is told of is on disk as the log's durability says."""
 
 from __future__ import annotations
 

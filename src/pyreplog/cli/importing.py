@@ -148,5 +148,5 @@ def _report(target: Target, skipped: int, *, nothing: bool, as_json: bool) -> No
     if nothing:
         say(f"replog import: already imported: {counted(skipped, 'record')}, nothing to do")
     elif skipped:
-        say(f"replog import: {counted(skipped, 'row')} were in the log already")
+        say(f"replog import: {counted(skipped, 'row')} {'was' if skipped == 1 else 'were'} in the log already")
     report(target, as_json=as_json)

@@ -134,7 +134,7 @@ class Lines:
 
 def form_of(name: str) -> str:
     """How the file ``name`` is written, by its suffix; ndjson where that does not say."""
-    return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), "ndjson")
+    return next((form for suffix, form in _SUFFIXES.items() if name.lower().endswith(suffix)), "ndjson")
 
 
 def guessed(name: str, asked: str | None) -> str:
