@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -146,3 +147,15 @@ def test_parts_of_one_work_share_its_second() -> None:
     lines = stream.getvalue().split("\r")[1:]
     assert [line.partition(":")[0] for line in lines] == [f"t-{number}" for number in range(1, 10)]
     assert lines[0].rstrip() == "t-1: recovered 100 B of 100 B (100 %), 200 B/s"
+
+
+def test_work_does_not_end_with_who_reads_of_it() -> None:
+    """`replog import ... --progress 2>&1 | head -1`: the second line finds nobody, and the rows go on."""
+    end, ours = os.pipe()
+    os.close(end)
+    with open(ours, "w", encoding="utf-8") as nobody:
+        progress = Progress("imported", forced=True, stream=nobody, clock=itertools.count(0, 2).__next__)
+        for _ in range(3):
+            progress.add(1)
+        progress.close()
+    assert progress.count == 3

@@ -61,7 +61,7 @@ def test_it_does_its_work_when_nobody_reads_what_it_says(events: Path, tmp_path:
         os.close(end)
         with open(ours, "wb") as nobody:
             command = [sys.executable, "-m", "pyreplog", *map(str, words)]
-            return subprocess.run(command, stdout=nobody, stderr=subprocess.DEVNULL, check=False).returncode
+            return subprocess.run(command, stdout=nobody, stderr=nobody, check=False).returncode
 
     assert unread("verify", events) == 3
     assert unread("verify", events, "--json") == 3
@@ -70,6 +70,12 @@ def test_it_does_its_work_when_nobody_reads_what_it_says(events: Path, tmp_path:
     assert (tmp_path / "new" / "events-0").is_dir()
     assert unread("append", tmp_path / "log", rows) == 1
     assert unread("import", tmp_path / "log", rows) == 1
+    with (tmp_path / "log" / "log-0" / f"{0:020}.log").open("ab") as segment:
+        segment.write(b"torn")  # of which is told before the work begins
+    rows.write_bytes(b'{"value":"third"}\n')
+    assert unread("append", tmp_path / "log", rows) == 0
+    with pyreplog.open_log(tmp_path / "log", "r") as log:
+        assert [record.value for record in log] == [b"first", b"first", b"third"]
     assert unread("cat", tmp_path / "log") == 0, "what prints records is done when nobody wants more"
 
 

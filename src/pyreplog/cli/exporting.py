@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 
 from pyreplog.cli.cat import chosen
 from pyreplog.cli.options import EXIT_OK, EXIT_USAGE, Parser, add_path, add_progress, add_range, add_selection, is_reversed
-from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields
+from pyreplog.cli.output import Progress, counted, json_line, printable, record_fields, say, tell
 from pyreplog.cli.parquet import write_parquet
 from pyreplog.cli.reading import readers
 from pyreplog.config import meant
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = json_line({"file": target, "format": form, "records": progress.count, "partitions": len(found)})
     else:
         text = printable(f"exported {counted(progress.count, 'record')} of {counted(len(found), 'partition')} to {target}")
-    print(text, file=sys.stderr if target == "-" else sys.stdout)
+    (say if target == "-" else tell)(text)
     return EXIT_OK
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from pyreplog.cli import append, bench, cat, describe, dump, exporting, importing, lesson, repair, tail, topics, verify
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE, Parser
-from pyreplog.cli.output import in_options, print_nowhere, say
+from pyreplog.cli.output import in_options, say, silence
 from pyreplog.cli.rows import RowError
 from pyreplog.config import suggestion
 from pyreplog.errors import CorruptError, PyreplogError
@@ -107,7 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
         return code
     except BrokenPipeError:
         # The reader of our output has seen enough (`| head`).
-        print_nowhere()
+        silence(sys.stdout)
         return EXIT_OK
     except KeyboardInterrupt:
         say(f"replog {arguments.command}: interrupted")

@@ -19,11 +19,11 @@ __all__ = [
     "counted",
     "in_options",
     "json_line",
-    "print_nowhere",
     "printable",
     "put_bytes",
     "record_fields",
     "say",
+    "silence",
     "tell",
 ]
 
@@ -101,7 +101,7 @@ def in_options(error: object) -> str:
 
 def say(text: str) -> None:
     """One safe line on standard error."""
-    print(printable(text), file=sys.stderr)
+    _write(sys.stderr, printable(text) + "\n")
 
 
 def tell(line: str) -> None:
@@ -109,13 +109,22 @@ def tell(line: str) -> None:
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        print_nowhere()
+        silence(sys.stdout)
 
 
-def print_nowhere() -> None:
-    """Nobody reads standard output any more: the rest of it is for nobody, and Python does not complain of it at exit."""
+def _write(stream: TextIO, text: str) -> None:
+    """Beside the results. Where ``stream`` takes nothing any more, it is no reason to end what is being done."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError:
+        silence(stream)
+
+
+def silence(stream: TextIO) -> None:
+    """Nobody reads ``stream`` any more: the rest of it is for nobody, and Python does not complain of it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 
@@ -201,15 +210,13 @@ class Progress:
     def _print(self, line: str) -> None:
         if self._terminal:
             room = _columns(self._stream) - 1  # what wraps is not wiped
-            self._stream.write("\r" + line.ljust(self._width)[:room])
+            _write(self._stream, "\r" + line.ljust(self._width)[:room])
             self._width = min(len(line), room)
         else:
-            self._stream.write(line + "\n")
-        self._stream.flush()
+            _write(self._stream, line + "\n")
 
     def close(self) -> None:
         """Wipe the line, so that what is printed next stands alone."""
         if self._width:
-            self._stream.write("\r" + " " * self._width + "\r")
-            self._stream.flush()
+            _write(self._stream, "\r" + " " * self._width + "\r")
             self._width = 0

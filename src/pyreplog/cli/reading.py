@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from pyreplog.cli.output import Progress, printable
+from pyreplog.cli.output import Progress, say
 from pyreplog.config import nearest, suggestion
 from pyreplog.errors import StorageError, UnknownTopicError
 from pyreplog.log import Finder, LogReader, distrusted, find_roots
@@ -52,7 +51,7 @@ def reading_disk(
         _open(finder, _chosen(folders, path, topic, partition), found, forced=progress)
         # A folder that holds many is told of once.
         for text in dict.fromkeys(str(error) for reader in found.values() for error in distrusted(disk, reader)):
-            print(f"replog: {printable(text)}; it is read all the same", file=sys.stderr)
+            say(f"replog: {text}; it is read all the same")
         yield disk, found
     finally:
         for reader in found.values():
@@ -114,10 +113,7 @@ def _holds_logs(disk: Disk, path: str) -> bool:
 
 
 def _tell_of_damage(reader: LogReader) -> None:
-    print(
-        f"replog: {printable(reader.describe_unreadable())}; `replog verify` says more, and another replica or a backup may have them",
-        file=sys.stderr,
-    )
+    say(f"replog: {reader.describe_unreadable()}; `replog verify` says more, and another replica or a backup may have them")
 
 
 def _chosen(folders: Mapping[TopicPartition, list[str]], path: str, topic: str | None, partition: int | None) -> list[TopicPartition]:
