@@ -463,6 +463,6 @@ class PartitionCheck(FolderCheck):
         if mark is not None and self._look.clean and mark.synced_end != self.facts.end:
             self._book.warn(
                 self._at(states.MARK),
-                f"its root was closed in order, yet it says that the log ends at {mark.synced_end}, and it ends at {self.facts.end}",
+                f"it says that the log was closed in order at offset {mark.synced_end}, and the log ends at {self.facts.end}",
                 "open the log for writing, which looks at everything",
             )
