@@ -548,12 +548,7 @@ class Producer:
 
     def _answered(self, node: int, entries: list[tuple[PartitionQueue, Batch]], answer: ProduceResponse | None) -> None:
         self._in_flight[node] -= 1
-        results: dict[tuple[str | None, int], PartitionProduceResponse] = {}
-        if answer is not None:
-            for topic in answer.responses:
-                name = self._router.name_of(topic.topic_id)  # another topic may have it by now
-                for partition in topic.partition_responses:
-                    results[name, partition.index] = partition
+        results = self._router.produced(answer)
         for queue, batch in entries:
             queue.in_flight -= 1
             queue.flying.pop(batch.sequence, None)

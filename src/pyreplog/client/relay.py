@@ -22,7 +22,6 @@ from pyreplog.wire import (
     NO_ERROR,
     ErrorCode,
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
@@ -180,12 +179,7 @@ class Relay:
     # --------------------------------------------------------------------------------------------------------------------- answers
 
     def _answered(self, node: int, queues: list[_Queue], answer: ProduceResponse | None) -> None:
-        results: dict[tuple[str | None, int], PartitionProduceResponse] = {}
-        if answer is not None:
-            for topic in answer.responses:
-                name = self._router.name_of(topic.topic_id)  # another topic may have it by now
-                for partition in topic.partition_responses:
-                    results[name, partition.index] = partition
+        results = self._router.produced(answer)
         for queue in queues:
             queue.in_flight = False
             if self._failure is not None:

@@ -21,6 +21,8 @@ from pyreplog.wire import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponseTopic,
+    PartitionProduceResponse,
+    ProduceResponse,
 )
 
 __all__ = ["BACKOFF_MAX_MS", "BACKOFF_MS", "Router", "TopicRoute", "address_of", "backoff_ns"]
@@ -110,6 +112,16 @@ class Router:
     def name_of(self, topic_id: str) -> str | None:
         """The topic's name: that of any id it ever had here."""
         return self._names.get(topic_id)
+
+    def produced(self, answer: ProduceResponse | None) -> dict[tuple[str | None, int], PartitionProduceResponse]:
+        """What a leader answered for each partition, by the topic's name and the partition's number; nothing where no answer came."""
+        results: dict[tuple[str | None, int], PartitionProduceResponse] = {}
+        if answer is not None:
+            for topic in answer.responses:
+                name = self._names.get(topic.topic_id)  # another topic may have it by now
+                for partition in topic.partition_responses:
+                    results[name, partition.index] = partition
+        return results
 
     def refusal(self, name: str) -> ClusterError | None:
         """Why the last answer had no such topic."""
