@@ -401,7 +401,7 @@ class Consumer:
     def next_wake_ns(self) -> int | None:
         """When :meth:`poll` has something to do although nothing arrives."""
         times = [at for at in (self._calls.next_wake_ns, self._router.next_wake_ns, self._retry_ns) if at is not None]
-        return min(times) if times else None
+        return min(times, default=None)
 
     def poll(self, timeout_ns: int = 0) -> bool:
         """Take answers, ask for what is wanted. Whether anything happened. It never waits."""
@@ -432,7 +432,7 @@ class Consumer:
             if state.asked and (state.fetch_offset, state.last_epoch) in state.asked:  # its question, without a call for every idle one
                 continue
             if state.paused_until_ns > now:
-                self._retry_ns = state.paused_until_ns if self._retry_ns is None else min(self._retry_ns, state.paused_until_ns)
+                self._wake_at(state.paused_until_ns)
                 continue
             leader = self._leader(entry.topic, entry.partition, state)
             if leader is None:
@@ -444,7 +444,8 @@ class Consumer:
                 if state.error is not None:
                     continue
             if state.position < 0:
-                asked |= self._reset(entry, state)
+                self._reset(entry, state)
+                asked = True
                 continue
             if self.config.read_from == "follower" and not state.failures and now >= state.leader_until_ns:
                 leader = self._follower(route, entry.partition, leader)
@@ -625,12 +626,14 @@ class Consumer:
         state.failures += 1
         state.paused_until_ns = self._now_ns() + backoff_ns(state.failures, self._random)
         self._router.misled(entry.topic, entry.partition, leader)
-        if self._retry_ns is None or state.paused_until_ns < self._retry_ns:
-            self._retry_ns = state.paused_until_ns
+        self._wake_at(state.paused_until_ns)
+
+    def _wake_at(self, at_ns: int) -> None:
+        self._retry_ns = at_ns if self._retry_ns is None else min(self._retry_ns, at_ns)
 
     # --------------------------------------------------------------------------------------------------------------------- offsets
 
-    def _reset(self, entry: TopicPartition, state: _Partition) -> bool:
+    def _reset(self, entry: TopicPartition, state: _Partition) -> None:
         """Find out where to begin."""
         timestamp = LATEST_TIMESTAMP if self.config.auto_offset_reset == "latest" else EARLIEST_TIMESTAMP
         answer = self.look_up(entry.topic, entry.partition, timestamp)
@@ -644,14 +647,13 @@ class Consumer:
                 state.move(answer.offset)
 
         answer.add_waiter(found)
-        return True
 
     def _ask_offsets(self) -> bool:
         asked = False
         now = self._now_ns()
         for answer in list(self._lookups):
             if self._retry_lookup_ns > now:
-                self._retry_ns = self._retry_lookup_ns if self._retry_ns is None else min(self._retry_ns, self._retry_lookup_ns)
+                self._wake_at(self._retry_lookup_ns)
                 break
             route = self._router.topic(answer.topic)
             refusal = self._router.refusal(answer.topic)

@@ -492,8 +492,11 @@ class Producer:
         self._id_failures += 1
         self._id_retry_ns = self._now_ns() + backoff_ns(self._id_failures, self._random)
         self._router.turn()
-        if self._retry_ns is None or self._id_retry_ns < self._retry_ns:
-            self._retry_ns = self._id_retry_ns
+        self._wake_at(self._id_retry_ns)
+
+    def _wake_at(self, at_ns: int) -> None:
+        if self._retry_ns is None or at_ns < self._retry_ns:
+            self._retry_ns = at_ns
 
     def _expire(self, queue: PartitionQueue, now: int) -> int | None:
         """Fail what waited too long; when to look again."""
@@ -635,8 +638,7 @@ class Producer:
         queue.refused.append(batch)
         queue.paused_until_ns = now + backoff_ns(batch.failures, self._random)
         self._active[queue.topic, queue.partition] = queue
-        if self._retry_ns is None or queue.paused_until_ns < self._retry_ns:
-            self._retry_ns = queue.paused_until_ns
+        self._wake_at(queue.paused_until_ns)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         batch.data = None
