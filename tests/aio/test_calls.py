@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,10 @@ import pytest
 import pyreplog
 from pyreplog.aio.calls import READERS_MAX, Calls, Gift, _Crew
 from pyreplog.aio.follow import _LoopNews, follow
-from pyreplog.runtime import DiskNews, News
+from pyreplog.runtime import DiskNews
 from pyreplog.runtime.follow import WriterNews
 from pyreplog.system import SystemDisk
+from tests.runtime.unread import Unread
 
 PATIENCE_S = 20.0
 
@@ -141,36 +141,17 @@ def test_a_loop_waits_for_no_file_that_is_closed(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-class Script:
-    """A view whose high watermark is 5, and that holds no record. It told of something once. Who looks for ever is stopped."""
-
-    start_offset = 0
-    closed = False
+class Script(Unread):
+    """It tells of something once."""
 
     def __init__(self) -> None:
-        self.looks = 0
         self.forgotten: list[WriterNews] = []
-        self._news = WriterNews(self.forgotten.append)
-
-    @property
-    def end_offset(self) -> int:
-        """The high watermark."""
-        return 5
+        super().__init__(WriterNews(self.forgotten.append))
 
     def look(self) -> None:
         """Nothing new; tells of something while the first one looks, as a writer may."""
-        self.looks += 1
-        assert self.looks < 50
-        if self.looks == 2:
+        if self.looks == 1:
             self._news.wake()
-
-    def news(self) -> News:
-        """The one."""
-        return self._news
-
-    def records(self, start: int, end: int) -> Iterator[pyreplog.Record]:
-        """None."""
-        return iter(())
 
 
 def test_offsets_without_records_are_passed() -> None:

@@ -12,6 +12,14 @@ import pytest
 from pyreplog.cli.main import main
 
 
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        """Yes."""
+        return True
+
+
 class Done:
     """One run of the command: exit code, standard output, standard error."""
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pyreplog.cli.options import timestamp_of
 from pyreplog.cli.output import Progress, amount, counted, in_options, json_line, printable
+from tests.cli.support import Terminal
 
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -67,14 +68,6 @@ def test_bad_times(text: str) -> None:
     """What is no time, has no zone or cannot be stored is refused with its reason."""
     with pytest.raises(ValueError, match=re.escape(text)):
         timestamp_of(text)
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        """Yes."""
-        return True
 
 
 def test_progress_appears_after_a_second() -> None:

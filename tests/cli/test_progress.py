@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -16,7 +15,7 @@ from pyreplog.cli import bench
 from pyreplog.cli.output import Progress
 from pyreplog.system import SystemDisk
 from pyreplog.verify import batches, total_size, verify
-from tests.cli.support import Replog
+from tests.cli.support import Replog, Terminal
 
 COMMANDS = [
     (["topics", "events"], "opened 1 of 1 (100 %) partitions"),
@@ -31,14 +30,6 @@ COMMANDS = [
     (["export", "events", "out.ndjson"], "exported 10 of 10 (100 %) records"),
     (["bench", "."], "measured 20 of 180 (11 %) batches"),
 ]
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        """Yes."""
-        return True
 
 
 @pytest.fixture

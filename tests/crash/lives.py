@@ -21,7 +21,7 @@ from pyreplog.log.mark import read_mark
 from pyreplog.record import split, stamp
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
-from tests.log.support import CLOCK, batch, raw, reopen_in, sync
+from tests.log.support import CLOCK, batch, bytes_of, raw, reopen_in, sync
 
 ROOT: Final = "data/root"
 KEY: Final = TopicPartition("t", 0)
@@ -615,15 +615,9 @@ def content_of(data: bytes) -> Content:
 def _log_files(disk: SimDisk) -> dict[str, bytes]:
     if disk.stat(FOLDER) is None:
         return {}
-    return {name: _read(disk, name) for name in disk.list(FOLDER) if name.endswith(LOG_SUFFIX) or name.startswith(TORN_PREFIX)}
-
-
-def _read(disk: SimDisk, name: str) -> bytes:
-    file = disk.open(f"{FOLDER}/{name}")
-    try:
-        return bytes(file.read_at(0, file.size()))
-    finally:
-        file.close()
+    return {
+        name: bytes_of(disk, f"{FOLDER}/{name}") for name in disk.list(FOLDER) if name.endswith(LOG_SUFFIX) or name.startswith(TORN_PREFIX)
+    }
 
 
 def _check_kept(disk: SimDisk, before: dict[str, bytes], start: int) -> None:

@@ -18,6 +18,7 @@ from pyreplog.testing.crash import CrashFailure, crash_points, error_points
 from pyreplog.testing.disk import SimDisk, SimFile
 from tests.crash import lives
 from tests.crash.lives import DURABILITY, Workload, check, cycles, deleted, os_log, replaced, sync_log
+from tests.log.support import sync_in_place
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 REAL_SYNC_DIRECTORY: Final = SimDisk.sync_directory
@@ -165,16 +166,7 @@ def every_third_sync_skipped(patch: pytest.MonkeyPatch) -> None:
         real(file)
 
     patch.setattr(SimFile, "sync", sync)
-    patch.setattr(lives, "sync", _sync_in_place)
-
-
-def _sync_in_place(disk: SimDisk, log: Log) -> None:
-    """A plan carried out file by file."""
-    plan = log.sync_plan()
-    if plan is not None:
-        for file in plan.files:
-            file.sync()
-        log.synced(plan.upto, plan.generation)
+    patch.setattr(lives, "sync", sync_in_place)
 
 
 def failed_sync_tried_again(patch: pytest.MonkeyPatch) -> None:
@@ -182,9 +174,9 @@ def failed_sync_tried_again(patch: pytest.MonkeyPatch) -> None:
 
     def sync(disk: SimDisk, log: Log) -> None:
         try:
-            _sync_in_place(disk, log)
+            sync_in_place(disk, log)
         except StorageError:
-            _sync_in_place(disk, log)
+            sync_in_place(disk, log)
 
     patch.setattr(lives, "sync", sync)
 

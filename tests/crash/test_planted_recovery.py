@@ -32,7 +32,7 @@ from pyreplog.testing.disk import SimDisk, SimFile
 from tests.crash import lives, test_rot
 from tests.crash.lives import DURABILITY, Workload, check, os_log, sync_log
 from tests.crash.test_rot import CLEAN, FOLDER, KEY, ROOT, TOPIC_ID, UNCLEAN, paths
-from tests.log.support import CLOCK, batch, create, raw, reopen, sync
+from tests.log.support import CLOCK, batch, bytes_of, create, raw, reopen, sync
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 Run = Callable[[], None]
@@ -96,12 +96,12 @@ def _an_old_segment_comes_back() -> None:
             log.append_as_follower([bytes(batch(2, size=200, base_offset=log.end_offset, leader_epoch=0 if log.end_offset < 4 else epoch))])
         name = f"{FOLDER}/{log.segments()[-1][0]:020d}.log"
         if epoch == 9:
-            old = test_rot.read(disk, name)
+            old = bytes_of(disk, name)
             log.truncate_to(4)
     sync(disk, log)
     log.close(clean=False)
-    assert old != test_rot.read(disk, name)
-    assert len(old) == len(test_rot.read(disk, name))
+    assert old != bytes_of(disk, name)
+    assert len(old) == len(bytes_of(disk, name))
     file = disk.open(name, write=True)
     file.write_at(0, [old])
     with pytest.raises(CorruptLogError, match="has leader epoch 9, and its offsets belong to epoch 7"):

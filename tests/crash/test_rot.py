@@ -19,7 +19,7 @@ from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TOR
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.crash.lives import Content, content_of
-from tests.log.support import CLOCK, batch, contents, raw, sync
+from tests.log.support import CLOCK, batch, bytes_of, contents, raw, sync
 from tests.seed import SEED, tell
 
 ROOT: Final = "data"
@@ -63,15 +63,6 @@ CLEAN: Final = make(clean=True)
 UNCLEAN: Final = make(clean=False)
 
 
-def read(disk: SimDisk, path: str) -> bytes:
-    """A file's content."""
-    file = disk.open(path)
-    try:
-        return bytes(file.read_at(0, file.size()))
-    finally:
-        file.close()
-
-
 def paths(disk: SimDisk) -> list[str]:
     """Every file of the root."""
     found = [f"{ROOT}/{name}" for name in disk.list(ROOT) if name != "t-0"]
@@ -80,7 +71,7 @@ def paths(disk: SimDisk) -> list[str]:
 
 def rotten(disk: SimDisk, path: str, *, bits: int = 8, share: int = 1) -> Iterator[tuple[str, SimDisk]]:
     """The disk with each damage of ``path``, in words; of flips those of every ``share``-th byte, drawn by seed."""
-    data = read(disk, path)
+    data = bytes_of(disk, path)
     size = len(data)
     for position in range(SEED % share, size, share):
         # Of what lies between the slots of the mark one bit of each byte, too.
@@ -204,9 +195,9 @@ def log_file(path: str, power: bool, share: int = 1) -> None:
     newest = max(one for one in paths(disk) if one.endswith(LOG_SUFFIX))
     for what, rot in rotten(disk, path, bits=bits, share=share):
         damaged = rot.crash(Random(1)) if power else rot
-        before = {one: read(damaged, one) for one in paths(damaged) if one.endswith(LOG_SUFFIX)}
+        before = {one: bytes_of(damaged, one) for one in paths(damaged) if one.endswith(LOG_SUFFIX)}
         root = LogRoot.open(damaged, ROOT, clock=CLOCK, random=Random(5))
-        after = {one: read(damaged, one) for one in paths(damaged) if one.endswith(LOG_SUFFIX)}
+        after = {one: bytes_of(damaged, one) for one in paths(damaged) if one.endswith(LOG_SUFFIX)}
         error = root.damaged.get(KEY)
         if error is not None:
             assert isinstance(error, CorruptLogError), (what, error)
@@ -229,7 +220,7 @@ def log_file(path: str, power: bool, share: int = 1) -> None:
             gone = [one for one in before if after.get(one) != before[one]]
             for one in gone:
                 cut = before[one][len(after.get(one, b"")) :]
-                kept = [read(damaged, f"{FOLDER}/{name}") for name in damaged.list(FOLDER) if name.startswith(TORN_PREFIX)]
+                kept = [bytes_of(damaged, f"{FOLDER}/{name}") for name in damaged.list(FOLDER) if name.startswith(TORN_PREFIX)]
                 assert cut in kept or not any(cut), what
         root.close(clean=False)
 

@@ -12,8 +12,8 @@ from random import Random
 from pyreplog.errors import PyreplogError
 from pyreplog.log import LogRoot
 from pyreplog.testing.disk import SimDisk
-from tests.flips.golden import CHECKPOINTS, KEY, OWN, ROOT, Content, Golden, files, served, size_of
-from tests.log.support import CLOCK, raw
+from tests.flips.golden import CHECKPOINTS, KEY, OWN, ROOT, Content, Golden, files, served
+from tests.log.support import CLOCK, raw, size_of
 
 
 class Account:

@@ -94,13 +94,6 @@ def files(disk: SimDisk, directory: str = ROOT) -> Iterator[str]:
             yield path
 
 
-def size_of(disk: SimDisk, path: str) -> int:
-    """Bytes in a file."""
-    found = disk.stat(path)
-    assert found is not None
-    return found.size
-
-
 def _root(*, clean: bool, codecs: bool) -> Golden:
     disk = SimDisk(Random(1))
     root = LogRoot.open(disk, ROOT, clock=CLOCK, random=Random(1))

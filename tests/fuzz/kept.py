@@ -16,7 +16,7 @@ from pyreplog.log import Log, LogRoot
 from pyreplog.log.layout import check_topic, directory_name, parse_base_offset, parse_directory_name, segment_name
 from pyreplog.log.snapshot import format_state, parse_number, parse_state
 from pyreplog.log.summary import Summary, checked, decode_body, decode_key, due_ms, encode_body, encode_key
-from pyreplog.quorum import BrokerImage, ControllerState, MetadataImage, PartitionImage, TopicImage, decode, encode
+from pyreplog.quorum import ControllerState, MetadataImage, decode, encode
 from pyreplog.record import RecordBatch, control_records, split
 from pyreplog.repair import PartitionPlan, save, survey
 from pyreplog.spark.offsets import parse_offsets, parse_timestamp, parse_timestamps
@@ -32,6 +32,7 @@ from pyreplog.wire import Conversation, MetadataRequest, MetadataResponse, Reque
 from tests.flips.golden import KEY, ROOT, files, golden, served
 from tests.fuzz.mutate import seal_batch, seal_state
 from tests.fuzz.target import Target
+from tests.golden.own import controller
 from tests.golden.units import unit
 from tests.log.producing import Play
 from tests.log.support import CLOCK, batch, create, raw, sync
@@ -98,14 +99,7 @@ def _run_names(data: bytes) -> object:
 
 
 def _controllers() -> list[bytes]:
-    image = MetadataImage()
-    image.offset = 7
-    image.brokers[1] = BrokerImage(1, 5, TOPIC_ID, "node-1", False, False, (TOPIC_ID,))
-    topic = TopicImage("t", TOPIC_ID)
-    topic.config = {"retention.ms": "5"}
-    topic.partitions[0] = PartitionImage((1, 2), (1,), (2,), (), 1, 3, 4, False)
-    image.topics[TOPIC_ID], image.topic_ids["t"] = topic, TOPIC_ID
-    return [encode(ControllerState(TOPIC_ID, image, {})), encode(ControllerState(TOPIC_ID, MetadataImage(), {}))]
+    return [encode(controller()), encode(ControllerState(TOPIC_ID, MetadataImage(), {}))]
 
 
 def _seal_controller(data: bytes, chance: Random) -> bytes:

@@ -25,6 +25,7 @@ from pyreplog.spool import BatchId, Manifest, Spool
 from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from tests.golden import vectors
+from tests.log.support import sync
 
 HERE: Final = Path(__file__).parent / "formats"
 TOPIC_ID: Final = "AbCdEfGhIjKlMnOpQrStUw"
@@ -64,11 +65,7 @@ def abort(offset: int, epoch: int, producer: int) -> memoryview:
 
 def synced(disk: Disk, log: Log) -> None:
     """Everything of ``log`` is durable, and committed."""
-    plan = log.sync_plan()
-    if plan is not None:
-        disk.submit_sync(plan.files, lambda: None)
-        disk.poll()
-        log.synced(plan.upto, plan.generation)
+    sync(disk, log)
     log.advance_high_watermark(log.end_offset)
 
 

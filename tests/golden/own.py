@@ -20,7 +20,7 @@ from pyreplog.spool.staged import AtTheEnd, StagedWriter
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from tests.flips.golden import ROOT, files, golden
-from tests.log.support import CLOCK, batch
+from tests.log.support import CLOCK, batch, bytes_of
 
 FOLDER: Final = Path(__file__).parent / "own"
 VERSION: Final = "1"
@@ -31,15 +31,6 @@ GENERATION: Final = "Vkeo9ZaN7jZN1l8YEOqZQA"
 SUMMARY: Final = Summary(
     TOPIC_ID, "sync", False, 100, 104, 140, 140, 140, (EpochEntry(0, 104), EpochEntry(3, 120)), ((100, 2000), (130, 500)), 2**63 - 1
 )
-
-
-def content(disk: SimDisk, path: str) -> bytes:
-    """All of a file."""
-    file = disk.open(path)
-    try:
-        return bytes(file.read_at(0, file.size()))
-    finally:
-        file.close()
 
 
 def controller() -> ControllerState:
@@ -62,7 +53,7 @@ def _spool() -> dict[str, bytes]:
     writer = StagedWriter(disk, ROOT, BATCH, "3-abc", AtTheEnd())
     writer.add([(TopicPartition("t", 0), bytes(batch(2))), (TopicPartition("u", 3), bytes(batch(1)))])
     staged = writer.finish()
-    found = {f"spool/{staged.name}": content(disk, f"{ROOT}/{staged.name}")}
+    found = {f"spool/{staged.name}": bytes_of(disk, f"{ROOT}/{staged.name}")}
     return found | {f"spool/{batch_name(BATCH, MANIFEST)}": format_state(Manifest(BATCH, (staged,)).to_values())}
 
 
@@ -72,7 +63,7 @@ def written() -> dict[str, bytes]:
     found["summary.entry"] = sealed(encode_key(KEY), GENERATION, encode_body(SUMMARY))
     for name in ("own", "open"):
         disk = golden(name).disk
-        found |= {f"{name}/{path.removeprefix(ROOT + '/')}": content(disk, path) for path in files(disk)}
+        found |= {f"{name}/{path.removeprefix(ROOT + '/')}": bytes_of(disk, path) for path in files(disk)}
     return found
 
 

@@ -31,6 +31,16 @@ class StillClock:
         return self.now_ms
 
 
+class JumpingClock(StillClock):
+    """One whose wall clock jumps by ``jump_ms``."""
+
+    jump_ms = 0
+
+    def wall_ms(self) -> int:
+        """What was set, and the jump."""
+        return self.now_ms + self.jump_ms
+
+
 CLOCK = StillClock()
 
 
@@ -114,6 +124,31 @@ def sync(disk: Disk, log: Log) -> None:
                     raise done.error
                 log.synced(plan.upto, plan.generation)
                 return
+
+
+def sync_in_place(disk: Disk, log: Log) -> None:
+    """As :func:`sync`, file by file: also on a disk whose syncs end when a test says so."""
+    plan = log.sync_plan()
+    if plan is not None:
+        for file in plan.files:
+            file.sync()
+        log.synced(plan.upto, plan.generation)
+
+
+def bytes_of(disk: Disk, path: str) -> bytes:
+    """All of a file."""
+    file = disk.open(path)
+    try:
+        return bytes(file.read_at(0, file.size()))
+    finally:
+        file.close()
+
+
+def size_of(disk: Disk, path: str) -> int:
+    """Bytes in a file."""
+    found = disk.stat(path)
+    assert found is not None
+    return found.size
 
 
 def contents(log: Log, start: int | None = None, end: int | None = None, size_max: int = 1 << 20) -> list[Record]:

@@ -13,7 +13,7 @@ from pyreplog.config import LogConfig
 from pyreplog.log import Log
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
-from tests.log.support import batch, create, reopen
+from tests.log.support import batch, create, reopen, size_of
 
 T = "data/t-0"
 COUNT = 6
@@ -33,13 +33,6 @@ def left(durability: str = "os", segment_bytes: int = 1 << 20) -> SimDisk:
 def logs(disk: SimDisk) -> list[str]:
     """The paths of its segments."""
     return sorted(f"{T}/{name}" for name in disk.list(T) if name.endswith(".log"))
-
-
-def size_of(disk: SimDisk, path: str) -> int:
-    """In bytes."""
-    found = disk.stat(path)
-    assert found is not None
-    return found.size
 
 
 def opened(disk: SimDisk, *, same_boot: bool = True) -> Log:

@@ -33,7 +33,7 @@ from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, verify
 from tests.log.conftest import Place
-from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync
+from tests.log.support import CLOCK, batch, contents, create, raw, reopen, sync, sync_in_place
 
 SMALL = LogConfig(segment_bytes=1200, index_interval_bytes=100)
 T = "t-0"
@@ -947,7 +947,7 @@ def test_after_a_failed_sync_the_data_is_written_again(seed: int, noted: bool, s
     disk.sync_directory("logs")
     for number in range(4):
         log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
-    sync_now(disk, log)
+    sync_in_place(disk, log)
     for number in range(4, 8):
         log.append_as_leader(batch(2, size=50, tag=b"%d:" % number), 0)
     plan = log.sync_plan()
@@ -965,12 +965,3 @@ def test_after_a_failed_sync_the_data_is_written_again(seed: int, noted: bool, s
     log = reopen(disk.crash(Random(seed)), f"logs/{T}", same_boot=False)
     assert log.end_offset >= flushed
     assert raw(log) == expected
-
-
-def sync_now(disk: SimDisk, log: Log) -> None:
-    """A sync that succeeds at once."""
-    plan = log.sync_plan()
-    assert plan is not None
-    disk.complete(disk.submit_sync(plan.files, lambda: None))
-    disk.poll()
-    log.synced(plan.upto, plan.generation)

@@ -21,7 +21,7 @@ from pyreplog.record import compress, records_of, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
-from tests.log.support import StillClock, batch, contents, sync
+from tests.log.support import JumpingClock, StillClock, batch, contents, sync
 
 ID = "AbCdEfGhIjKlMnOpQrStUw"
 SIZE = batch(1, size=50).nbytes
@@ -121,14 +121,8 @@ def test_records_without_timestamps_go_by_their_file() -> None:
 def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> None:
     """What only a jump of the wall clock makes old goes one segment a run, until somebody says that the clock is right."""
 
-    class Jumping(StillClock):
-        jump_ms = 0
-
-        def wall_ms(self) -> int:
-            return self.now_ms + self.jump_ms
-
     life = begin(place, retention_ms=10 * JUMP_MS)
-    clock = Jumping(life.clock.now_ms)
+    clock = JumpingClock(life.clock.now_ms)
     life.log.clock = clock
     life.log._calendar = Calendar(clock)
     life.append(10)

@@ -24,7 +24,7 @@ from pyreplog.testing import SimClock
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import EpochEntry, TopicPartition
 from tests.log.conftest import Place
-from tests.log.support import CLOCK, StillClock, batch, contents, sync
+from tests.log.support import CLOCK, JumpingClock, StillClock, batch, contents, sync
 
 ID = "AbCdEfGhIjKlMnOpQrStUw"
 COUNT = 20
@@ -65,13 +65,7 @@ def opened(root: LogRoot) -> int:
 def test_a_clock_that_jumps_ahead_takes_one_segment_at_a_time(place: Place) -> None:
     """What only a jump of the wall clock makes old goes one segment a run also of logs that were asleep when it jumped."""
 
-    class Jumping(StillClock):
-        jump_ms = 0
-
-        def wall_ms(self) -> int:
-            return self.now_ms + self.jump_ms
-
-    clock = Jumping()
+    clock = JumpingClock()
 
     def begin() -> LogRoot:
         return LogRoot.open(place.disk, place.of("root"), clock=clock, random=Random(1), lazy=True)

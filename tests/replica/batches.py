@@ -1,24 +1,10 @@
-"""A plain encoder of record batches for the replica's tests: bytes by ``struct``, the checksum by the ``crc32c`` package."""
+"""Record batches for the replica's tests."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 
-import crc32c
-
-HEAD = struct.Struct(">qiib")
-REST = struct.Struct(">hiqqqhii")
-
-
-def varint(value: int) -> bytes:
-    """``value`` as a zigzag varint."""
-    rest, out = (value << 1) ^ (value >> 63), bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
+from pyreplog.record import BatchBuilder
 
 
 def batch(
@@ -29,11 +15,13 @@ def batch(
     timestamp: int = 1,
     numbers: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytearray:
-    """One v2 batch of these values (or of so many short ones), writable. ``numbers``: producer id, producer epoch, base sequence."""
-    items = [b"v%d" % i for i in range(values)] if isinstance(values, int) else list(values)
-    records = bytearray()
-    for delta, value in enumerate(items):
-        body = b"\x00" + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
-        records += varint(len(body)) + body
-    rest = REST.pack(0, len(items) - 1, timestamp, timestamp, *numbers, len(items)) + records
-    return bytearray(HEAD.pack(base, 9 + len(rest), epoch, 2) + struct.pack(">I", crc32c.crc32c(rest)) + rest)
+    """One batch of these values (or of so many short ones), writable. ``numbers``: producer id, producer epoch, base sequence."""
+    builder = BatchBuilder()
+    for value in [b"v%d" % i for i in range(values)] if isinstance(values, int) else values:
+        assert builder.append(value, None, (), timestamp)
+    producer_id, producer_epoch, base_sequence = numbers
+    return bytearray(
+        builder.finish(
+            base_offset=base, leader_epoch=epoch, producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+        )
+    )

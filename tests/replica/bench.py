@@ -283,6 +283,18 @@ class Bench:
         return int(seat.followers[follower].leo)
 
 
+def led(bench: Bench, committed: int = 0, more: int = 0, *, records: int = 1, isr: Sequence[int] | None = None) -> Bench:
+    """Broker 1 leads, everybody has fetched once; so many batches of so many ``records`` are committed, and so many more are not."""
+    bench.elect(1, isr=isr)
+    bench.settle()
+    for _ in range(committed):
+        bench.append(1, records)
+    bench.settle()
+    for _ in range(more):
+        bench.append(1, records)
+    return bench
+
+
 def request(offset: int, epoch: int, last: int = -1, *, high_watermark: int = 2**63 - 1, start: int = 0) -> FetchPartition:
     """A follower's fetch, by hand."""
     return FetchPartition(0, epoch, offset, last, start, 1 << 20, high_watermark=high_watermark)

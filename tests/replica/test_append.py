@@ -16,17 +16,10 @@ from pyreplog.testing import SimClock, SimDisk
 from pyreplog.values import TopicPartition
 from pyreplog.wire import ErrorCode
 from tests.replica.batches import batch
-from tests.replica.bench import CLIENT, MS, Bench
+from tests.replica.bench import CLIENT, MS, Bench, led
 from tests.replica.conftest import TOPIC_ID, MakeBench, Patchable
 
 AFTER_APPEND = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-
-
-def led(bench: Bench) -> Bench:
-    """Broker 1 leads, everybody has fetched once."""
-    bench.elect(1)
-    bench.settle()
-    return bench
 
 
 def test_acks_zero_gets_no_answer(make_bench: MakeBench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,19 +13,10 @@ from pyreplog.errors import StorageError
 from pyreplog.replica import ConsumerFetch, DeleteRecords
 from pyreplog.wire import ErrorCode, FetchPartition
 from tests.replica.bench import Bench
+from tests.replica.bench import led as led_with
 from tests.replica.conftest import MakeBench
 
-
-def led(bench: Bench, committed: int, more: int = 0) -> Bench:
-    """Broker 1 leads with so many committed batches of three records, and so many more."""
-    bench.elect(1)
-    bench.settle()
-    for _ in range(committed):
-        bench.append(1, 3)
-    bench.settle()
-    for _ in range(more):
-        bench.append(1, 3)
-    return bench
+led = partial(led_with, records=3)
 
 
 def starts(bench: Bench) -> list[int]:

@@ -5,17 +5,10 @@ from __future__ import annotations
 from pyreplog.config import NodeConfig
 from pyreplog.replica import AlterPartitionAnswered, BrokersApplied, BrokerStatus, FollowerFetch
 from pyreplog.wire import ErrorCode
-from tests.replica.bench import MS, Bench, request
+from tests.replica.bench import MS, Bench, led, request
 from tests.replica.conftest import MakeBench
 
 LAG = NodeConfig().replica_lag_time_max_ms
-
-
-def led(bench: Bench, **changes: list[int]) -> Bench:
-    """Broker 1 leads."""
-    bench.elect(1, **changes)
-    bench.settle()
-    return bench
 
 
 def shrink_to_two(bench: Bench) -> None:

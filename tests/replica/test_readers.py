@@ -18,7 +18,7 @@ from pyreplog.wire import (
 )
 from tests.oracle.memory_log import parse
 from tests.replica.batches import batch
-from tests.replica.bench import CLIENT, Bench
+from tests.replica.bench import CLIENT, led
 from tests.replica.conftest import MakeBench
 
 
@@ -31,18 +31,6 @@ def offsets(result: object) -> list[int]:
     """The base offsets in an answer."""
     records: RecordsSlice | None = getattr(result, "records", None)
     return [] if records is None else [b.base for b in parse(b"".join(bytes(p) for p in records.parts()))]
-
-
-def led(bench: Bench, committed: int = 0, more: int = 0) -> Bench:
-    """Broker 1 leads, so many records are committed and so many more are not."""
-    bench.elect(1)
-    bench.settle()
-    for _ in range(committed):
-        bench.append(1)
-    bench.settle()
-    for _ in range(more):
-        bench.append(1)
-    return bench
 
 
 def test_nothing_above_the_high_watermark(make_bench: MakeBench) -> None:

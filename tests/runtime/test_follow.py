@@ -17,10 +17,11 @@ import pytest
 import pyreplog
 from pyreplog.ports import File
 from pyreplog.runtime.background import Background
-from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, DiskNews, News, WriterNews, _wait, follow
+from pyreplog.runtime.follow import PAUSE_MAX_S, PAUSE_MIN_S, DiskNews, WriterNews, _wait, follow
 from pyreplog.system import SystemDisk
 from pyreplog.system.shelf import SHELF
 from pyreplog.testing import SimDisk
+from tests.runtime.unread import Unread
 
 FOREVER = 60.0
 
@@ -392,40 +393,11 @@ def test_another_process_follows(tmp_path: Path) -> None:
         process.stdout.close()
 
 
-class Script:
-    """A view as a test says: what may be read ends at 5, and holds no record. Who looks for ever is stopped."""
-
-    start_offset = 0
-    closed = False
-
-    def __init__(self, news: News) -> None:
-        self.looks = 0
-        self._news = news
-
-    @property
-    def end_offset(self) -> int:
-        """The high watermark."""
-        self.looks += 1
-        assert self.looks < 100
-        return 5
-
-    def look(self) -> None:
-        """Nothing new."""
-
-    def news(self) -> News:
-        """The one."""
-        return self._news
-
-    def records(self, start: int, end: int) -> Iterator[pyreplog.Record]:
-        """None."""
-        return iter(())
-
-
 def test_offsets_without_records_are_passed() -> None:
     """What a leader's marks, or compaction, leave behind is nothing new; and the news are given back."""
     forgotten: list[WriterNews] = []
     news = WriterNews(forgotten.append)
-    assert list(follow(Script(news), 0, 0.0)) == []
+    assert list(follow(Unread(news), 0, 0.0)) == []
     assert forgotten == [news]
 
 
@@ -435,7 +407,7 @@ def test_who_is_not_told_looks_less_and_less_often() -> None:
     pauses = [news.pause() for _ in range(10)]
     assert pauses[:3] == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
     assert pauses[-1] == PAUSE_MAX_S
-    assert _wait(Script(news), news, 0, 0.0)
+    assert _wait(Unread(news), news, 0, 0.0)
     assert news.pause() == PAUSE_MIN_S
 
 

@@ -12,17 +12,14 @@ import pyreplog
 from pyreplog.runtime.chores import CHECKPOINT_INTERVAL_NS, HIGH_WATERMARK_CHECKPOINT_INTERVAL_NS
 from pyreplog.runtime.writer import LogWriter
 from pyreplog.testing import SimClock, SimDisk
+from tests.log.support import bytes_of
 
 PATH = "/events"
 
 
 def content(disk: SimDisk, name: str) -> str:
     """A file of the root."""
-    file = disk.open(f"{PATH}/{name}")
-    try:
-        return bytes(file.read_at(0, 10_000)).decode()
-    finally:
-        file.close()
+    return bytes_of(disk, f"{PATH}/{name}").decode()
 
 
 @contextmanager

@@ -11,10 +11,9 @@ from random import Random
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.log import Log
 from pyreplog.testing import INVARIANTS, InvariantBroken, SimDisk, Stage, Walk, search
 from pyreplog.testing.variants import MUSEUM, NoMinimum
-from tests.log.support import batch, create, raw, reopen
+from tests.log.support import batch, create, raw, reopen, sync_in_place
 
 WALKS = 150
 PAGE = Path(__file__).parents[2] / "docs" / "internals" / "simulation.md"
@@ -88,21 +87,12 @@ def test_epochs_may_reach_the_disk_after_their_batches(seed: int) -> None:
         log.become_leader(epoch)
         for number in range(3):
             log.append_as_leader(batch(1, tag=b"%d-%d" % (epoch, number)), epoch)
-        flush(disk, log)
+        sync_in_place(disk, log)
     log.become_leader(9)
     expected, histories = raw(log), [entry for entry in log.epochs.entries if entry.start_offset < log.end_offset]
     found = reopen(disk.crash(Random(seed)), "logs/t-0", same_boot=False)
     assert raw(found) == expected
     assert [entry for entry in found.epochs.entries if entry.start_offset < found.end_offset] == histories
-
-
-def flush(disk: SimDisk, log: Log) -> None:
-    """What is written becomes durable, but for the names and contents of small files."""
-    plan = log.sync_plan()
-    if plan is not None:
-        disk.complete(disk.submit_sync(plan.files, lambda: None))
-        disk.poll()
-        log.synced(plan.upto, plan.generation)
 
 
 def test_walks_over_the_true_rules(record_property: Callable[[str, object], None]) -> None:

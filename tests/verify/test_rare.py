@@ -19,6 +19,7 @@ from pyreplog.system import SystemDisk
 from pyreplog.testing.disk import SimDisk
 from pyreplog.verify import Finding, Level, verify
 from tests.log.support import CLOCK, batch, sync
+from tests.verify.support import flip
 
 COUNT = 60
 
@@ -58,13 +59,6 @@ def everything_is_served(root: Path, first: int = 0) -> None:
     with pyreplog.open_log(root, "r", topic="t") as log:
         assert [record.offset for record in log.read()] == list(range(first, log.end_offset))
         assert [log.seek(timestamp=1000 + offset) for offset in range(first, COUNT)] == list(range(first, COUNT))
-
-
-def flip(file: Path, position: int) -> None:
-    """One bit of it."""
-    data = bytearray(file.read_bytes())
-    data[position] ^= 1
-    file.write_bytes(data)
 
 
 # ---------------------------------------------------------------------------------------------------------------- short indexes

@@ -29,6 +29,7 @@ from tests.flips.golden import ROOT, TOPIC_ID, files, golden, served
 from tests.golden.units import UNITS, copy_of, unit
 from tests.log.racing import ALONE, RacingDisk, Turn, Writers
 from tests.log.support import CLOCK, batch, sync
+from tests.verify.support import flip
 
 SOUND_UNITS = [name for name in (*UNITS, "old-format-2.8.2") if name not in {"crash-4.1.0/torn", "cluster-4.1.0/n1-diverged"}]
 
@@ -106,13 +107,6 @@ def test_a_batch_that_names_no_epoch_is_damage_where_the_log_has_one(tmp_path: P
     book = verify(disk, str(tmp_path))
     disk.close()
     assert [text for text in found(book, Level.DAMAGE) if "leader epoch -1" in text]
-
-
-def flip(file: Path, position: int, mask: int = 1) -> None:
-    """Flip bits in a real file."""
-    data = bytearray(file.read_bytes())
-    data[position] ^= mask
-    file.write_bytes(data)
 
 
 def _write_int(file: Path, position: int, value: int, form: str) -> None:
