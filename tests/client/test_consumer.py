@@ -8,10 +8,7 @@ import pytest
 
 from pyreplog.client import Consumer, ConsumerConfig
 from pyreplog.errors import ClusterError, CorruptError, OffsetOutOfRangeError, OutcomeUnknownError, TopicRecreatedError, UnknownTopicError
-from pyreplog.ports import Received
 from pyreplog.record import BatchBuilder
-from pyreplog.system import LocalNetwork
-from pyreplog.testing import SimClock
 from pyreplog.values import TopicPartition
 from pyreplog.wire import (
     EARLIEST_TIMESTAMP,
@@ -24,18 +21,11 @@ from pyreplog.wire import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
     PartitionData,
     Request,
     Response,
 )
-
-TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
-MS = 1_000_000
+from tests.client.node_one import TOPIC, TOPIC_ID, NodeOne
 
 
 def batch(base_offset: int, *values: bytes) -> bytearray:
@@ -45,23 +35,16 @@ def batch(base_offset: int, *values: bytes) -> bytearray:
     return bytearray(builder.finish(base_offset=base_offset, leader_epoch=0))
 
 
-class Script:
-    """Node 1, which answers metadata and offsets by itself and keeps fetches until told what to say; and a consumer."""
+class Script(NodeOne):
+    """Node 1, which answers offsets by itself, too, and keeps fetches until told what to say; and a consumer."""
 
     def __init__(self, partitions: int = 1, leader: int = 1, **settings: object) -> None:
-        self.leader = leader
-        self.clock = SimClock()
-        self.network = LocalNetwork()
-        self.partitions = partitions
-        self.topic_id = TOPIC_ID
+        super().__init__(partitions)
+        self.leaders = [leader] * partitions
         self.start, self.end = 0, 100
         self.offsets_code = 0
-        self.node = self.network.endpoint()
-        self.node.listen("node-1")
-        self.fetches: list[Request] = []
-        self.metadata_asked = 0
         self.offsets_asked = 0
-        self.consumer = Consumer(
+        self.machine = self.consumer = Consumer(
             self.network.endpoint(),
             self.clock,
             Random(1),
@@ -72,45 +55,26 @@ class Script:
         self.consumer.assign([TopicPartition(TOPIC, number) for number in range(partitions)])
         self.turn()
 
-    def turn(self) -> None:
-        """Let both do what there is to do now."""
-        for _ in range(20):
-            moved = self.consumer.poll()
-            for event in self.node.poll(0):
-                assert isinstance(event, Received)
-                message = event.message
-                assert isinstance(message, Request)
-                moved = True
-                body = message.body
-                if isinstance(body, MetadataRequest):
-                    self.metadata_asked += 1
-                    parts = [
-                        MetadataResponsePartition(number, self.leader, leader_epoch=3, isr_nodes=[1, self.leader])
-                        for number in range(self.partitions)
-                    ]
-                    brokers = [MetadataResponseBroker(node, "node-1") for node in {1: 0, self.leader: 0}]
-                    answer = MetadataResponse(brokers, [MetadataResponseTopic(TOPIC, self.topic_id, parts)])
-                    self.node.send("consumer", Response("node-1", message.correlation_id, answer))
-                elif isinstance(body, ListOffsetsRequest):
-                    self.offsets_asked += 1
-                    asked = body.topics[0].partitions[0]
-                    offset = self.start if asked.timestamp == EARLIEST_TIMESTAMP else self.end
-                    result = ListOffsetsPartitionResponse(asked.partition_index, self.offsets_code, 0, offset)
-                    offsets = ListOffsetsResponse([ListOffsetsTopicResponse(TOPIC, [result])])
-                    self.node.send("consumer", Response("node-1", message.correlation_id, offsets))
-                else:
-                    self.fetches.append(message)
-            if not moved:
-                return
+    def hear(self, message: Request) -> None:
+        """Offsets are told, too."""
+        body = message.body
+        if not isinstance(body, ListOffsetsRequest):
+            super().hear(message)
+            return
+        self.offsets_asked += 1
+        asked = body.topics[0].partitions[0]
+        offset = self.start if asked.timestamp == EARLIEST_TIMESTAMP else self.end
+        result = ListOffsetsPartitionResponse(asked.partition_index, self.offsets_code, 0, offset)
+        self.say(message, ListOffsetsResponse([ListOffsetsTopicResponse(TOPIC, [result])]))
 
     def asked(self) -> dict[int, int]:
         """The offsets that the kept fetch asks for, by partition."""
-        assert len(self.fetches) == 1, "one fetch that carries all"
+        assert len(self.requests) == 1, "one fetch that carries all"
         return self.all_asked()[0]
 
     def all_asked(self) -> list[dict[int, int]]:
         """As :meth:`asked`, for each of the kept fetches."""
-        bodies = [message.body for message in self.fetches]
+        bodies = [message.body for message in self.requests]
         return [{part.partition: part.fetch_offset for topic in body.topics for part in topic.partitions} for body in bodies]  # type: ignore[union-attr]
 
     @property
@@ -120,13 +84,8 @@ class Script:
 
     def answer(self, *parts: PartitionData, index: int = -1) -> None:
         """Answer the kept fetch (the last one, where there are several)."""
-        message = self.fetches.pop(index)
-        self.node.send("consumer", Response("node-1", message.correlation_id, FetchResponse([FetchableTopicResponse(TOPIC_ID, parts)])))
-        self.turn()
-
-    def advance(self, ms: int) -> None:
-        """Time passes."""
-        self.clock.advance(ms * MS)
+        message = self.requests.pop(index)
+        self.say(message, FetchResponse([FetchableTopicResponse(TOPIC_ID, parts)]))
         self.turn()
 
 
@@ -135,7 +94,7 @@ def test_records_come_in_order_and_the_position_follows() -> None:
     script = Script(max_poll_records=2)
     assert script.asked() == {0: 0}
     script.answer(PartitionData(0, high_watermark=5, records=batch(0, b"a", b"b", b"c") + batch(3, b"d", b"e")))
-    assert not script.fetches, "nothing is fetched while something is there"
+    assert not script.requests, "nothing is fetched while something is there"
     assert [record.value for record in script.consumer.take()] == [b"a", b"b"]
     assert script.consumer.position(TOPIC, 0) == 2
     assert [record.value for record in script.consumer.take()] == [b"c", b"d"]
@@ -149,7 +108,7 @@ def test_a_batch_may_begin_before_the_position() -> None:
     """A fetch from the middle of a batch brings it whole; only what was asked for is handed out."""
     script = Script()
     script.consumer.seek(TOPIC, 0, 2)
-    script.fetches.clear()
+    script.requests.clear()
     script.turn()
     assert script.asked() == {0: 2}
     script.answer(PartitionData(0, records=batch(0, b"a", b"b", b"c", b"d")))
@@ -185,7 +144,7 @@ def test_a_passing_refusal_is_asked_again(code: int) -> None:
     script = Script()
     before = script.metadata_asked
     script.answer(PartitionData(0, code))
-    assert not script.fetches
+    assert not script.requests
     script.advance(100)
     assert script.metadata_asked > before
     assert script.asked() == {0: 0}
@@ -257,7 +216,7 @@ def test_damaged_bytes_at_once() -> None:
         script.consumer.take()
     assert script.consumer.take() == []
     script.turn()
-    assert not script.fetches
+    assert not script.requests
     script.advance(1000)
     assert script.asked() == {0: 0}
 
@@ -290,7 +249,7 @@ def test_a_seek_back_forgets_what_is_on_its_way() -> None:
 def test_a_seek_beats_the_reset() -> None:
     """The answer to where to begin comes too late for who knows it by now."""
     script = Script()
-    script.fetches.clear()
+    script.requests.clear()
     script.consumer.assign([])
     script.consumer.assign([TopicPartition(TOPIC, 0)])
     script.consumer.poll()
@@ -303,7 +262,7 @@ def test_a_seek_beats_the_reset() -> None:
 def test_one_fetch_of_a_partition_at_a_time() -> None:
     """Although another node leads since it was asked for."""
     script = Script()
-    script.leader = 2
+    script.leaders = [2]
     script.consumer._router.misled(TOPIC, 0, 1)
     script.turn()
     script.advance(100)
@@ -332,7 +291,7 @@ def test_what_was_cut_off_while_it_was_read() -> None:
     script = Script()
     asked = script.metadata_asked
     script.answer(PartitionData(0, records=Gone()))  # type: ignore[arg-type]
-    assert not script.fetches
+    assert not script.requests
     script.advance(100)
     assert script.metadata_asked > asked
     assert script.asked() == {0: 0}
@@ -427,7 +386,7 @@ def test_what_was_read_and_is_gone_is_said() -> None:
     script.answer(PartitionData(0, high_watermark=3, records=batch(0, b"a", b"b", b"c")))
     assert len(script.consumer.take()) == 3
     script.turn()
-    body = script.fetches[0].body
+    body = script.requests[0].body
     assert isinstance(body, FetchRequest)
     assert body.topics[0].partitions[0].last_fetched_epoch == 0
     script.answer(PartitionData(0, high_watermark=2, log_start_offset=0, diverging_epoch=EpochEndOffset(0, 1)))
@@ -435,7 +394,7 @@ def test_what_was_read_and_is_gone_is_said() -> None:
         script.consumer.take()
     script.turn()
     assert script.asked() == {0: 1}
-    body = script.fetches[0].body
+    body = script.requests[0].body
     assert isinstance(body, FetchRequest)
     assert body.topics[0].partitions[0].last_fetched_epoch == -1
 
@@ -571,20 +530,20 @@ def test_another_topic_in_the_place_of_the_one_that_was_read(policy: str, positi
     script.turn()
     script.topic_id = "CCCCCCCCCCCCCCCCCCCCCA"
     asked = next(index for index, asked in enumerate(script.all_asked()) if asked == {0: position})
-    late = script.fetches[1 if position else 0]
+    late = script.requests[1 if position else 0]
     script.answer(PartitionData(0, ErrorCode.UNKNOWN_TOPIC_ID), index=asked)
     script.advance(1000)
     if position:
         with pytest.raises(TopicRecreatedError, match="events-0 was read up to offset 5, but the topic was made anew"):
             script.consumer.take()
         script.turn()
-    body = script.fetches[-1].body
+    body = script.requests[-1].body
     assert isinstance(body, FetchRequest)
     assert [topic.topic_id for topic in body.topics] == [script.topic_id]
     assert script.all_asked()[-1] == {0: 0}
     old = PartitionData(0, high_watermark=3, last_stable_offset=3, log_start_offset=0, records=batch(0, b"x", b"y", b"z"))
     answer = FetchResponse([FetchableTopicResponse(TOPIC_ID, [old])])
-    for fetch in [late, *script.fetches[:-1]]:
+    for fetch in [late, *script.requests[:-1]]:
         script.node.send("consumer", Response("node-1", fetch.correlation_id, answer))
         script.turn()
     assert script.consumer.take() == []

@@ -14,50 +14,34 @@ from pyreplog.client import Producer, ProducerConfig
 from pyreplog.client.accumulator import EPOCH_MAX, SEQUENCES, Sequencer
 from pyreplog.errors import ClosedError, ClusterError, ConfigError, MessageTooLargeError, OutcomeUnknownError, RequestTimedOutError
 from pyreplog.log.producers import ProducerTable
-from pyreplog.ports import Received
 from pyreplog.record import Ack, RecordBatch, stamp
-from pyreplog.system import LocalNetwork
-from pyreplog.testing import SimClock
 from pyreplog.wire import (
     ErrorCode,
     InitProducerIdRequest,
     InitProducerIdResponse,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     Request,
-    Response,
     TopicProduceResponse,
 )
+from tests.client.node_one import TOPIC, TOPIC_ID, NodeOne
 
-TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
-MS = 1_000_000
 TIMEOUT_MS = 1000
 
 
-class Keeper:
+class Keeper(NodeOne):
     """Node 1: a log of one partition with its producers. Requests wait in ``requests`` until a test takes them in hand."""
 
     def __init__(self, **config: Any) -> None:
-        self.clock = SimClock()
-        self.network = LocalNetwork()
-        self.node = self.network.endpoint()
-        self.node.listen("node-1")
-        self.requests: list[Request] = []
+        super().__init__()
         self.log: list[bytes | None] = []
         self.table = ProducerTable()
-        self.leader = 1
-        self.metadata_asked = 0
         self.ids_asked = 0
         self.ids_given = 0
         self.ids_refused = 0
         self.ids_unheard = False
-        self.producer = Producer(
+        self.machine = self.producer = Producer(
             self.network.endpoint(),
             self.clock,
             Random(1),
@@ -68,38 +52,20 @@ class Keeper:
         self.producer.want(TOPIC)
         self.turn()
 
-    def turn(self) -> None:
-        """Let both do what there is to do now."""
-        for _ in range(30):
-            moved = self.producer.poll()
-            for event in self.node.poll(0):
-                assert isinstance(event, Received)
-                message = event.message
-                assert isinstance(message, Request)
-                moved = True
-                if isinstance(message.body, MetadataRequest):
-                    self.metadata_asked += 1
-                    partitions = [MetadataResponsePartition(0, self.leader, leader_epoch=3)]
-                    topics = [MetadataResponseTopic(TOPIC, TOPIC_ID, partitions)]
-                    self.say(message, MetadataResponse([MetadataResponseBroker(1, "node-1")], topics))
-                elif isinstance(message.body, InitProducerIdRequest):
-                    self.ids_asked += 1
-                    if self.ids_unheard:
-                        continue
-                    if self.ids_refused:
-                        self.ids_refused -= 1
-                        self.say(message, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))
-                    else:
-                        self.ids_given += 1
-                        self.say(message, InitProducerIdResponse(producer_id=100 + self.ids_given))
-                else:
-                    self.requests.append(message)
-            if not moved:
-                return
-
-    def say(self, message: Request, body: MetadataResponse | InitProducerIdResponse | ProduceResponse) -> None:
-        """Answer."""
-        self.node.send("producer", Response("node-1", message.correlation_id, body))
+    def hear(self, message: Request) -> None:
+        """Producer ids are given, too."""
+        if not isinstance(message.body, InitProducerIdRequest):
+            super().hear(message)
+            return
+        self.ids_asked += 1
+        if self.ids_unheard:
+            return
+        if self.ids_refused:
+            self.ids_refused -= 1
+            self.say(message, InitProducerIdResponse(ErrorCode.BROKER_NOT_AVAILABLE))
+        else:
+            self.ids_given += 1
+            self.say(message, InitProducerIdResponse(producer_id=100 + self.ids_given))
 
     def append(self, index: int = 0, *, limit: int = 1 << 30) -> PartitionProduceResponse:
         """What a leader does with a kept request (which stays): append, recognise or refuse."""
@@ -134,11 +100,6 @@ class Keeper:
             acks.append(self.producer.send(TOPIC, value, partition=0))
             self.turn()
         return acks
-
-    def advance(self, ms: int) -> None:
-        """Time passes."""
-        self.clock.advance(ms * MS)
-        self.turn()
 
     @property
     def epoch(self) -> int:
@@ -329,7 +290,7 @@ def test_what_may_be_appended_is_not_said_to_be_refused() -> None:
         (ack,) = keeper.send(b"a")
         keeper.append()
         keeper.requests.clear()
-        keeper.leader = -1
+        keeper.leaders = [-1]
         asked = keeper.metadata_asked
         keeper.advance(TIMEOUT_MS)
         assert keeper.metadata_asked > asked, "who gives no answer may be gone: somebody else may lead"

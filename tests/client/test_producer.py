@@ -19,44 +19,25 @@ from pyreplog.errors import (
     UnknownTopicError,
     UnknownTopicIdError,
 )
-from pyreplog.ports import Received
 from pyreplog.record import Ack, RecordBatch, partition_for_key, stamp
-from pyreplog.system import LocalNetwork
-from pyreplog.testing import SimClock
 from pyreplog.wire import (
     ErrorCode,
-    MetadataRequest,
-    MetadataResponse,
-    MetadataResponseBroker,
-    MetadataResponsePartition,
-    MetadataResponseTopic,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
-    Request,
     Response,
     TopicProduceResponse,
 )
-
-TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
-MS = 1_000_000
+from tests.client.node_one import MS, TOPIC, TOPIC_ID, NodeOne
 
 
-class Script:
-    """Node 1, which answers metadata by itself and keeps produce requests until told what to say; and a producer."""
+class Script(NodeOne):
+    """Node 1, which keeps produce requests until told what to say; and a producer."""
 
     def __init__(self, *, partitions: int = 1, enable_idempotence: bool = False, **settings: int) -> None:
-        self.clock = SimClock()
-        self.network = LocalNetwork()
-        self.leaders = [1] * partitions
-        self.refusal = 0
-        self.topic_id = TOPIC_ID
-        self.node = self.network.endpoint()
-        self.node.listen("node-1")
-        self.requests: list[Request] = []
+        super().__init__(partitions)
         self.log: dict[int, list[bytes | None]] = {number: [] for number in range(partitions)}
-        self.metadata_asked = 0
-        self.producer = Producer(
+        self.machine = self.producer = Producer(
             self.network.endpoint(),
             self.clock,
             Random(1),
@@ -67,34 +48,6 @@ class Script:
         self.producer.want(TOPIC)
         self.turn()
         assert self.producer.knows(TOPIC)
-
-    def turn(self) -> None:
-        """Let both do what there is to do now."""
-        for _ in range(20):
-            moved = self.producer.poll()
-            for event in self.node.poll(0):
-                assert isinstance(event, Received)
-                message = event.message
-                assert isinstance(message, Request)
-                moved = True
-                if isinstance(message.body, MetadataRequest):
-                    self.metadata_asked += 1
-                    self.node.send("producer", Response("node-1", message.correlation_id, self.metadata()))
-                else:
-                    self.requests.append(message)
-            if not moved:
-                return
-
-    def metadata(self) -> MetadataResponse:
-        """What the node knows now."""
-        partitions = [MetadataResponsePartition(number, leader, leader_epoch=3) for number, leader in enumerate(self.leaders)]
-        topic = MetadataResponseTopic(TOPIC, self.topic_id, partitions, error_code=self.refusal)
-        return MetadataResponse([MetadataResponseBroker(1, "node-1")], [topic])
-
-    def advance(self, ms: int) -> None:
-        """Time passes."""
-        self.clock.advance(ms * MS)
-        self.turn()
 
     def values(self, request: int) -> dict[int, list[bytes | None]]:
         """What the kept request would append, by partition."""
@@ -121,7 +74,7 @@ class Script:
             if error == 0:
                 self.log[partition] += appended
             parts.append(PartitionProduceResponse(partition, error, base if error == 0 else -1))
-        self.node.send("producer", Response("node-1", message.correlation_id, ProduceResponse([TopicProduceResponse(TOPIC_ID, parts)])))
+        self.say(message, ProduceResponse([TopicProduceResponse(TOPIC_ID, parts)]))
         self.turn()
 
     def send(self, *values: bytes, partition: int = 0) -> list[Ack]:

@@ -38,9 +38,8 @@ from pyreplog.wire import (
     Response,
     TopicProduceResponse,
 )
+from tests.client.node_one import MS, TOPIC, TOPIC_ID
 
-TOPIC, TOPIC_ID = "events", "BBBBBBBBBBBBBBBBBBBBBA"
-MS = 1_000_000
 PRODUCER_ID, EPOCH = 2**62 + 5, 3
 PARTITIONS = 3
 COUNT = 12  # batches of a partition: more than a log remembers
