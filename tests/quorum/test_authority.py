@@ -11,20 +11,16 @@ from pyreplog._core import crc32c
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.quorum import STATE_FILE, Authority, MetadataImage, decode, encode, load
-from pyreplog.testing import SimClock, SimDisk
+from pyreplog.testing import SimDisk
 from pyreplog.wire import (
-    METADATA_TOPIC_ID,
     AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
     AlterPartitionTopic,
     BrokerHeartbeatRequest,
-    BrokerRegistrationRequest,
-    BrokerRegistrationResponse,
     BrokerState,
     CreatableTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
     ErrorCode,
@@ -32,53 +28,9 @@ from pyreplog.wire import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
-    PartitionData,
     Request,
-    RequestBody,
-    ResponseBody,
 )
-
-MS = 1_000_000
-
-
-class Desk:
-    """An authority on a simulated disk."""
-
-    def __init__(self, disk: SimDisk | None = None) -> None:
-        self.clock = SimClock()
-        self.disk = disk if disk is not None else SimDisk(clock=self.clock)
-        self.authority = Authority.open(self.disk, "data", NodeConfig(), Random(1), now_ns=self.clock.monotonic_ns())
-        self.number = 0
-
-    def ask(self, body: RequestBody, source: str = "client") -> ResponseBody | None:
-        """The answer to one request, or None where it waits."""
-        self.number += 1
-        for reply in self.authority.step([Request(source, self.number, body)], self.clock.monotonic_ns()):
-            if reply.peer == source and reply.correlation_id == self.number:
-                return reply.body
-        return None
-
-    def join(self, *brokers: int) -> None:
-        """Register and unfence."""
-        for broker in brokers:
-            answer = self.ask(BrokerRegistrationRequest(broker, self.authority.cluster_id, f"i-{broker}-{self.number}", log_dirs=["d"]))
-            assert isinstance(answer, BrokerRegistrationResponse)
-            self.ask(BrokerHeartbeatRequest(broker, answer.broker_epoch, self.authority.image.offset))
-
-    def create(self, name: str) -> int:
-        """The error code of creating a topic."""
-        answer = self.ask(CreateTopicsRequest([CreatableTopic(name, 2, 3)]))
-        assert isinstance(answer, CreateTopicsResponse)
-        return answer.topics[0].error_code
-
-    def news(self, offset: int, source: str = "node-1", wait_ms: int = 500) -> PartitionData | None:
-        """What a fetch of the metadata from ``offset`` gets at once."""
-        body = FetchRequest(wait_ms, 1, [FetchTopic(METADATA_TOPIC_ID, [FetchPartition(0, -1, offset)])])
-        answer = self.ask(body, source)
-        if answer is None:
-            return None
-        assert isinstance(answer, FetchResponse)
-        return answer.responses[0].partitions[0]
+from tests.quorum.desk import MS, Desk
 
 
 def same(one: MetadataImage, other: MetadataImage) -> bool:
