@@ -73,15 +73,11 @@ class CeilingSource(DataSource):
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """One core; workers find this file."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    with local_session("bench", cores=1, config={"spark.driver.memory": "2g"} | spark_kafka.settings()) as session:
-        session.dataSource.register(CeilingSource)
-        yield session
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        with local_session("bench", cores=1, config={"spark.driver.memory": "2g"} | spark_kafka.settings()) as session:
+            session.dataSource.register(CeilingSource)
+            yield session
 
 
 @pytest.fixture(scope="module")

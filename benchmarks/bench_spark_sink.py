@@ -6,7 +6,6 @@ a file that it syncs, and has the log append them.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,15 +53,11 @@ class DiscardSource(DataSource):
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """One core; workers find this file."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
-    with local_session("bench", cores=1, config={"spark.driver.memory": "2g"}) as session:
-        session.dataSource.register(DiscardSource)
-        yield session
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        with local_session("bench", cores=1, config={"spark.driver.memory": "2g"}) as session:
+            session.dataSource.register(DiscardSource)
+            yield session
 
 
 @pytest.fixture(scope="module")

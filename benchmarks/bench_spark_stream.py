@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -70,16 +69,12 @@ class IdleSource(DataSource):
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     """Two cores, for all that take part, with what ``local_session`` sets; workers find this file."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     config = {"spark.sql.streaming.numRecentProgressUpdates": "1000"} | spark_kafka.settings()
-    with local_session("bench", cores=2, config=config) as session:
-        session.dataSource.register(IdleSource)
-        yield session
-    if before is None:
-        del os.environ["PYTHONPATH"]
-    else:
-        os.environ["PYTHONPATH"] = before
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        with local_session("bench", cores=2, config=config) as session:
+            session.dataSource.register(IdleSource)
+            yield session
 
 
 def floor_ms(frame: DataFrame, checkpoint: Path) -> float:

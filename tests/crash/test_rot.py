@@ -19,7 +19,7 @@ from pyreplog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TOR
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.crash.lives import Content, content_of
-from tests.log.support import CLOCK, batch, bytes_of, contents, raw, sync
+from tests.log.support import CLOCK, batch, bytes_of, contents, leave_open, raw, sync
 from tests.seed import SEED, tell
 
 ROOT: Final = "data"
@@ -47,12 +47,7 @@ def make(*, clean: bool) -> tuple[SimDisk, Content, dict[int, object]]:
     if clean:
         root.close()
     else:
-        log.sync_mark()
-        root.checkpoint_recovery_points()
-        root.checkpoint_high_watermarks()
-        root.checkpoint_log_starts()
-        log.append_as_leader(batch(2, size=200), 2)
-        log.append_as_leader(batch(2, size=200), 2)
+        leave_open(root, log)
         content = content_of(raw(log))
         root.close(clean=False)
     disk.write_back()

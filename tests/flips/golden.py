@@ -19,7 +19,7 @@ from pyreplog.record import split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.values import TopicPartition
 from tests.golden.units import unit
-from tests.log.support import CLOCK, batch, raw, sync
+from tests.log.support import CLOCK, batch, leave_open, raw, sync
 
 ROOT: Final = "data"
 KEY: Final = TopicPartition("t", 0)
@@ -112,12 +112,7 @@ def _root(*, clean: bool, codecs: bool) -> Golden:
     if clean:
         root.close()
     else:
-        log.sync_mark()
-        root.checkpoint_recovery_points()
-        root.checkpoint_high_watermarks()
-        root.checkpoint_log_starts()
-        log.append_as_leader(batch(2, size=200), 2)
-        log.append_as_leader(batch(2, size=200), 2)
+        leave_open(root, log)
         log.write_mark()
         root.close(clean=False)
     disk.write_back()

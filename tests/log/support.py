@@ -126,6 +126,16 @@ def sync(disk: Disk, log: Log) -> None:
                 return
 
 
+def leave_open(root: LogRoot, log: Log) -> None:
+    """As a crash finds it: everything so far checkpointed, and two batches more that nobody synced."""
+    log.sync_mark()
+    root.checkpoint_recovery_points()
+    root.checkpoint_high_watermarks()
+    root.checkpoint_log_starts()
+    log.append_as_leader(batch(2, size=200), 2)
+    log.append_as_leader(batch(2, size=200), 2)
+
+
 def sync_in_place(disk: Disk, log: Log) -> None:
     """As :func:`sync`, file by file: also on a disk whose syncs end when a test says so."""
     plan = log.sync_plan()

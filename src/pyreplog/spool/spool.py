@@ -234,16 +234,16 @@ class Spool:
         doomed.sort(key=lambda name: name.endswith(STAGED))
         self._remove(doomed)
 
-    def sweep(self, now_ms: int, age_ms: int = ORPHAN_AGE_MS) -> int:
+    def sweep(self, now_ms: int) -> int:
         """Remove what whoever made it will never come back for: staged files of no manifest, refusals nobody heard, queries of a single
-        batch, and temporary files, all older than ``age_ms``. Returns how many. Staged files of standing manifests are kept."""
+        batch, and temporary files, all older than :data:`ORPHAN_AGE_MS`. Returns how many. Staged files of standing manifests are kept."""
         names = self._listed()
         parsed = {name: parse_name(name) for name in names}
         standing = {(found.query, found.batch) for found in parsed.values() if found is not None and found.kind in _STANDING}
         doomed = []
         for name, found in parsed.items():
             stat = self._disk.stat(self._path(name))
-            if stat is None or now_ms - stat.mtime_ms < age_ms:
+            if stat is None or now_ms - stat.mtime_ms < ORPHAN_AGE_MS:
                 continue
             if found is None:
                 doomed.append(name)  # the temporary file of one of these

@@ -37,7 +37,6 @@ class OffsetIndexCheck:
         self._next = 0
         # An old broker's entry names the last offset of a whole append, and where that began.
         self._wide: tuple[int, int] | None = None
-        self.problem_count = 0
         if len(data) % OFFSET_ENTRY_SIZE:
             self._warn(f"{len(data)} bytes are no whole number of entries", len(trimmed))
         for slot in range(1, len(self._entries)):
@@ -76,7 +75,6 @@ class OffsetIndexCheck:
             self._warn(f"an entry says that a batch begins at byte {position}, and the log has {size}", self._next * OFFSET_ENTRY_SIZE)
 
     def _warn(self, what: str, position: int) -> None:
-        self.problem_count += 1
         self._book.warn(self._path, what, REBUILT, position=position)
 
 
