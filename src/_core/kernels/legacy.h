@@ -9,9 +9,7 @@
 enum {
     LEGACY_OVERHEAD_0 = 14,  /* CRC, magic, attributes, two lengths: bytes that the size field counts besides key and value */
     LEGACY_OVERHEAD_1 = 22,  /* and a timestamp */
-    LEGACY_PREFIX_SIZE = 17, /* up to the magic */
-    LEGACY_CODEC = 0x07,
-    LEGACY_LOG_APPEND_TIME = 0x08
+    LEGACY_PREFIX_SIZE = 17  /* up to the magic */
 };
 
 /* One message as it stands; of a compressed one the value holds others. Pointers are borrowed; NULL with size -1 means null. */

@@ -16,7 +16,6 @@ __all__ = [
     "NO_LEADER",
     "NO_LEADER_CHANGE",
     "PRODUCER_ID_BLOCK",
-    "RESOURCE_BROKER",
     "RESOURCE_TOPIC",
     "BrokerEndpoint",
     "BrokerFeature",
@@ -42,7 +41,6 @@ NO_LEADER_CHANGE: Final = -2
 PRODUCER_ID_BLOCK: Final = 1000
 """Producer ids that one record hands out."""
 RESOURCE_TOPIC: Final = 2
-RESOURCE_BROKER: Final = 4
 
 
 @dataclass(slots=True)
