@@ -1,7 +1,7 @@
 """The slow, obvious twin of ``pyreplog.log.Log``: batches in a list, nothing on a disk.
 
 It has the part of the log's interface that a replica uses, so the replica's tests run over both. Every rule is the plainest form of what
-``spec/storage.md`` 5.9 and ``spec/replication.md`` 2.8 say.
+``docs/internals/durability.md`` and ``docs/internals/replication.md`` say.
 """
 
 from __future__ import annotations

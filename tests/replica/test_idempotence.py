@@ -45,6 +45,27 @@ def test_a_repetition_is_answered_when_the_first_time_is_committed(make_bench: M
     assert bench.logs[1].end_offset == 3
 
 
+def test_a_repetition_is_in_the_mark_before_it_is_answered(make_bench: MakeBench) -> None:
+    """With acks=1, where the first time is synced, and its mark waits for the high watermark with those who want all replicas."""
+    bench = make_bench(2, durability="sync", min_insync_replicas=2)
+    bench.elect(1)
+    bench.settle()
+    first = send(bench, 1, 0)
+    marked: list[tuple[int, int]] = []
+    log = bench.logs[1]
+    write = log.write_mark
+
+    def spy() -> None:
+        marked.append((log.flushed_offset, len(bench.replicas[1].out)))
+        write()
+
+    log.write_mark = spy
+    bench.sync(1)
+    assert (marked, first in bench.results) == ([], False)
+    assert bench.code(send(bench, 1, 0, acks=1)) == 0
+    assert marked == [(1, 0)]
+
+
 def test_an_older_repetition_is_answered_when_it_is_committed(make_bench: MakeBench) -> None:
     """One of which the offset is forgotten: that it is in the log says nothing until it counts. A leader that was restarted remembers one
     batch only."""

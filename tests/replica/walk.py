@@ -1,7 +1,8 @@
 """A random walk of three replicas and a controller that keeps its own rules: everything may be late, lost, repeated or dead.
 
 One seed is one walk. Every message, sync, decision and picture is in flight until the walk picks it. After each step the checks look at the
-controller's truth and at all logs (names as in ``spec``: S2, S3, S4, S5, S8, S14); at the end everything heals and must agree.
+controller's truth, at all logs and at what each mark says (names as in ``docs/internals/simulation.md``: S2, S3, S4, S5, S8, S14); at the
+end everything heals and must agree.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Control records: what Kafka's brokers write into a log for themselves. Here they are read; readers of records never see them.
 
-Layout: ``spec`` of Kafka's ``ControlRecordType`` and ``EndTransactionMarker``. A control batch that compaction has emptied has none.
+Layout: that of Kafka's ``ControlRecordType`` and ``EndTransactionMarker``. A control batch that compaction has emptied has none.
 """
 
 from __future__ import annotations

@@ -612,7 +612,7 @@ class World:
         self.gone(node_id, tell=tell)
 
     def lose_power(self, node_id: int, *, tell: bool = True) -> None:
-        """A node's machine loses power. REQUIRES :meth:`may_lose_power` where the table is to hold."""
+        """A node's machine loses power. REQUIRES :meth:`may_lose` where the table is to hold."""
         for topic_partition, options in self.copies(node_id):
             if options.durability == "os":
                 self.lose_copy(topic_partition, node_id)
