@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
-__all__ = ["Strike", "Struck", "struck"]
+from pyreplog.errors import ReentrantCallError, UnsyncedError
+
+__all__ = ["Strike", "Struck", "interrupted", "struck"]
 
 SPARED: Final = ("/testing/", "/system/", "/log/")
 """Whose code is not struck: disks, and logs, which have tests of their own."""
@@ -18,24 +20,34 @@ class Struck(BaseException):
 
 
 class Strike:
-    """Raises at the ``moment``-th point where the interpreter would run a signal handler (where a Python function begins, and where a C
-    function has returned), and ``again`` as many times, each ``distance`` such points later."""
+    """Raises ``error`` at the ``moment``-th point where the interpreter would run a signal handler (where a Python function begins, and
+    where a C function has returned), and ``again`` as many times, each ``distance`` such points later; not in code that is ``spared``."""
 
-    def __init__(self, moment: int, again: int = 0, distance: int = 1) -> None:
+    def __init__(
+        self,
+        moment: int,
+        again: int = 0,
+        distance: int = 1,
+        *,
+        error: type[BaseException] = Struck,
+        spared: Sequence[str] = SPARED,
+    ) -> None:
         self.left = moment
         self.again = again
         self.distance = distance
+        self.error = error
+        self.spared = spared
         self.count = 0
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        if event not in ("call", "c_return") or any(part in frame.f_code.co_filename for part in SPARED):
+        if event not in ("call", "c_return") or any(part in frame.f_code.co_filename for part in self.spared):
             return
         self.left -= 1
         if self.left == 0:
             self.count += 1
             if self.again:
                 self.again, self.left = self.again - 1, self.distance
-            raise Struck
+            raise self.error
 
 
 def struck(strike: Strike, use: Callable[[], object]) -> bool:
@@ -48,6 +60,20 @@ def struck(strike: Strike, use: Callable[[], object]) -> bool:
     except RuntimeError as error:  # Python's own Condition, struck within its wait, gives back a lock that it has not
         if not isinstance(error.__context__, Struck):
             raise
+    finally:
+        sys.setprofile(None)
+    return strike.count > 0
+
+
+def interrupted(moment: int, use: Callable[[], object], error: type[BaseException] = Struck) -> bool:
+    """Call ``use``, which is struck once, wherever that is but in the simulated disk: it stands for system calls. Whether that
+    came."""
+    strike = Strike(moment, error=error, spared=("/testing/",))
+    sys.setprofile(strike)
+    try:
+        use()
+    except (Struck, ReentrantCallError, UnsyncedError):
+        pass
     finally:
         sys.setprofile(None)
     return strike.count > 0

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -599,12 +600,8 @@ def test_acks_can_be_awaited(cluster: pyreplog.Cluster, create: Callable[..., st
 
 def test_a_node_whose_disk_fails_leaves() -> None:
     """When the leader's sync fails the others go on with everything acknowledged; restarted on a healed disk it comes back."""
-    disks: dict[str, SimDisk] = {}
-
-    def make(name: str) -> Disk:
-        return disks.setdefault(name, SimDisk())
-
-    with pyreplog.Cluster("/data", disk=make) as cluster:
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events")
         with cluster.producer() as producer:
             acknowledged = {producer.send("events", b"%d" % number).result(20).offset: b"%d" % number for number in range(10)}
@@ -633,12 +630,8 @@ def test_a_node_whose_disk_fails_leaves() -> None:
 
 def test_full_disk_of_one_node() -> None:
     """A follower without room does not stop the others, and nothing acknowledged is lost."""
-    disks: dict[str, SimDisk] = {}
-
-    def make(name: str) -> Disk:
-        return disks.setdefault(name, SimDisk())
-
-    with pyreplog.Cluster("/data", disk=make) as cluster:
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", config={"durability": "os"})
         leader = cluster.leader("events")
         assert leader is not None
@@ -652,12 +645,8 @@ def test_full_disk_of_one_node() -> None:
 @pytest.mark.parametrize("many", [False, True], ids=["one", "many"])
 def test_who_gives_up_waiting_hears_the_last_refusal(many: bool) -> None:
     """The leader's disk is full, which may pass: what was sent is sent again, and who waits no longer hears what is in its way."""
-    disks: dict[str, SimDisk] = {}
-
-    def make(name: str) -> Disk:
-        return disks.setdefault(name, SimDisk())
-
-    with pyreplog.Cluster("/data", nodes=1, disk=make) as cluster:
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", nodes=1, disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", replication_factor=1, config={"durability": "os"})
         disks["node-1"].fail("write", "*.log", times=None, error=errno.ENOSPC)
         with cluster.producer() as producer:
@@ -670,12 +659,8 @@ def test_who_gives_up_waiting_hears_the_last_refusal(many: bool) -> None:
 
 def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
     """Too few follow: what is sent ends with an error, the log names each node and what its disk said, once, and with room all goes on."""
-    disks: dict[str, SimDisk] = {}
-
-    def make(name: str) -> Disk:
-        return disks.setdefault(name, SimDisk())
-
-    with pyreplog.Cluster("/data", disk=make) as cluster:
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         cluster.admin.create_topic("events", config={"durability": "os"})
         leader = cluster.leader("events")
         assert leader is not None
@@ -697,12 +682,8 @@ def test_full_disks_of_all_followers(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_topic_that_no_disk_has_room_for() -> None:
     """Who makes it hears which node's disk refused what; with room its copies are made, without anybody asking again."""
-    disks: dict[str, SimDisk] = {}
-
-    def make(name: str) -> Disk:
-        return disks.setdefault(name, SimDisk())
-
-    with pyreplog.Cluster("/data", disk=make) as cluster:
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
         for number in (1, 2):
             disks[f"node-{number}"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
         with pytest.raises(TimeoutError, match=r"node 1: .*No space left.*node-1/events-0/partition\.metadata") as caught:
@@ -719,12 +700,8 @@ def test_unclean_power_loss_of_all() -> None:
     """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
     for seed in range(5):
         chance = Random(seed)
-        disks: dict[str, SimDisk] = {}
-
-        def make(name: str, disks: dict[str, SimDisk] = disks) -> Disk:
-            return disks.setdefault(name, SimDisk())
-
-        cluster = pyreplog.Cluster("/data", disk=make)
+        disks = defaultdict[str, SimDisk](SimDisk)
+        cluster = pyreplog.Cluster("/data", disk=disks.__getitem__)
         cluster.admin.create_topic("events", partitions=2)
         with cluster.producer() as producer:
             places = producer.send_many("events", [b"%d" % number for number in range(chance.randrange(1, 50))]).result(20)
@@ -733,7 +710,7 @@ def test_unclean_power_loss_of_all() -> None:
         cluster.close()
         disks.clear()
         disks.update(crashed)
-        with pyreplog.Cluster("/data", disk=make) as cluster, cluster.consumer("events") as consumer:
+        with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster, cluster.consumer("events") as consumer:
             found = {(record.partition, record.offset): record.value for record in consumer.until_end()}
         assert {(place.partition, place.offset): b"%d" % number for number, place in enumerate(places)}.items() <= found.items()
 

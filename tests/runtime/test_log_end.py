@@ -24,7 +24,8 @@ from pyreplog.runtime.syncer import Syncer
 from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import SlowDisk
-from tests.runtime.test_log_faults import Interrupted, interrupted, opened
+from tests.runtime.strikes import Struck, interrupted
+from tests.runtime.test_log_faults import opened
 from tests.seed import EVERY, FIRST, SEED, tell
 
 PATIENCE_S = 20.0
@@ -55,11 +56,11 @@ def cut_short(log: pyreplog.Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """An append that a signal handler interrupts within the change of the log."""
 
     def strike(*_: object, **__: object) -> None:
-        raise Interrupted
+        raise Struck
 
     with monkeypatch.context() as patch:
         patch.setattr(PartitionLog, "append_as_leader", strike)
-        with pytest.raises(Interrupted):
+        with pytest.raises(Struck):
             log.append(b"interrupted")
 
 
@@ -361,14 +362,14 @@ def test_who_waits_for_a_sync_opens_a_log_again_whose_opening_was_cut_short(monk
     once = [True]
 
     def strike(*_: object) -> None:
-        raise Interrupted
+        raise Struck
 
     def during(self: Syncer, of: PartitionLog, plan: SyncPlan) -> None:
         if once.pop() if once else False:
             cut_short(log, monkeypatch)
             with monkeypatch.context() as second:
                 second.setattr(PartitionLog, "keep_tail", strike)
-                with pytest.raises(Interrupted):
+                with pytest.raises(Struck):
                     log.append(b"interrupted, too")
         sync(self, of, plan)
 
@@ -618,11 +619,11 @@ def test_a_close_that_is_cut_short_ends_who_follows(monkeypatch: pytest.MonkeyPa
     assert first.wait(PATIENCE_S)
 
     def strike(*_: object) -> None:
-        raise Interrupted
+        raise Struck
 
     with monkeypatch.context() as patch:
         patch.setattr(Syncer, "wait", strike)
-        with pytest.raises(Interrupted):
+        with pytest.raises(Struck):
             log.close()
     thread.join(PATIENCE_S)
     assert ended == [1]
@@ -700,7 +701,7 @@ def test_open_log_interrupted_at_any_moment(there: bool, step: int) -> None:
 # -------------------------------------------------------------------------------------------------------------------- threads
 
 
-@pytest.mark.parametrize("error", [Interrupted, RuntimeError("release unlocked lock")], ids=["raised", "raised in a lock of Python's"])
+@pytest.mark.parametrize("error", [Struck, RuntimeError("release unlocked lock")], ids=["raised", "raised in a lock of Python's"])
 def test_a_thread_whose_start_was_interrupted_is_started_again(
     error: type[BaseException] | BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -723,7 +724,7 @@ def test_a_thread_whose_start_was_interrupted_is_started_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", strike)
-        with pytest.raises((Interrupted, RuntimeError)) as caught:
+        with pytest.raises((Struck, RuntimeError)) as caught:
             background.start()
     assert not isinstance(caught.value, pyreplog.NoThreadError)
     assert not background.is_running
@@ -767,11 +768,11 @@ def test_a_thread_that_runs_when_its_start_is_interrupted_is_kept(monkeypatch: p
 
     def strike(thread: threading.Thread) -> None:
         start(thread)
-        raise Interrupted
+        raise Struck
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", strike)
-        with pytest.raises(Interrupted):
+        with pytest.raises(Struck):
             background.start()
     assert background.is_running
     assert done.wait(PATIENCE_S)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 import pyarrow
@@ -23,6 +22,7 @@ from pyreplog.runtime.encoder import Encoder
 from pyreplog.runtime.syncer import Syncer
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import FOREVER, SlowDisk
+from tests.runtime.strikes import Struck, interrupted
 from tests.seed import EVERY, FIRST, tell
 
 PATH = "/events"
@@ -654,43 +654,8 @@ def test_result_times_out(tmp_path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------------------- interrupts
 
 
-class Interrupted(BaseException):
-    """What the signal handler raises, as Ctrl-C does."""
-
-
-class Interrupter:
-    """Raises once, at the ``moment``-th point where the interpreter would run a signal handler: where a Python function begins, and where a
-    C function has returned. The simulated disk is spared: it stands for system calls."""
-
-    def __init__(self, moment: int, error: type[BaseException]) -> None:
-        self.left = moment
-        self.error = error
-        self.struck = False
-
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
-        if event not in ("call", "c_return") or "/testing/" in frame.f_code.co_filename:
-            return
-        self.left -= 1
-        if self.left == 0:
-            self.struck = True
-            raise self.error
-
-
-def interrupted(moment: int, use: Callable[[], object], error: type[BaseException] = Interrupted) -> bool:
-    """Call ``use``, interrupted at that moment. Whether it struck."""
-    interrupter = Interrupter(moment, error)
-    sys.setprofile(interrupter)
-    try:
-        use()
-    except (Interrupted, pyreplog.ReentrantCallError, pyreplog.UnsyncedError):
-        pass
-    finally:
-        sys.setprofile(None)
-    return interrupter.struck
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # where the interpreter closes a generator it cannot raise
-@pytest.mark.parametrize("error", [Interrupted, pyreplog.ReentrantCallError])
+@pytest.mark.parametrize("error", [Struck, pyreplog.ReentrantCallError])
 @pytest.mark.parametrize("way", ["append", "append_many", "append_nowait", "flush"])
 @pytest.mark.parametrize("durability", ["sync", "os"])
 def test_interrupts_at_any_moment(durability: str, way: str, error: type[BaseException]) -> None:
