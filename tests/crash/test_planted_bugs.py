@@ -59,27 +59,25 @@ def file_written_in_place(patch: pytest.MonkeyPatch) -> None:
 
 
 def rename_without_directory_sync(patch: pytest.MonkeyPatch) -> None:
-    def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
-        if disk.stat(f"{path}.tmp") is not None:
-            disk.remove(f"{path}.tmp")
-        file = disk.create(f"{path}.tmp")
-        file.write_at(0, [content])
-        file.sync()
-        file.close()
-        disk.rename(f"{path}.tmp", path)
-
-    replace_everywhere(patch, "replace_file", replace)
+    _rename(patch, content_synced=True, name_synced=False)
 
 
 def rename_without_sync(patch: pytest.MonkeyPatch) -> None:
+    _rename(patch, content_synced=False, name_synced=True)
+
+
+def _rename(patch: pytest.MonkeyPatch, *, content_synced: bool, name_synced: bool) -> None:
     def replace(disk: Disk, path: str, content: bytes, *, durable: bool = True, named: bool = True) -> None:
         if disk.stat(f"{path}.tmp") is not None:
             disk.remove(f"{path}.tmp")
         file = disk.create(f"{path}.tmp")
         file.write_at(0, [content])
+        if content_synced:
+            file.sync()
         file.close()
         disk.rename(f"{path}.tmp", path)
-        disk.sync_directory(path.rpartition("/")[0])
+        if name_synced:
+            disk.sync_directory(path.rpartition("/")[0])
 
     replace_everywhere(patch, "replace_file", replace)
 

@@ -25,7 +25,7 @@ from pyreplog.runtime.views import ReaderView
 from pyreplog.testing import SimDisk
 from tests.runtime.slow import SlowDisk
 from tests.runtime.strikes import Struck, interrupted
-from tests.runtime.test_log_faults import opened
+from tests.runtime.test_log_faults import no_descriptor, opened
 from tests.seed import EVERY, FIRST, SEED, tell
 
 PATIENCE_S = 20.0
@@ -259,12 +259,8 @@ def test_a_close_without_descriptors_settles_what_was_written(monkeypatch: pytes
     assert log._writer is not None
     with log._writer.lock:
         log._writer._enter()
-
-    def refused(_: object) -> None:
-        raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
-
-    monkeypatch.setattr(PartitionLog, "sync_plan", refused)
-    monkeypatch.setattr(PartitionLog, "_sync_blocking", refused)
+    monkeypatch.setattr(PartitionLog, "sync_plan", no_descriptor)
+    monkeypatch.setattr(PartitionLog, "_sync_blocking", no_descriptor)
     with pytest.raises(pyreplog.StorageError, match="Too many"):
         log.close()
     assert ack.done()
@@ -302,11 +298,7 @@ def test_a_close_that_syncs_at_last_acknowledges(monkeypatch: pytest.MonkeyPatch
     log = opened(disk)
     alone(log)
     acks = log.append_many([b"a", b"b"], wait=False)
-
-    def refused(_: object) -> None:
-        raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
-
-    monkeypatch.setattr(Syncer, "wait", lambda *_: refused(_))
+    monkeypatch.setattr(Syncer, "wait", no_descriptor)
     with pytest.raises(pyreplog.StorageError, match="Too many"):
         log.close()
     assert [ack.offset for ack in acks] == [0, 1]

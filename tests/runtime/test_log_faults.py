@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow
 import pytest
@@ -76,6 +76,11 @@ def append_by(way: str, log: pyreplog.Log, value: bytes) -> None:
 def opened(disk: SimDisk, **settings: Any) -> pyreplog.Log:
     """The log on a simulated disk."""
     return pyreplog.open_log(PATH, disk=disk, **settings)
+
+
+def no_descriptor(*_: object) -> NoReturn:
+    """In the place of a method: the process has as many open files as it may."""
+    raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
 
 
 def killed(log: pyreplog.Log) -> None:
@@ -276,11 +281,7 @@ def test_a_sync_that_cannot_begin_leaves_the_outcome_open(monkeypatch: pytest.Mo
     log = opened(SimDisk())
     ack = log.append_nowait(b"x")
     with monkeypatch.context() as patch:
-
-        def refused(_: object) -> None:
-            raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
-
-        patch.setattr("pyreplog.log.Log.sync_plan", refused)
+        patch.setattr("pyreplog.log.Log.sync_plan", no_descriptor)
         with pytest.raises(pyreplog.OutcomeUnknownError, match="append of 1 record to events-0: written") as caught:
             ack.result()
     assert isinstance(caught.value, pyreplog.StorageError)
@@ -342,11 +343,7 @@ def test_a_sync_that_cannot_begin_is_tried_again_soon(monkeypatch: pytest.Monkey
     writer._tend()  # what is due when a log is opened
     acks = log.append_many([b"x"], wait=False)
     with monkeypatch.context() as patch:
-
-        def refused(_: object) -> None:
-            raise pyreplog.StorageError(errno.EMFILE, "Too many open files", "x")
-
-        patch.setattr("pyreplog.log.Log.sync_plan", refused)
+        patch.setattr("pyreplog.log.Log.sync_plan", no_descriptor)
         pause = writer._tend()
     assert pause is not None
     assert 0 < pause <= 0.5
