@@ -7,11 +7,9 @@ process takes exactly once. Says a JSON line when it runs and after each micro-b
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 
-from pipeline_feed import DELAYS, FLIGHTS
+from pipeline_feed import DELAYS, FLIGHTS, say
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 from quiet import QUIET
@@ -20,12 +18,6 @@ from pyreplog.spark import local_session
 
 LATENESS = "5 days"
 """Of event time: half a second at the demo's pace."""
-
-
-def say(kind: str, **facts: object) -> None:
-    """One line for the parent."""
-    sys.stdout.write(json.dumps({"kind": kind, **facts}, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
 
 
 def daily(flights: DataFrame) -> DataFrame:
