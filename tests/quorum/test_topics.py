@@ -193,6 +193,7 @@ def test_describing() -> None:
     )
     values = {one.name: one.value for one in settings.results[0].configs}
     assert (values["durability"], values["min.insync.replicas"], values["segment.bytes"]) == ("sync", "2", str(1 << 30))
+    assert values["preallocate"] == "false", "as Kafka spells it, and create_topic's own text"
     assert settings.results[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     cluster = describe_cluster(house.image, DescribeClusterRequest(), "c")
     assert [broker.is_fenced for broker in cluster.brokers] == [False, False, True]

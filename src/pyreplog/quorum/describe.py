@@ -3,9 +3,6 @@ each from its own image."""
 
 from __future__ import annotations
 
-import dataclasses
-
-from pyreplog.config import LogConfig
 from pyreplog.quorum.image import MetadataImage, PartitionImage, TopicImage
 from pyreplog.wire import (
     NO_ID,
@@ -106,12 +103,11 @@ def _configs(image: MetadataImage, wanted: DescribeConfigsResource) -> DescribeC
     if wanted.resource_type != RESOURCE_TOPIC or topic is None:
         error = ErrorCode.INVALID_REQUEST if wanted.resource_type != RESOURCE_TOPIC else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, error_code=error)
-    found = []
-    for one in dataclasses.fields(LogConfig):
-        key = one.name.replace("_", ".")
-        if wanted.configuration_keys is None or key in wanted.configuration_keys:
-            source = CONFIG_SOURCE_TOPIC if key in topic.config else CONFIG_SOURCE_DEFAULT
-            found.append(DescribeConfigsResourceResult(key, str(getattr(topic.log_config, one.name)), config_source=source))
+    found = [
+        DescribeConfigsResourceResult(key, value, config_source=CONFIG_SOURCE_TOPIC if key in topic.config else CONFIG_SOURCE_DEFAULT)
+        for key, value in topic.log_config.to_mapping(whole=True).items()
+        if wanted.configuration_keys is None or key in wanted.configuration_keys
+    ]
     return DescribeConfigsResult(wanted.resource_type, wanted.resource_name, found)
 
 
