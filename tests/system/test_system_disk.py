@@ -666,3 +666,34 @@ def test_what_a_handler_raises_is_no_answer_of_the_systems(disk: SystemDisk, tmp
 def test_a_descriptor_that_a_signal_handler_came_before_has_nothing_to_close() -> None:
     """What its making had not come to is not there."""
     Descriptor.__new__(Descriptor).__del__()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda file: file.write_at(0, [b"x"]),
+        lambda file: file.write_at(0, [b"x", b"y"]),
+        lambda file: file.read_at(-1, 1),
+        lambda file: file.truncate(0),
+        lambda file: file.sync(),
+    ],
+    ids=["write", "write parts", "read", "truncate", "sync"],
+)
+def test_an_error_keeps_no_file_open(
+    disk: SystemDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[SystemFile], object]
+) -> None:
+    """Whoever keeps what a call raised keeps its traceback and all that this holds; the descriptor is given back with the file's close all
+    the same. Of the copies that a full disk does not let be made each would hold one, and the room of its file."""
+    path = tmp_path / "file"
+    path.write_bytes(b"data")
+    file = disk.open(str(path))  # not for writing
+    assert isinstance(file, SystemFile)
+    fd = file.descriptor.fd
+    monkeypatch.setattr(file_module, "sync_data", lambda _: errno.EIO)
+    with pytest.raises(StorageError) as kept:
+        call(file)
+    monkeypatch.undo()
+    file.close()
+    with pytest.raises(OSError) as closed:
+        os.fstat(fd)
+    assert (kept.value.filename, closed.value.errno) == (str(path), errno.EBADF)

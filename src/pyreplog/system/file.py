@@ -187,6 +187,7 @@ class SystemFile:
             if written < size:
                 _write_rest(descriptor.fd, position, [memoryview(part).cast("B") for part in parts], written)
         except OSError as error:
+            del descriptor  # who keeps the error would keep it open
             raise self._failed(error, f"writing at byte {position}") from error
 
     def read_at(self, position: int, size: int) -> memoryview:
@@ -205,6 +206,7 @@ class SystemFile:
                 pieces.append(data)
                 got += len(data)
         except OSError as error:
+            del descriptor
             raise self._failed(error, f"reading {size} bytes at byte {position}") from error
         return memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
@@ -212,6 +214,7 @@ class SystemFile:
         """Block until the content is on stable storage. After one failure every later call fails too."""
         descriptor = self._open()
         if code := sync_data(descriptor):
+            del descriptor
             raise self._failed(OSError(code, os.strerror(code)), "syncing")
 
     def start_sync(self, position: int, size: int) -> None:
@@ -225,15 +228,17 @@ class SystemFile:
         try:
             return os.fstat(descriptor.fd).st_size
         except OSError as error:
+            del descriptor
             raise self._failed(error, "asking for the size") from error
 
     def truncate(self, size: int) -> None:
         """Make the file exactly ``size`` bytes long; new bytes are zeros."""
+        descriptor = self._open()
         try:
-            descriptor = self._open()
             descriptor.writes += 1
             os.ftruncate(descriptor.fd, size)
         except OSError as error:
+            del descriptor
             raise self._failed(error, f"truncating to {size} bytes") from error
 
     def reserve(self, position: int, size: int) -> None:
@@ -305,6 +310,7 @@ class SystemFile:
             raise StorageError.from_os_error(error, "opening again", self._path) from error
         descriptor = Descriptor(fd, current(), parked)
         if (status.st_dev, status.st_ino) != process.identity:
+            del descriptor
             raise StorageError(errno.ESTALE, "another file is in its place", self._path)
         if self._descriptor is parked:
             self._descriptor = descriptor
