@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from pyreplog.errors import ClusterError, ConfigError, CorruptError, LockedError
 from pyreplog.log.opening import Parts, open_parts
 from pyreplog.ports import Disk, File
 from pyreplog.system import SystemDisk
+from pyreplog.testing import BreakableCluster
 from pyreplog.values import TopicPartition
 from tests.runtime.still import still
 
@@ -129,6 +131,22 @@ def test_all_but_one_copy_may_be_lost_while_all_are_in_sync(tmp_path: Path, left
             producer.send("orders", b"30").result(PATIENCE_S)
         with cluster.consumer("orders") as consumer:
             assert sorted(int(record.value or b"") for record in consumer.until_end()) == [*range(31)]
+
+
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_a_close_keeps_what_only_the_leader_has(tmp_path: Path, durability: str) -> None:
+    """With acks=1 a record is acknowledged that no follower has fetched. The cluster is closed and opened again: it is there, whoever of
+    the nodes led."""
+    with BreakableCluster(tmp_path / "data") as cluster:
+        cluster.admin.create_topic("orders", partitions=3, config={"durability": durability})
+        leaders = [cluster.leader("orders", partition) for partition in range(3)]
+        for one, other in itertools.permutations([1, 2, 3], 2):
+            cluster.cut(one, other)
+        with cluster.producer(acks=1) as producer:
+            for partition in range(3):
+                producer.send("orders", b"%d" % partition, partition=partition).result(PATIENCE_S)
+    assert len({leader.node_id for leader in leaders if leader is not None}) == 3
+    assert read(tmp_path / "data", "orders") == {(partition, 0): b"%d" % partition for partition in range(3)}
 
 
 def test_a_torn_tail_of_a_node_is_told_in_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

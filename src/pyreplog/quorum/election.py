@@ -1,6 +1,6 @@
 """Who may lead, and what becomes of the in-sync set: pure functions over one partition's metadata.
 
-The rules are Kafka's of KIP-966 (eligible leader replicas) with three of ours:
+The rules are Kafka's of KIP-966 (eligible leader replicas) with four of ours:
 
 * isr and elr stay within the assignment, always.
 * *A suspect* is a member that restarted uncleanly since it was last known complete. While a partition has a leader, no suspect is in its
@@ -8,6 +8,8 @@ The rules are Kafka's of KIP-966 (eligible leader replicas) with three of ours:
 * Trusted members lead before suspects. Among suspects the one that reaches furthest, by (last epoch, end), leads: whoever holds all
   committed records reaches at least as far as any of them, and the high watermark stood still since they reported, so that no report
   grows stale. Members whose report equals the new leader's hold the same log and stay in the set, trusted again.
+* Where a controller begins, who led before is waited for, and leads again while it is in the in-sync set: with acks=1 it alone may have
+  what it acknowledged last, and to close a cluster and open it again must not cost that.
 """
 
 from __future__ import annotations
@@ -73,18 +75,20 @@ def settle(
     suspects: Mapping[int, ReplicaEnd],
     lost: tuple[int, ...] = (),
     patient: bool = False,
+    last: int = NO_LEADER,
 ) -> Settlement:
     """The state after the in-sync set becomes ``isr``: keeps a valid leader, else elects.
 
     ``lost`` members may lack committed records: they leave isr and elr. ``patient``: suspects are compared only when all of isr and elr are
-    there. No suspect is left in the set of a partition with a leader.
+    there, and nobody of the in-sync set leads before ``last``, who led under the controller before, is. No suspect is left in the set of a
+    partition with a leader.
     """
     isr = tuple(member for member in isr if member not in lost)
     elr = _eligible(partition, isr, min_isr, lost)
     leader = partition.leader
     if leader != NO_LEADER and leader in isr and active(leader):
         return Settlement(isr, elr, leader)
-    return _elect(partition, isr, elr, min_isr, active, suspects, patient)
+    return _elect(partition, isr, elr, min_isr, active, suspects, patient, last)
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
@@ -103,10 +107,13 @@ def _elect(
     active: Callable[[int], bool],
     suspects: Mapping[int, ReplicaEnd],
     patient: bool,
+    last: int,
 ) -> Settlement:
     members = tuple(member for member in partition.replicas if member in isr or member in elr)
+    if patient and last in isr and not active(last):
+        return Settlement(isr, elr, NO_LEADER, waits=True)
     for group in (isr, elr):
-        for member in partition.replicas:
+        for member in (last, *partition.replicas):
             if member in group and member not in suspects and active(member):
                 kept = tuple(one for one in partition.replicas if one == member or (one in isr and one not in suspects))
                 return _led_by(partition, member, kept, members, min_isr, suspects)
