@@ -116,12 +116,12 @@ cython: $(CHECKERS)
 spelling: $(CHECKERS)
 	$(VENV)/bin/codespell README.md CHANGELOG.md SECURITY.md Makefile docs src tests benchmarks
 
-# Every kernel compiles alone, without Python.h, under every warning.
-KERNELS := $(wildcard src/_core/kernels/*.c)
+# Every kernel, and what asks the system, compiles alone, without Python.h, under every warning; CC=clang as well, which macOS has.
+KERNELS := $(wildcard src/_core/kernels/*.c src/_core/*.c)
 kernels:
 	@mkdir -p build/kernels
 	@for file in $(KERNELS); do echo "$(CC) -Werror $$file"; \
-	  $(CC) -std=c11 -O2 -Wall -Wextra -Wconversion -Wsign-compare -Werror -Isrc/_core/kernels -c $$file -o build/kernels/$$(basename $$file .c).o || exit 1; done
+	  $(CC) -std=c11 -O2 -Wall -Wextra -Wconversion -Wsign-compare -Werror -Isrc/_core/kernels -Isrc/_core -c $$file -o build/kernels/$$(basename $$file .c).o || exit 1; done
 
 # A second copy of the package in build/sanitize: the ordinary one stays as it is.
 sanitize: $(CORE) $(call group,test)

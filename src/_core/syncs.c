@@ -237,7 +237,8 @@ int rl_syncs_begin(rl_syncs *group, rl_file *const *files, int count)
     group->begun_ns = now_ns();
     group->next = NULL;
     group->taken = 0;
-    group->count = group->left = count;
+    group->count = count;
+    group->left = count;
     if (last == NULL) {
         first = group;
     } else {

@@ -13,7 +13,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.house.sources import PACKAGE, compiled_modules
+from tests.house.sources import CORE_SOURCES, PACKAGE, compiled_modules
 
 CORE = [path.name.partition(".")[0] for path in sorted((PACKAGE / "_core").glob("*.so"))]
 GROUP = [*PACKAGE.parent.glob("pyreplog__mypyc*.so")]
@@ -82,3 +82,15 @@ def test_a_missing_part_of_what_mypyc_compiled_is_named(copy: Path) -> None:
     everything = [*GROUP, *(path for paths in missing.values() for path in paths)]
     for before in ("import sys", alone):
         assert imported(copy, *everything, before=before) == (0, "")  # then the interpreter runs the sources
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+def test_either_compiler_takes_it(compiler: str) -> None:
+    """What is written in C, of which each takes something that the other one refuses. macOS has only clang."""
+    found = shutil.which(compiler)
+    sources = [*CORE_SOURCES.glob("*.c"), *CORE_SOURCES.glob("kernels/*.c")]
+    if found is None or not sources:
+        pytest.skip(f"no {compiler}, or no sources")
+    command = [found, "-std=c11", "-fsyntax-only", "-Werror", f"-I{CORE_SOURCES}", f"-I{CORE_SOURCES / 'kernels'}", *map(str, sources)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
