@@ -78,10 +78,11 @@ static inline void prefer_large_pages(void *p, size_t size) {
 }
 
 /* The bytes of [p, p + size) are not needed any more: as long as nobody writes there again, the system may take the pages away, and does
- * when it is short of memory. A hint, and of no pages but those that are wholly inside. */
+ * when it is short of memory. A hint, and of no pages but those that are wholly inside, however large the system's are (4, 16 or 64 KiB):
+ * of a part of one it would take all. */
 static inline void pages_spare(void *p, size_t size) {
 #ifdef MADV_FREE
-    const uintptr_t page = 4096;
+    const uintptr_t page = 65536;
     const uintptr_t first = ((uintptr_t)p + page - 1) / page * page;
     const uintptr_t last = ((uintptr_t)p + size) / page * page;
     if (first < last) {
