@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import importlib.util
 import os
 import re
+import struct
 import subprocess
 import sys
 import time
@@ -96,6 +98,45 @@ def test_a_running_broker_is_respected(path: Path) -> None:
     out, _ = broker.communicate()
     assert (out, broker.returncode) == ("", 1)
     lock.release()
+
+
+def test_as_macos_asks_for_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There the same locks have other numbers, and ``struct flock`` has another order: a request as on Linux would be refused, and with it
+    every folder."""
+    if sys.platform != "linux":
+        pytest.skip("it is imitated by Linux's own")
+    theirs = {"F_OFD_SETLK": 90, "F_OFD_GETLK": 92, "F_WRLCK": 3, "F_UNLCK": 2}
+    ours = {number: getattr(fcntl, name) for name, number in theirs.items()}
+    ask = fcntl.fcntl
+
+    def imitated(fd: int, command: int, request: bytes) -> bytes:
+        begin, length, pid, kind, whence = struct.unpack("<qqihh", request)
+        if command < 90 or kind not in (2, 3) or (begin, length, pid, whence) != (0, 0, 0, os.SEEK_SET):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        answer = ask(fd, ours[command], struct.pack("hhqqi0q", ours[kind], whence, begin, length, pid))
+        kind, whence, begin, length, pid = struct.unpack("hhqqi0q", answer)
+        return struct.pack("<qqihh", begin, length, pid, 2 if kind == ours[2] else 3, whence)
+
+    for name, number in theirs.items():
+        monkeypatch.setattr(fcntl, name, number)
+    monkeypatch.setattr(fcntl, "fcntl", imitated)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    spec = importlib.util.spec_from_file_location("lock_of_macos", lock_module.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    there = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(there)
+    lock = there.take_lock(str(path), "the first")
+    with pytest.raises(LockedError, match="the first"):
+        there.take_lock(str(path), "the second")
+    lock.release()
+    broker = start(BROKER, path)
+    assert broker.stdout is not None
+    assert broker.stdout.readline() == "locked\n"
+    with pytest.raises(LockedError, match=f"pid {broker.pid} "):
+        there.take_lock(str(path), "the third")
+    stop(broker)
+    there.take_lock(str(path), "the fourth").release()
 
 
 def test_one_of_many_wins(path: Path) -> None:

@@ -40,7 +40,7 @@ WAITS_OF_THREAD: Final = 4
 BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
 
 _sync_all = _platform.lib.rl_sync_all
-_NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+_NO_RESERVATION: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 
 
 def anchored(path: str) -> str:

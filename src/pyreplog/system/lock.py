@@ -18,6 +18,7 @@ import fcntl
 import os
 import stat
 import struct
+import sys
 import time
 from collections.abc import Callable
 from typing import Final
@@ -37,8 +38,8 @@ HOLDER_WAIT_S: Final = 0.005
 
 _SETLK: Final[int] = getattr(fcntl, "F_OFD_SETLK", 0)
 _GETLK: Final[int] = getattr(fcntl, "F_OFD_GETLK", 0)
-_FLOCK: Final = "hhqqi0q"
-"""``struct flock`` of Linux: type, whence, start, length (0: to the end), pid; native alignment."""
+_FLOCK: Final = "qqihh" if sys.platform == "darwin" else "hhqqi0q"
+"""``struct flock``, in native alignment. Of macOS: start, length (0: to the end), pid, type, whence; of Linux: the last two come first."""
 
 _NO_FLOCK: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EBADF, errno.ENOSYS)
 """Of a file system without this kind of lock, as a network's may be."""
@@ -187,9 +188,16 @@ def _try(fd: int) -> bool:
 def _set(fd: int, kind: int) -> None:
     """``F_WRLCK`` or ``F_UNLCK``."""
     if _SETLK:
-        fcntl.fcntl(fd, _SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
+        fcntl.fcntl(fd, _SETLK, _request(kind))
     else:
         fcntl.lockf(fd, fcntl.LOCK_UN if kind == fcntl.F_UNLCK else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _request(kind: int) -> bytes:
+    """For a lock of ``kind``, of the whole file."""
+    if sys.platform == "darwin":
+        return struct.pack(_FLOCK, 0, 0, 0, kind, os.SEEK_SET)
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _refuse_registered(path: str) -> None:
@@ -203,8 +211,8 @@ def _refuse_registered(path: str) -> None:
 
 def _holder(fd: int) -> str:
     if _GETLK:
-        found = fcntl.fcntl(fd, _GETLK, struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
-        kind, _, _, _, pid = struct.unpack(_FLOCK, found)
+        found = struct.unpack(_FLOCK, fcntl.fcntl(fd, _GETLK, _request(fcntl.F_WRLCK)))
+        kind, pid = (found[3], found[2]) if sys.platform == "darwin" else (found[0], found[4])
         if kind != fcntl.F_UNLCK and pid > 0:
             # A POSIX lock: not one of ours, so the text, if any, is of an earlier holder.
             return f"pid {pid} (another program, perhaps a Kafka broker)"
