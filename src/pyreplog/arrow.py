@@ -119,6 +119,7 @@ def rows_of(source: object) -> ArrowRows:
     Raises TypeError for anything else and for columns of the wrong type, ConfigError where ``value`` is missing, and for a column of
     another name, which would be lost in silence.
     """
+    _check_no_objects(source)
     rows = ArrowRows(source)
     for position, name in enumerate(rows.names):
         if name not in COLUMNS:
@@ -130,6 +131,16 @@ def rows_of(source: object) -> ArrowRows:
     if "value" not in rows.names:
         raise ConfigError("there is no column 'value'")
     return rows
+
+
+def _check_no_objects(source: object) -> None:
+    """Raises TypeError for a Polars frame with a column of Python objects: what it hands over as Arrow is their addresses in memory, as
+    bytes that look like any other."""
+    if type(source).__module__.partition(".")[0] != "polars":
+        return
+    for name, kind in getattr(source, "schema", {}).items():
+        if str(kind) == "Object":
+            raise TypeError(f"column {name} holds Python objects, as Polars keeps bytearrays, for example; it must be binary or string")
 
 
 def check_range(start: int | None, end: int | None, start_timestamp: int | None, end_timestamp: int | None) -> None:
