@@ -1,7 +1,7 @@
 """Arrow's structs as somebody else filled them, looked at before they are believed.
 
-What Arrow's C data interface forbids is a ValueError wherever it can be seen. It does not tell how large a buffer is: that what is inside lies
-within it has to be believed, but for views, whose buffers tell. What it leaves open, such as a name, may be missing.
+What Arrow's C data interface forbids is a ValueError wherever it can be seen. It does not tell how large a buffer is: that one is
+as large as its last offset says has to be believed, but for views, whose buffers tell. What it leaves open, such as a name, may be missing.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t

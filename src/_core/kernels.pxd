@@ -250,6 +250,7 @@ cdef extern from "rows.h" nogil:
         const uint8_t *validity
         const void *offsets
         const uint8_t *data
+        int32_t data_size
         int64_t first
     ctypedef struct rows_fixed:
         const uint8_t *validity
@@ -327,6 +328,8 @@ cdef extern from "arrow_abi.h" nogil:
 
 cdef extern from "foreign.h" nogil:
     bint is_valid(const uint8_t *validity, int64_t row)
+    int32_t i32_at(const void *items, int64_t i)
+    int64_t i64_at(const void *items, int64_t i)
 
 
 cdef extern from "table.h" nogil:
@@ -340,6 +343,7 @@ cdef extern from "table.h" nogil:
         const uint8_t *validity
         const void *places
         const uint8_t *data
+        int64_t data_size
         void *buffers  # const uint8_t *const *, which Cython cannot say
         const void *buffer_sizes
         int64_t buffer_count

@@ -21,6 +21,7 @@ from kernels cimport (
     arrow_schema,
     batch_header,
     batch_header_write,
+    i32_at,
     murmur2 as murmur2_of,
     rows,
     rows_append,
@@ -60,6 +61,8 @@ cdef int _read_binary(rows_binary *out, arrow_schema *schema, arrow_array *array
     out.validity = <const uint8_t *>array.buffers[0]
     out.offsets = array.buffers[1]
     out.data = <const uint8_t *>array.buffers[2]
+    if array.length > 0:
+        out.data_size = i32_at(out.offsets, array.offset + array.length)
     out.first = parent.offset + array.offset
     return 0
 

@@ -35,6 +35,8 @@ from kernels cimport (
     arrow_schema,
     batch_header,
     batch_header_write,
+    i32_at,
+    i64_at,
     table_batch,
     table_bytes,
     table_check,
@@ -80,6 +82,7 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
     cdef const char *format = schema.format
     cdef char *behind
     cdef long width
+    cdef int64_t last
     memset(out, 0, sizeof(table_bytes))
     if schema.dictionary != NULL:
         raise _wrong(schema, "binary or string, not a dictionary of them: cast it")
@@ -120,6 +123,9 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
             check_buffer(array, schema, array.n_buffers - 1)
     else:
         out.data = <const uint8_t *>array.buffers[2]
+        if array.length > 0:
+            last = array.offset + array.length
+            out.data_size = i32_at(out.places, last) if out.layout == TABLE_SMALL else i64_at(out.places, last)
     return 0
 
 

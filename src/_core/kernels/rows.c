@@ -11,8 +11,9 @@ static inline const uint8_t *binary_at(const rows_binary *c, int64_t row, int64_
         return NULL;
     }
     const int32_t start = i32_at(c->offsets, c->first + row);
-    *size = (int64_t)i32_at(c->offsets, c->first + row + 1) - start;
-    if (start < 0 || *size < 0 || (*size > 0 && c->data == NULL)) {
+    const int32_t end = i32_at(c->offsets, c->first + row + 1);
+    *size = (int64_t)end - start;
+    if (start < 0 || *size < 0 || end > c->data_size || (*size > 0 && c->data == NULL)) {
         *size = STATUS_LENGTH;
         return NULL;
     }

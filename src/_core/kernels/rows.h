@@ -1,8 +1,8 @@
 /* Rows in Arrow's arrays to record batches: the way back of columns.h.
  *
- * Arrays are borrowed. Offsets that go backwards are seen; that the buffers are as large as they say has to be believed, because Arrow's C
- * data interface does not tell. Nothing is allocated; records go into memory that the caller sized, and a row that does not fit leaves it
- * as it was.
+ * Arrays are borrowed. Offsets that go backwards, or behind the last one, are seen; that the buffers are as large as that says has to be
+ * believed, because Arrow's C data interface does not tell. Nothing is allocated; records go into memory that the caller sized, and a row
+ * that does not fit leaves it as it was.
  */
 #ifndef REPLOG_ROWS_H
 #define REPLOG_ROWS_H
@@ -14,6 +14,7 @@ typedef struct {
     const uint8_t *validity;  /* NULL: nothing is null */
     const void *offsets;      /* int32 */
     const uint8_t *data;
+    int32_t data_size;        /* where the last of the offsets ends */
     int64_t first;            /* where the first row is, in all three */
 } rows_binary;
 

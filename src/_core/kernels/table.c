@@ -77,7 +77,7 @@ static inline bool leads_somewhere(const table_bytes *c, int64_t row, int64_t *s
         *size = c->width;
         return true;
     }
-    if (start < 0 || end < start || (end > start && c->data == NULL)) {
+    if (start < 0 || end < start || end > c->data_size || (end > start && c->data == NULL)) {
         return false;
     }
     *size = end - start;

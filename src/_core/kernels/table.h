@@ -1,8 +1,8 @@
 /* A table of keys, values, headers and timestamps in Arrow's arrays to record batches: the way back of columns.h.
  *
- * Arrays are borrowed. What can be seen to be wrong with one, table_check sees; that its buffers are as large as its offsets say has to be
- * believed, because Arrow's C data interface tells no sizes but those of views. Nothing is allocated; records go into memory that the caller
- * sized, and a row that does not fit leaves it as it was.
+ * Arrays are borrowed. What can be seen to be wrong with one, table_check sees; that its buffers are as large as its last offset says has to
+ * be believed, because Arrow's C data interface tells no sizes but those of views. Nothing is allocated; records go into memory that the
+ * caller sized, and a row that does not fit leaves it as it was.
  */
 #ifndef REPLOG_TABLE_H
 #define REPLOG_TABLE_H
@@ -25,6 +25,7 @@ typedef struct {
     const uint8_t *validity;        /* NULL: nothing is null */
     const void *places;
     const uint8_t *data;
+    int64_t data_size;              /* where the last of the offsets ends */
     const uint8_t *const *buffers;  /* of views: buffer i is buffers[i], of `buffer_count` */
     const void *buffer_sizes;       /* theirs, int64 each */
     int64_t buffer_count;
