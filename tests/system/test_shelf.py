@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import pyreplog
 from pyreplog.errors import ClosedError, StorageError
 from pyreplog.system import SystemDisk
 from pyreplog.system.file import SystemFile
@@ -96,6 +97,27 @@ def test_a_failed_sync_is_remembered(tmp_path: Path, few: int) -> None:
     SHELF.clear()
     with pytest.raises(StorageError):
         file.sync()
+
+
+def test_segments_that_go_while_they_are_synced(tmp_path: Path) -> None:
+    """A sync that comes to a file of a segment that was deleted meanwhile, and had given its descriptor up, goes on with the others."""
+    settings = {"segment.bytes": 1024, "max.message.bytes": 1000, "file.delete.delay.ms": 0}
+    with pyreplog.open_log(tmp_path / "log", durability="os", config=settings) as log:
+        left = [True]
+
+        def delete_first(fd: int) -> int:
+            if left and log.high_watermark == 20:
+                left.clear()
+                log.delete_records(18)
+                SHELF.clear()
+            return 0
+
+        with syncs_by(delete_first):
+            log.append_many([bytes(900)] * 20)
+            log.flush()
+        assert not left
+        assert (log.start_offset, log.high_watermark, log.stats().flushed_offset) == (18, 20, 20)
+        assert log.append(b"next") == 20
 
 
 def test_another_file_in_its_place_is_refused(tmp_path: Path, few: int) -> None:

@@ -11,6 +11,7 @@ assignment; what a sync must be followed by is a flag, seen to by whoever comes 
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import Final
 from pyreplog.errors import ClosedError, PyreplogError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Log, SyncPlan
-from pyreplog.ports import OUT_OF_DESCRIPTORS
+from pyreplog.ports import OUT_OF_DESCRIPTORS, File
 from pyreplog.runtime.guard import Guard
 
 __all__ = ["LOOK_AGAIN_S", "Syncer"]
@@ -177,7 +178,7 @@ class Syncer:
         started = time.monotonic()
         try:
             for file in plan.files:
-                file.sync()
+                self._sync_file(log, file)
         except StorageError as error:
             if is_interruption(error) or error.errno in OUT_OF_DESCRIPTORS:
                 raise  # nothing was tried that could have failed: the next one makes it durable
@@ -202,6 +203,18 @@ class Syncer:
             self._unfinished = True
             log.synced(plan.upto, plan.generation, alone=True)
             self._finish()
+
+    def _sync_file(self, log: Log, file: File) -> None:
+        """What went meanwhile, with its segment, and had given its descriptor up is not to be found any more, and need not be."""
+        try:
+            file.sync()
+        except StorageError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE) or is_interruption(error):
+                raise
+            with self._lock:
+                plan = log.sync_plan()
+            if plan is not None and file in plan.files:
+                raise
 
     def _finish(self) -> None:
         self._after_sync()
