@@ -57,7 +57,7 @@ __all__ = ["ELECTION_WAIT_MS", "Controller"]
 
 ELECTION_WAIT_MS: Final = 500
 """How long an election among replicas that restarted uncleanly waits for all of isr and elr, and one under a new controller for who led
-before it."""
+last."""
 _MS: Final = 1_000_000
 
 
@@ -92,8 +92,6 @@ class Controller:
     _waiting: dict[PartitionKey, int] = field(default_factory=dict)
     """Elections that wait for better candidates, and until when (ns)."""
     _records: list[tuple[int, MetadataRecord]] = field(default_factory=list)
-    _led: dict[PartitionKey, int] = field(default_factory=dict)
-    """Who led when this controller began, until somebody does again. Soft."""
     _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
     """Since which offset nobody leads. Soft: only reports made later say how far a live replica reaches."""
     _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
@@ -112,7 +110,6 @@ class Controller:
             self._sessions[broker.broker_id] = _Session(now_ns, registered=False)
         for key, partition in self._partitions():
             if partition.leader != NO_LEADER:
-                self._led[key] = partition.leader
                 self._change(key, partition, Settlement(partition.isr, partition.elr, NO_LEADER))
 
     def take(self) -> list[tuple[int, MetadataRecord]]:
@@ -503,7 +500,6 @@ class Controller:
             suspects=self.suspects.get(key, {}),
             lost=lost,
             patient=patient,
-            last=self._led.get(key, NO_LEADER),
         )
 
     def _change(self, key: PartitionKey, before: PartitionImage, after: Settlement) -> None:
@@ -518,7 +514,6 @@ class Controller:
                     self._ends.get(member, {}).pop(key, None)  # it went on since
         if after.leader != NO_LEADER:
             self._leaderless.pop(key, None)
-            self._led.pop(key, None)
             self._waiting.pop(key, None)
         suspects = self.suspects.get(key)
         if suspects is not None:

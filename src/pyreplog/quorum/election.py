@@ -8,8 +8,8 @@ The rules are Kafka's of KIP-966 (eligible leader replicas) with four of ours:
 * Trusted members lead before suspects. Among suspects the one that reaches furthest, by (last epoch, end), leads: whoever holds all
   committed records reaches at least as far as any of them, and the high watermark stood still since they reported, so that no report
   grows stale. Members whose report equals the new leader's hold the same log and stay in the set, trusted again.
-* Where a controller begins, who led before is waited for, and leads again while it is in the in-sync set: with acks=1 it alone may have
-  what it acknowledged last, and to close a cluster and open it again must not cost that.
+* Who led last is waited for while it is in the in-sync set, as it is where a controller began meanwhile, and leads again: with acks=1 it
+  alone may have what it acknowledged last, and to close a cluster and open it again must not cost that.
 """
 
 from __future__ import annotations
@@ -75,12 +75,11 @@ def settle(
     suspects: Mapping[int, ReplicaEnd],
     lost: tuple[int, ...] = (),
     patient: bool = False,
-    last: int = NO_LEADER,
 ) -> Settlement:
     """The state after the in-sync set becomes ``isr``: keeps a valid leader, else elects.
 
     ``lost`` members may lack committed records: they leave isr and elr. ``patient``: suspects are compared only when all of isr and elr are
-    there, and nobody of the in-sync set leads before ``last``, who led under the controller before, is. No suspect is left in the set of a
+    there, and nobody leads before the last leader is there, where that one is in the in-sync set. No suspect is left in the set of a
     partition with a leader.
     """
     isr = tuple(member for member in isr if member not in lost)
@@ -88,7 +87,7 @@ def settle(
     leader = partition.leader
     if leader != NO_LEADER and leader in isr and active(leader):
         return Settlement(isr, elr, leader)
-    return _elect(partition, isr, elr, min_isr, active, suspects, patient, last)
+    return _elect(partition, isr, elr, min_isr, active, suspects, patient)
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
@@ -107,13 +106,12 @@ def _elect(
     active: Callable[[int], bool],
     suspects: Mapping[int, ReplicaEnd],
     patient: bool,
-    last: int,
 ) -> Settlement:
     members = tuple(member for member in partition.replicas if member in isr or member in elr)
-    if patient and last in isr and not active(last):
+    if patient and any(member in isr and not active(member) for member in partition.last_known_elr):
         return Settlement(isr, elr, NO_LEADER, waits=True)
     for group in (isr, elr):
-        for member in (last, *partition.replicas):
+        for member in (*partition.last_known_elr, *partition.replicas):
             if member in group and member not in suspects and active(member):
                 kept = tuple(one for one in partition.replicas if one == member or (one in isr and one not in suspects))
                 return _led_by(partition, member, kept, members, min_isr, suspects)
@@ -165,12 +163,12 @@ def change_record(key: PartitionKey, before: PartitionImage, after: Settlement) 
         record.eligible_leader_replicas = after.elr
         changed = True
     last_known = before.last_known_elr
-    if after.isr or after.elr:
+    if after.leader != NO_LEADER:
         last_known = ()
     elif before.leader != NO_LEADER:
-        last_known = (before.leader,)  # nobody is left to choose from: a hint for the person who has to decide
-    elif before.isr or before.elr:
-        last_known = before.isr + before.elr  # the last who left, at its return without all it had
+        last_known = (before.leader,)
+    elif not (after.isr or after.elr) and (before.isr or before.elr):
+        last_known = before.isr + before.elr  # the last who left, at its return without all it had: a hint for the person who has to decide
     if last_known != before.last_known_elr:
         record.last_known_elr = last_known
         changed = True

@@ -64,6 +64,7 @@ class PartitionImage(NamedTuple):
     isr: tuple[int, ...]
     elr: tuple[int, ...]
     last_known_elr: tuple[int, ...]
+    """While nobody leads: who led last; where isr and elr became empty since, who was in them."""
     leader: int
     leader_epoch: int
     partition_epoch: int
