@@ -6,9 +6,10 @@ Which rows: offsets and timestamps select exactly; the time index only skips wha
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Final, NoReturn, Protocol, SupportsIndex, TypedDict
+from typing import Any, Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
 from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
@@ -136,10 +137,11 @@ def rows_of(source: object) -> ArrowRows:
 def _check_no_objects(source: object) -> None:
     """Raises TypeError for a Polars frame with a column of Python objects: what it hands over as Arrow is their addresses in memory, as
     bytes that look like any other."""
-    if type(source).__module__.partition(".")[0] != "polars":
+    polars: Any = sys.modules.get("polars")
+    if polars is None or not isinstance(source, polars.DataFrame):
         return
-    for name, kind in getattr(source, "schema", {}).items():
-        if str(kind) == "Object":
+    for name, kind in source.schema.items():
+        if kind == polars.Object:
             raise TypeError(f"column {name} holds Python objects, as Polars keeps bytearrays, for example; it must be binary or string")
 
 

@@ -194,6 +194,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (pa.table({"value": pa.array(["x"]).dictionary_encode()}), TypeError, "column value is of type dictionary of string; it must be"),
     (pl.DataFrame({"value": [bytearray(b"x")]}), TypeError, "column value holds Python objects"),
     (pl.DataFrame({"value": [b"x"], "key": [memoryview(b"k")]}), TypeError, "column key holds Python objects"),
+    (type("Frame", (pl.DataFrame,), {})({"value": [bytearray(b"x")]}), TypeError, "column value holds Python objects"),
     (pa.table({"value": ["x"], "timestamp": pa.array([1], pa.duration("s"))}), TypeError, "column timestamp is of type duration; it"),
     (pa.table({"value": pa.array(["x"]).dictionary_encode()}), TypeError, "not a dictionary"),
     (pa.table({"value": [b"x"], "timestamp": ["now"]}), TypeError, "it must be a timestamp"),
