@@ -272,6 +272,19 @@ def test_the_script_is_what_meets_an_interrupted_start() -> None:
     assert project["scripts"] == {"replog": "pyreplog.__main__:main"}
 
 
+@pytest.mark.parametrize("words", ["cat {}", "export {} -", "verify {}", "append {} --format lines", "--help"])
+def test_a_full_disk_behind_standard_output(events: Path, words: str) -> None:
+    """One line says so, the exit code is that of every failure, and nothing that was not written is told of as done."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("SKIPPED FAULT RIG: no /dev/full")
+    command = [sys.executable, "-m", "pyreplog", *words.format(events).split()]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, input="x", stdout=full, stderr=subprocess.PIPE, text=True, env=buffered, check=False)
+    assert done.returncode == 1
+    assert re.fullmatch(r"replog.*: No space left on device\n", done.stderr)
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- 2>&-"])
 def test_closed_streams(tmp_path: Path, closed: str) -> None:
     """Who runs it without standard input, output or error gets no traceback, and no file of a log takes their place."""

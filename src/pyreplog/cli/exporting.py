@@ -67,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             if target == "-":
                 _ndjson(sys.stdout.buffer, list(found.values()), arguments, progress)
+                sys.stdout.flush()
             else:
                 _replace(target, lambda file: write(file, list(found.values()), arguments, progress))
         finally:

@@ -56,6 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Records may have any character, and JSON is UTF-8 whatever the locale says.
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    code = _main(words)
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left of a result is told of already, and help is not. Python would complain again at exit, with a code of its own.
+        silence(sys.stdout)
+        if code == EXIT_OK and not isinstance(error, BrokenPipeError):
+            say(f"replog: {in_options(error)}")
+            return EXIT_FAILED
+    return code
+
+
+def _main(words: list[str]) -> int:
     parser, parsers = build_parser()
     if words and words[0] == "help":
         words = [*words[1:], "--help"]
