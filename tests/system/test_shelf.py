@@ -11,14 +11,19 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 import pyreplog
-from pyreplog.errors import ClosedError, StorageError
+from pyreplog.config import LogConfig
+from pyreplog.errors import ClosedError, OffsetOutOfRangeError, StorageError
+from pyreplog.log import LogRoot, open_readers, random_uuid
+from pyreplog.record import split
 from pyreplog.system import SystemDisk
 from pyreplog.system.file import SystemFile
 from pyreplog.system.shelf import DESCRIPTORS_MAX, SHELF
+from tests.log.support import CLOCK, batch
 from tests.system.syncing import PATIENCE_S, syncs_by
 
 
@@ -118,6 +123,38 @@ def test_segments_that_go_while_they_are_synced(tmp_path: Path) -> None:
         assert not left
         assert (log.start_offset, log.high_watermark, log.stats().flushed_offset) == (18, 20, 20)
         assert log.append(b"next") == 20
+
+
+def test_a_segment_that_began_anew_under_its_name(tmp_path: Path) -> None:
+    """A reader whose file gave its descriptor up, and whose writer, a follower, began the segment anew meanwhile, looks again."""
+    disk = SystemDisk()
+    root = LogRoot.open(disk, str(tmp_path / "root"), clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, random_uuid(Random(2)), LogConfig(segment_bytes=1024))
+    log.become_leader(0)
+
+    def append() -> None:
+        log.append_as_leader(batch(1, size=400), 0)
+        log.advance_high_watermark(log.end_offset)
+        log.write_mark()
+
+    for _ in range(8):
+        append()
+    (reader,) = open_readers(disk, str(tmp_path / "root")).values()
+    assert reader.segments()[-1][0] == 6
+    assert split(reader.read(6, 1))[0].base_offset == 6
+    SHELF.clear()
+    with open(f"{log.directory}/00000000000000000006.log", "rb"):  # so that no other file gets its inode
+        log.truncate_fully(6)
+        for _ in range(3):
+            append()
+        log.delete_records(8)
+        with pytest.raises(OffsetOutOfRangeError) as caught:
+            reader.read(6, 1)
+    assert caught.value.start == 8
+    reader.refresh()
+    assert split(reader.read(8, 1))[0].base_offset == 8
+    reader.close()
+    root.close()
 
 
 def test_another_file_in_its_place_is_refused(tmp_path: Path, few: int) -> None:

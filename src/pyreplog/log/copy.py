@@ -94,8 +94,8 @@ class RootView:
 
 
 class _Removals:
-    """Segments that the writer removed between a look at the folder and the look into them. As long as it is another one each time the
-    writer goes on, and so does the reader: it would be wrong to call its log unreadable."""
+    """Segments that the writer removed, or began anew, between a look at the folder and the look into them. As long as it is another one
+    each time the writer goes on, and so does the reader: it would be wrong to call its log unreadable."""
 
     def __init__(self) -> None:
         self._path: object = None
@@ -103,7 +103,7 @@ class _Removals:
 
     def explain(self, error: StorageError) -> bool:
         """Whether ``error`` may be for that, and another look is worth while."""
-        if error.errno != errno.ENOENT:
+        if error.errno not in (errno.ENOENT, errno.ESTALE):
             return False
         if error.filename != self._path:
             self._path, self._left = error.filename, _SAME_TRIES
