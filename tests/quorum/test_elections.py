@@ -24,6 +24,7 @@ from pyreplog.wire import (
 from tests.quorum.house import House
 
 NOBODY = -1
+FURTHEST = ReplicaEnd(99, 99)
 
 
 def partition(isr: tuple[int, ...], elr: tuple[int, ...] = (), leader: int = NOBODY) -> PartitionImage:
@@ -50,7 +51,7 @@ def test_elr_table(
 ) -> None:
     """KIP-966: at or above the minimum the ELR is empty; below it holds whoever was in ISR or ELR, is not in the ISR now, and lost
     nothing."""
-    found = settle(partition(isr, elr), next_isr, min_isr=min_isr, active=lambda _: False, suspects={}, lost=lost)
+    found = settle(partition(isr, elr), next_isr, min_isr=min_isr, active=lambda _: False, suspects={}, ends={}, lost=lost)
     assert found.elr == expected
 
 
@@ -64,7 +65,9 @@ members = st.permutations([1, 2, 3]).flatmap(lambda order: st.integers(0, 3).map
     members,
     st.integers(1, 3),
     st.dictionaries(st.integers(1, 3), st.tuples(st.integers(-2, 2), st.integers(0, 3))),
+    members,
     st.booleans(),
+    st.integers(-1, 3),
     st.integers(-1, 3),
 )
 def test_what_always_holds_after_a_settlement(
@@ -74,16 +77,19 @@ def test_what_always_holds_after_a_settlement(
     lost: tuple[int, ...],
     min_isr: int,
     ends: dict[int, tuple[int, int]],
+    unclean: tuple[int, ...],
     patient: bool,
     leader: int,
+    last: int,
 ) -> None:
     """S18 and L1: isr and elr are disjoint parts of what was isr or elr, without lost members; at or above the minimum the elr is empty;
     a leader is up and in the isr; with a newly elected leader no suspect is in the isr but its equals."""
     elr = () if len(isr) >= min_isr else tuple(one for one in elr if one not in isr)
     leader = leader if leader in isr else NOBODY
-    suspects = {member: ReplicaEnd(*end) for member, end in ends.items()}
-    before = partition(isr, elr, leader)
-    after = settle(before, isr, min_isr=min_isr, active=up.__contains__, suspects=suspects, lost=lost, patient=patient)
+    reach = {member: ReplicaEnd(*end) for member, end in ends.items()}
+    suspects = {member: end for member, end in reach.items() if member in unclean}
+    before = partition(isr, elr, leader)._replace(last_known_elr=(last,) if leader == NOBODY else ())
+    after = settle(before, isr, min_isr=min_isr, active=up.__contains__, suspects=suspects, ends=reach, lost=lost, patient=patient)
     assert not set(after.isr) & set(after.elr)
     assert set(after.isr) | set(after.elr) <= (set(isr) | set(elr)) - set(lost)
     assert len(after.isr) < min_isr or after.elr == ()
@@ -95,7 +101,9 @@ def test_what_always_holds_after_a_settlement(
             for member in after.isr:
                 assert member not in suspects or suspects[member] == suspects.get(after.leader)
             if after.leader in suspects:
-                assert all(one in suspects or one not in up for one in (*isr, *elr) if one not in lost), "a trusted one was passed over"
+                passed = [one for one in (*isr, *elr) if one in up and one not in suspects and one not in lost]
+                assert not passed or after.leader == last, "a trusted one was passed over"
+                assert all(reach.get(one, FURTHEST) <= suspects[last] for one in passed), "who may have more was passed over"
     elif not patient:
         candidates = [one for one in (*after.isr, *after.elr) if one in up]
         assert all(suspects.get(one) == MISSING for one in candidates)
@@ -207,14 +215,14 @@ def test_the_wait_ends_after_500_ms() -> None:
 
 
 def test_a_trusted_member_is_not_kept_waiting() -> None:
-    """A clean starter leads at once, before suspects that reached further: it has all that is committed."""
+    """A clean starter leads at once, before suspects that reached further: it has all that is committed. They never led."""
     house, key = everybody_dies()
-    house.up(1, {key: (0, 120)})
+    house.up(2, {key: (0, 120)})
     assert house[key].leader == NOBODY
-    house.up(3, {key: (0, 100)}, clean=True)
-    assert (house[key].leader, house[key].isr) == (3, (2, 3)), "broker 2 may still come back clean; the suspect is out"
-    house.up(2, {key: (0, 100)})
-    assert house[key].isr == (3,), "it did not come back clean"
+    house.up(1, {key: (0, 100)}, clean=True)
+    assert (house[key].leader, house[key].isr) == (1, (1, 3)), "broker 3 may still come back clean; the suspect is out"
+    house.up(3, {key: (0, 100)})
+    assert house[key].isr == (1,), "it did not come back clean"
 
 
 def test_incomplete_ones_never_lead() -> None:
@@ -371,6 +379,47 @@ def test_who_led_before_is_waited_for_500_ms() -> None:
             assert house[key].leader == NOBODY
             house.wait(100, beating=(2, 3))
         assert house[key].leader == 2
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_who_led_before_leads_again_when_the_close_was_cut_short(order: tuple[int, ...]) -> None:
+    """A kill in the middle of a close: the followers had stopped in order, their leader had not. By its report it holds all they hold, and
+    with acks=1 it alone may have the rest."""
+    for clean in ((2, 3), (2,)):
+        house = House()
+        key = house.topic()
+        house.restart()
+        for broker in order:
+            house.up(broker, {key: (0, 9 if broker == 1 else 7)}, clean=broker in clean)
+        assert house[key].leader == 1
+        assert not house.controller.suspects, "it is trusted again"
+
+
+@pytest.mark.parametrize("end", [(0, 6), (-1, 0), None])
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_who_led_before_and_lacks_something_does_not_lead_again(order: tuple[int, ...], end: tuple[int, int] | None) -> None:
+    """Where it was cut short it leads only if it reaches as far as every trusted one that is there: else it lost what they may have."""
+    house = House()
+    key = house.topic()
+    house.restart()
+    for broker in order:
+        found = (0, 7) if broker == 2 else end
+        house.up(broker, None if found is None else {key: found}, clean=broker == 2)
+    assert house[key].leader == 2
+    assert 1 not in house[key].isr
+
+
+def test_who_went_on_running_may_have_fetched_more_than_it_said() -> None:
+    """The controller alone died. A follower that went on says how far it reaches when it registers again, and fetches more before it hears
+    that nobody leads. So its leader of before, when it comes back uncleanly, is not known to hold all that one holds."""
+    house = House()
+    key = house.topic()
+    house.restart()
+    assert house.register(2, {key: (0, 7)}, same=True) == 0
+    assert house.register(1, {key: (0, 7)}) == 0
+    house.beat(2)
+    house.beat(1)
+    assert house[key].leader == 2
 
 
 def test_what_a_running_incarnation_says_again_changes_nothing() -> None:

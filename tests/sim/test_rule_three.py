@@ -3,6 +3,7 @@ at once."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -307,6 +308,37 @@ def test_everybody_stops_in_order(topic: TopicOptions) -> None:
     world.start(first)
     until(world, lambda: partition(world).leader == first, "it leads", within_ms=800)
     assert sorted(partition(world).isr) == [1, 2, 3]
+    finish(world)
+
+
+@pytest.mark.parametrize("topic", [SYNC, OS], ids=["sync", "os"])
+@pytest.mark.parametrize("back", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_a_kill_while_everybody_stops_in_order(topic: TopicOptions, back: tuple[int, ...]) -> None:
+    """The followers have stopped in order when the process is killed, the leader has not. With acks=1 the leader alone has what it
+    acknowledged last: it leads again, although they are trusted and it is not, because by its report it holds all they hold."""
+    world = busy(replace(topic, acks=1))
+    leader, *followers = partition(world).replicas
+    assert partition(world).leader == leader
+    for follower in followers:
+        world.network.cut_both(f"node-{leader}", f"node-{follower}")
+    before = acknowledged(world)
+    until(world, lambda: acknowledged(world) > before + 5, "more that the leader alone has")
+    assert in_sync(world, leader, *followers)()
+    world.stop_controller(power_loss=False)
+    for follower in followers:
+        world.machines[follower].stop()
+    end = log_of(world, leader).end_offset
+    world.kill(leader, tell=False, silent=True)
+    world.network.heal()
+    for producer in world.producers:
+        producer.sending = False
+    world.start_controller()
+    for number in back:
+        world.start((leader, *followers)[number])
+        world.run_for(50)
+    until(world, lambda: partition(world).leader != NO_LEADER, "somebody leads")
+    assert partition(world).leader == leader
+    assert log_of(world, leader).end_offset == end
     finish(world)
 
 

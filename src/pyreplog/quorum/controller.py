@@ -65,11 +65,13 @@ _MS: Final = 1_000_000
 class _Session:
     """What is known of a broker since this controller started. Soft: never written.
 
-    ``registered``: this incarnation registered here and is not known to be dead. ``alive``: heard of within the session timeout.
+    ``registered``: this incarnation registered here and is not known to be dead. ``began``: it registered here first, so it never ran
+    under another controller. ``alive``: heard of within the session timeout.
     """
 
     contact_ns: int
     registered: bool
+    began: bool = False
     alive: bool = True
     metadata_offset: int = -1
     shutdown_offset: int = -1
@@ -172,7 +174,7 @@ class Controller:
                 return BrokerRegistrationResponse(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
             self._fence(request.broker_id, now_ns)
         self._take_stock(request, known, now_ns, same=same)
-        self._sessions[request.broker_id] = _Session(now_ns, registered=True)
+        self._sessions[request.broker_id] = _Session(now_ns, registered=True, began=not same or (session is not None and session.began))
         if known is not None and same:
             return BrokerRegistrationResponse(broker_epoch=known.epoch)
         epoch = self.image.offset + 1
@@ -498,9 +500,18 @@ class Controller:
             min_isr=effective_min_isr(self.image.topics[key[0]], partition),
             active=self._active,
             suspects=self.suspects.get(key, {}),
+            ends=self._still(key, partition),
             lost=lost,
             patient=patient,
         )
+
+    def _still(self, key: PartitionKey, partition: PartitionImage) -> dict[int, ReplicaEnd]:
+        """How far the copies reach of those who began when nobody led any more: they had nobody to fetch from since. One that went on
+        running may have fetched more from its old leader after it said how far it reached."""
+        if not partition.last_known_elr:
+            return {}
+        began = [member for member in partition.replicas if member in self._sessions and self._sessions[member].began]
+        return {member: self._ends[member][key] for member in began if key in self._ends[member]}
 
     def _change(self, key: PartitionKey, before: PartitionImage, after: Settlement) -> None:
         record = change_record(key, before, after)

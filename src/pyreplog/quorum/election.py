@@ -9,12 +9,14 @@ The rules are Kafka's of KIP-966 (eligible leader replicas) with four of ours:
   committed records reaches at least as far as any of them, and the high watermark stood still since they reported, so that no report
   grows stale. Members whose report equals the new leader's hold the same log and stay in the set, trusted again.
 * Who led last is waited for while it is in the in-sync set, as it is where a controller began meanwhile, and leads again: with acks=1 it
-  alone may have what it acknowledged last, and to close a cluster and open it again must not cost that.
+  alone may have what it acknowledged last, and to close a cluster and open it again must not cost that. Where it is a suspect because the
+  close was cut short, it leads before trusted members if it reaches at least as far as each of them that is there: then it holds all they
+  hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pyreplog.quorum.image import PartitionImage, PartitionKey
@@ -73,21 +75,22 @@ def settle(
     min_isr: int,
     active: Callable[[int], bool],
     suspects: Mapping[int, ReplicaEnd],
+    ends: Mapping[int, ReplicaEnd],
     lost: tuple[int, ...] = (),
     patient: bool = False,
 ) -> Settlement:
     """The state after the in-sync set becomes ``isr``: keeps a valid leader, else elects.
 
     ``lost`` members may lack committed records: they leave isr and elr. ``patient``: suspects are compared only when all of isr and elr are
-    there, and nobody leads before the last leader is there, where that one is in the in-sync set. No suspect is left in the set of a
-    partition with a leader.
+    there, and nobody leads before the last leader is there, where that one is in the in-sync set. ``ends``: how far the copies of members
+    reach that cannot have grown since. No suspect is left in the set of a partition with a leader.
     """
     isr = tuple(member for member in isr if member not in lost)
     elr = _eligible(partition, isr, min_isr, lost)
     leader = partition.leader
     if leader != NO_LEADER and leader in isr and active(leader):
         return Settlement(isr, elr, leader)
-    return _elect(partition, isr, elr, min_isr, active, suspects, patient)
+    return _elect(partition, isr, elr, min_isr, active, suspects, ends, patient)
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
@@ -105,11 +108,17 @@ def _elect(
     min_isr: int,
     active: Callable[[int], bool],
     suspects: Mapping[int, ReplicaEnd],
+    ends: Mapping[int, ReplicaEnd],
     patient: bool,
 ) -> Settlement:
     members = tuple(member for member in partition.replicas if member in isr or member in elr)
-    if patient and any(member in isr and not active(member) for member in partition.last_known_elr):
+    last = next((member for member in partition.last_known_elr if member in isr), NO_LEADER)
+    if patient and last != NO_LEADER and not active(last):
         return Settlement(isr, elr, NO_LEADER, waits=True)
+    trusted = [member for member in members if member not in suspects and active(member)]
+    if trusted and last != NO_LEADER and active(last) and _reaches(last, trusted, suspects, ends):
+        kept = tuple(one for one in partition.replicas if one == last or (one in isr and one not in suspects))
+        return _led_by(partition, last, kept, members, min_isr, suspects)._replace(cleared=(last,))
     for group in (isr, elr):
         for member in (*partition.last_known_elr, *partition.replicas):
             if member in group and member not in suspects and active(member):
@@ -126,6 +135,12 @@ def _elect(
     leader = next((member for member in equals if member in isr), equals[0])
     settlement = _led_by(partition, leader, equals, members, min_isr, {} if best == MISSING else suspects)
     return settlement._replace(cleared=equals)
+
+
+def _reaches(last: int, trusted: Sequence[int], suspects: Mapping[int, ReplicaEnd], ends: Mapping[int, ReplicaEnd]) -> bool:
+    """Whether ``last`` is a suspect with a copy that holds all that the ``trusted`` hold. Whose end is not known may hold more."""
+    end = suspects.get(last, MISSING)
+    return end != MISSING and all(member in ends and ends[member] <= end for member in trusted)
 
 
 def _led_by(
