@@ -354,7 +354,9 @@ def test_delivery_timeout() -> None:
         if script.requests:
             script.answer(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         script.advance(50)
-    assert isinstance(refused[0].exception(), NotLeaderError)
+    error = refused[0].exception()
+    assert isinstance(error, NotLeaderError)
+    assert str(error) == f"not the leader of this partition: {TOPIC}-0; nothing was appended"
     script.leaders = [-1]
     script.producer._router.misled(TOPIC, 0, 1)
     never = script.send(b"y")

@@ -507,6 +507,8 @@ class Producer:
             error = late.error
             if error is None or isinstance(error, LeaderNotAvailableError):
                 error = _no_leader(queue, error)
+            else:
+                error = _not_appended(error)
             self._fail(late, self._unknown(queue, late, str(error)) if late.unsure else error)
         if until is None:
             return None
@@ -631,7 +633,7 @@ class Producer:
         if code in _MISLED:
             self._router.misled(queue.topic, queue.partition, node)
         if now >= batch.deadline_ns:
-            self._fail(batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else batch.error)
+            self._fail(batch, self._unknown(queue, batch, str(batch.error)) if batch.unsure else _not_appended(batch.error))
             return
         assert batch.data is not None
         stamp(batch.data, 0, -1)  # the leader may have written its own numbers before it refused
@@ -674,6 +676,11 @@ class Producer:
             self._fail(batch, ClosedError(text))
 
 
+def _not_appended(refusal: ClusterError) -> ClusterError:
+    """What its sender is told of a batch that was refused each time, until it was too late to send it again."""
+    return cluster_error(refusal.code, f"{refusal}; nothing was appended")
+
+
 def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
     name = f"{queue.topic}-{queue.partition}"
     advice = (
@@ -681,5 +688,5 @@ def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterEr
         "comes back"
     )
     if refusal is not None:
-        return LeaderNotAvailableError(f"{name}; {advice}")
+        return LeaderNotAvailableError(f"{name}; nothing was appended. {advice}")
     return RequestTimedOutError(f"{name} had no leader in time; nothing was sent. {advice}")
