@@ -6,6 +6,7 @@ import asyncio
 import errno
 import itertools
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ import pytest
 
 import pyreplog
 from pyreplog.client import Pending
-from pyreplog.errors import MessageTooLargeError
+from pyreplog.errors import KafkaStorageError, MessageTooLargeError
 from pyreplog.ports import Disk
 from pyreplog.record import partition_for_key
 from pyreplog.system import SystemDisk
@@ -694,6 +695,38 @@ def test_a_topic_that_no_disk_has_room_for() -> None:
             disks[f"node-{number}"].clear_faults()
         with cluster.producer() as producer:
             assert producer.send("events", b"one").result(20).offset == 0
+
+
+def test_another_one_leads_where_the_leader_has_no_room_for_its_copy() -> None:
+    """Each of three nodes would lead one partition. The first cannot make a copy of any: the others lead, and appends are acknowledged."""
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__, config={"replica_lag_time_max_ms": 300}) as cluster:
+        disks["node-1"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
+        with pytest.raises(TimeoutError, match="No space left"):
+            cluster.admin.create_topic("events", partitions=3, timeout=0.3)
+        with cluster.producer() as producer:
+            for number in range(3):
+                assert producer.send("events", b"one", partition=number).result(20).offset == 0
+        leaders = [cluster.leader("events", number) for number in range(3)]
+        assert {leader.node_id for leader in leaders if leader is not None} == {2, 3}
+
+
+def test_whoever_needs_a_copy_that_no_disk_has_room_for_hears_of_it() -> None:
+    """Where no node can lead for want of room, its disk's words are in what producers and readers are told; and of a batch that it was not
+    appended."""
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
+        for number in (1, 2, 3):
+            disks[f"node-{number}"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
+        with pytest.raises(TimeoutError):
+            cluster.admin.create_topic("events", timeout=0.3)
+        with cluster.producer(delivery_timeout_ms=300) as producer:
+            refused = producer.send("events", b"one").exception(20)
+            assert isinstance(refused, KafkaStorageError)
+            assert re.search(r"No space left.*/events-0/partition\.metadata.*; nothing was appended", str(refused))
+        with cluster.consumer("events") as consumer, pytest.raises(pyreplog.RequestTimedOutError) as late:
+            consumer.end_offset("events", 0, timeout=0.1)
+        assert re.search(r"known after 0\.1 s: node 1: .*No space left.*node-1/events-0/partition\.metadata", str(late.value))
 
 
 def test_unclean_power_loss_of_all() -> None:

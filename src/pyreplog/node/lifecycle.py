@@ -123,7 +123,8 @@ class Lifecycle:
         self._tell(key, NO_COPY)
 
     def rotten(self, key: PartitionKey) -> None:
-        """A part of a copy turned out to be damaged, and the rest is served: say so, and another one leads, if any can."""
+        """A part of a copy turned out to be damaged, and the rest is served, or it cannot be made: say so, and another one leads, if any
+        can."""
         if self._damaged.get(key) != NO_COPY:
             self._tell(key, ROTTEN)
 

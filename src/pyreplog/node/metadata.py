@@ -73,6 +73,8 @@ class MetadataFollower:
         """Called when the image first includes this incarnation's registration."""
         self.on_leaderless: Callable[[], None]
         """Called when a hosted partition lost its leader."""
+        self.on_refused: Callable[[PartitionKey], None]
+        """Called when this node leads a partition whose copy cannot be made: another one leads, if any can."""
         self.on_shutdown: Callable[[], None]
         """Called when a node is about to stop: it waits until everybody has said that it knows."""
         self.on_removed: Callable[[Hosted], None]
@@ -297,6 +299,8 @@ class MetadataFollower:
             known = self.refused.get(key)
             self.refused[key] = error
             self.on_storage_error(error, known is None or str(known) != str(error))
+            if partition.leader == self._node_id:
+                self.on_refused(key)
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
         self.refused.pop(key, None)

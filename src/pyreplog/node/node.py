@@ -123,15 +123,16 @@ class Node:
         self._following = Following(effects, standing, node_id, wait_max_ms, config.replica_fetch_backoff_ms)
         self._guard = Guard(effects, node_id)
         self._sessions = FollowerSessions(effects, self._hosted, random)
-        self._produce = ProduceService(effects, self._hosted, standing, trusted)
         self._fetch = FetchService(effects, self._hosted, standing)
         self._proposals = Proposals(effects, standing, node_id, controller_address)
         self._lifecycle = Lifecycle(effects, standing, root, config, node_id, controller_address)
         self._metadata = self.metadata_class(effects, standing, root, self._hosted, config, node_id, controller_address)
+        self._produce = ProduceService(effects, self._hosted, standing, node_id, self._metadata.refused, trusted)
         self._checkpoints = Checkpoints(effects, root, config, self._storage_error)
         self._lifecycle.on_registered = self._registered
         self._metadata.on_caught_up = self._lifecycle.soon
         self._metadata.on_leaderless = self._lifecycle.leaderless
+        self._metadata.on_refused = self._lifecycle.rotten
         self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 
+from pyreplog.errors import PyreplogError
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Hosted, Standing
 from pyreplog.ports import Address
@@ -47,10 +48,21 @@ class _ProduceGather:
 
 
 class ProduceService:
-    """Appends of clients. ``trusted``: addresses whose batches our own encoder made in this process, so that they need no check."""
+    """Appends of clients. ``refused``: the copies that the disk does not let this node make. ``trusted``: addresses whose batches our own
+    encoder made in this process, so that they need no check."""
 
-    def __init__(self, effects: Effects, hosted: Mapping[PartitionKey, Hosted], standing: Standing, trusted: Container[Address]) -> None:
+    def __init__(
+        self,
+        effects: Effects,
+        hosted: Mapping[PartitionKey, Hosted],
+        standing: Standing,
+        node_id: int,
+        refused: Mapping[PartitionKey, PyreplogError],
+        trusted: Container[Address],
+    ) -> None:
         self.effects = effects
+        self._node_id = node_id
+        self._refused = refused
         self._standing = standing
         self._hosted = hosted
         self._trusted = trusted
@@ -114,12 +126,17 @@ class ProduceService:
                     event = Produce(message.source, message.correlation_id, body.acks, data.records, body.timeout_ms, trusted=trusted)
                     self.gathered.append((hosted, event))
                 elif gather is not None:
-                    gather.put(topic.topic_id, PartitionProduceResponse(data.index, self._refusal(topic.topic_id, data.index)))
+                    gather.put(topic.topic_id, self._refusal(topic.topic_id, data.index))
 
-    def _refusal(self, topic_id: str, partition: int) -> ErrorCode:
+    def _refusal(self, topic_id: str, index: int) -> PartitionProduceResponse:
         """Why a batch is not taken: nothing was appended."""
         if topic_id not in self._standing.image.topics:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        if self._standing.image.partition((topic_id, partition)) is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        key = (topic_id, index)
+        partition = self._standing.image.partition(key)
+        if partition is None:
+            return PartitionProduceResponse(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        error = self._refused.get(key)
+        if error is not None and partition.leader == self._node_id:
+            return PartitionProduceResponse(index, ErrorCode.KAFKA_STORAGE_ERROR, error_message=str(error))
+        return PartitionProduceResponse(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from pyreplog.config import suggestion
-from pyreplog.errors import RequestTimedOutError, UnknownTopicError
+from pyreplog.errors import PyreplogError, RequestTimedOutError, UnknownTopicError
 from pyreplog.runtime.member import ClusterNode
 from pyreplog.values import TopicPartition
 
@@ -28,12 +28,15 @@ class Advice:
         nodes: Sequence[ClusterNode],
         topics: Callable[[], Collection[str]],
         awaited: Callable[[TopicPartition], Awaited | None],
+        refused: Callable[[str], Mapping[int, PyreplogError]],
     ) -> None:
         """``nodes``: of the cluster, all of them by the time somebody asks. ``topics``: the names it has. ``awaited``: who may lead a
-        partition that nobody leads; None where somebody does."""
+        partition that nobody leads; None where somebody does. ``refused``: which nodes' disks do not let them make a copy of a topic, and
+        why."""
         self._nodes = nodes
         self._topics = topics
         self._awaited = awaited
+        self._refused = refused
 
     def late(self, what: str, seconds: float | None, of: TopicPartition | None = None) -> RequestTimedOutError:
         """``what``, of that partition, was waited for, for so long."""
@@ -47,6 +50,8 @@ class Advice:
             numbers = ", ".join(map(str, down))
             which = f"node {numbers} is" if len(down) == 1 else f"nodes {numbers} are"
             why = f"{which} down, and without a leader nobody answers. cluster.nodes[{down[0] - 1}].restart() starts node {down[0]}"
+        elif of is not None and (refused := self._refused(of.topic)):
+            why = "; ".join(f"node {number}: {error}" for number, error in refused.items())
         else:
             why = "every node is up. Try again, or give it more time"
         return RequestTimedOutError(f"{what} not known{'' if seconds is None else f' after {seconds:g} s'}: {why}")

@@ -135,7 +135,9 @@ class Cluster:
         self._owner: SpoolOwner | None = None
         self._own_process = own_process
         self._nodes: list[ClusterNode] = []
-        self._advice = Advice(self._nodes, self._topic_names, self._awaited_leaders)
+        self._advice = Advice(
+            self._nodes, self._topic_names, self._awaited_leaders, lambda topic: self._driver.alone(lambda: self._refused(topic))
+        )
         self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
         number = _node_count(self._controller_disk, self._path, nodes)
@@ -330,7 +332,7 @@ class Cluster:
             # has just begun again counts on nobody yet.
             active = {broker.broker_id for broker in self._authority.authority.image.brokers.values() if broker.active}
             ready = [node for node in self._nodes if node.ready and (node.node_id in active or not active)]
-            refused = {node.node_id: error for node in ready if (error := node._refused(topic)) is not None}
+            refused = self._refused(topic)
             done, wanted = sum(node._serves(topic)[0] for node in ready), len(ready) * partition_count
             return done >= wanted
 
@@ -346,6 +348,10 @@ class Cluster:
                     f"only {done * 100 // max(wanted, 1)} % of its {partition_count} partitions; they go on in the background: wait, and "
                     f"do not make it again{why}"
                 )
+
+    def _refused(self, topic: str) -> dict[int, PyreplogError]:
+        """The nodes whose disks do not let them make a copy of some partition, and why. REQUIRES that no machine moves."""
+        return {node.node_id: error for node in self._nodes if node.ready and (error := node._refused(topic)) is not None}
 
     def _counts(self) -> bool:
         """Whether the controller knows on which nodes to count: not where it was cut short, nor when it has just begun again and heard from

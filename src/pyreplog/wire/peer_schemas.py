@@ -30,7 +30,7 @@ __all__ = [
 NO_COPY: Final = -1
 """The end offset of a copy that turned out to be damaged, and is of no use."""
 ROTTEN: Final = -2
-"""The end offset of a copy of which a part turned out to be damaged: it serves the rest."""
+"""The end offset of a copy of which a part turned out to be damaged, while it serves the rest; or that its disk has no room for, as yet."""
 
 
 # --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
