@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+import pyreplog
 from tests.fuzz.mutate import mutate
 from tests.fuzz.run import execute, regressions
 from tests.fuzz.target import Target
@@ -221,9 +222,10 @@ def test_every_target_reaches_its_parsers(target: Target) -> None:
 
 
 def _lines(name: str) -> set[tuple[str, int]]:
-    """Where a function may be said to begin: at its own line, or at its first decorator's."""
+    """Where a function may be said to begin: at its own line, or at its first decorator's. Of the package that runs, which the sanitized
+    build copies."""
     module, _, path = name.partition(".")
-    file = PACKAGE / f"{module}.py"
+    file = Path(pyreplog.__file__).parent / f"{module}.py"
     (node,) = (node for found, node in _functions(tree(file), "") if found == path)
     return {(str(file), node.lineno), *((str(file), one.lineno) for one in node.decorator_list)}
 
