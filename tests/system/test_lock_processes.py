@@ -8,6 +8,7 @@ import fcntl
 import importlib.util
 import os
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -193,6 +194,28 @@ def test_interrupted_at_any_moment(path: Path) -> None:
             take_lock(str(path), "").release()
             assert len(os.listdir("/proc/self/fd")) == before, moment
         assert moment > 5
+
+
+@pytest.mark.parametrize("step", ["ftruncate", "fcntl", "flock"])
+def test_what_a_handler_raises_amid_a_release(path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Is its caller's, although it is an OSError, as those are that the release itself makes nothing of; and nothing is left behind."""
+
+    def raises(*_: object) -> None:
+        raise TimeoutError("the program's own limit")
+
+    def struck(*_: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+
+    lock = take_lock(str(path), "")
+    before = signal.signal(signal.SIGUSR1, raises)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(os if step == "ftruncate" else fcntl, step, struck)
+            with pytest.raises(TimeoutError, match="the program's own limit"):
+                lock.release()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    take_lock(str(path), "").release()
 
 
 def test_a_copy_of_its_descriptor_keeps_no_lock_that_was_released(path: Path) -> None:

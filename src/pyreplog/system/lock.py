@@ -72,12 +72,10 @@ class SystemLock:
             return
         try:
             if self._key is not None:
-                with contextlib.suppress(OSError):
-                    os.ftruncate(fd, 0)  # the text names a holder, and there is none any more
-            with contextlib.suppress(OSError):
-                _set(fd, fcntl.F_UNLCK)  # a process that was forked just now may still have a copy, which would keep it
-            with contextlib.suppress(OSError):
-                fcntl.flock(fd, fcntl.LOCK_UN)  # whichever of both it has: closing gives up what this could not
+                _tidy(lambda: os.ftruncate(fd, 0))  # the text names a holder, and there is none any more
+            # Whichever of both it has: a process that was forked just now may still have a copy, which would keep it.
+            _tidy(lambda: _set(fd, fcntl.F_UNLCK))
+            _tidy(lambda: fcntl.flock(fd, fcntl.LOCK_UN))
         finally:
             if self._fd >= 0:  # no other thread was faster
                 self._fd = -1
@@ -93,6 +91,15 @@ class SystemLock:
         # Of one whose taking was interrupted before anybody had it.
         if getattr(self, "_fd", -1) >= 0:
             self.release()
+
+
+def _tidy(step: Callable[[], None]) -> None:
+    """A step before a descriptor is closed, which gives up what this could not. What a signal handler raises is its caller's."""
+    try:
+        step()
+    except OSError as error:
+        if is_interruption(error):
+            raise
 
 
 def take_lock(path: str, about: str) -> SystemLock:
