@@ -395,6 +395,20 @@ def test_who_led_before_leads_again_when_the_close_was_cut_short(order: tuple[in
         assert not house.controller.suspects, "it is trusted again"
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
+def test_who_led_before_leads_again_when_the_opening_was_cut_short(order: tuple[int, ...]) -> None:
+    """A kill while only the last leader is back after everybody had stopped in order: it is the one that is unclean then."""
+    house = House()
+    key = house.topic()
+    house.restart()
+    house.up(1, {key: (0, 9)}, clean=True)
+    assert house[key].leader == 1
+    house.restart()
+    for broker in order:
+        house.up(broker, {key: (0, 9 if broker == 1 else 7)}, clean=broker != 1)
+    assert house[key].leader == 1
+
+
 @pytest.mark.parametrize("end", [(0, 6), (-1, 0), None])
 @pytest.mark.parametrize("order", [(1, 2), (2, 1)])
 def test_who_led_before_and_lacks_something_does_not_lead_again(order: tuple[int, ...], end: tuple[int, int] | None) -> None:
