@@ -80,6 +80,35 @@ def test_the_same_names(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("name", ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer"])
+def test_every_name_of_the_blocking_face_is_there(name: str) -> None:
+    """What a user may ask of an object there, somebody who writes coroutines may ask of it here."""
+    own = {"network_class", "unclosed", "settled", "offer", "take", "forget", "check_assigned", "has_more"}
+    """Of use to the library and to tests alone."""
+    blocking, awaited = ({entry for entry in dir(getattr(of, name)) if not entry.startswith("_")} for of in (pyreplog, aio))
+    assert blocking - awaited - own == ({"close"} if name == "ClusterNode" else set())
+
+
+def test_a_node_that_gets_no_turn(tmp_path: Path) -> None:
+    """It is fenced while it is paused, and serves again when it goes on; it has not failed, and lost nothing."""
+
+    async def main() -> None:
+        async with aio.Cluster(tmp_path / "data", nodes=2, config={"session_timeout_ms": 200, "heartbeat_interval_ms": 50}) as cluster:
+            await cluster.admin.create_topic("orders", config={"min.insync.replicas": 1})
+            leader = await cluster.leader("orders")
+            assert leader is not None
+            await leader.pause()
+            async with cluster.producer(request_timeout_ms=200) as producer:
+                assert (await (await producer.send("orders", b"by the other"))).offset == 0
+            assert (await cluster.leader("orders")) is not leader
+            await leader.resume()
+            assert leader.alive
+            assert leader.failure is None
+            assert leader.losses == []
+
+    run(main)
+
+
 def test_nothing_to_read(tmp_path: Path) -> None:
     """Who would wait for ever for records of nothing is told so."""
 

@@ -18,7 +18,7 @@ from pyreplog.arrow import Scan
 from pyreplog.config import NodeConfig, check_seconds
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Clock, Disk
-from pyreplog.values import RecoveryProgress
+from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -183,9 +183,19 @@ class ClusterNode:
         return self._node.alive
 
     @property
+    def failure(self) -> Exception | None:
+        """Why it does not run, or does not serve, where nobody killed it: what its disk said."""
+        return self._node.failure
+
+    @property
     def ready(self) -> bool:
         """Whether the controller lets it serve."""
         return self._node.ready
+
+    @property
+    def losses(self) -> list[tuple[TopicPartition, int, int]]:
+        """What unclean elections that somebody asked for cost its copies. See :attr:`pyreplog.ClusterNode.losses`."""
+        return self._node.losses
 
     async def leads(self, topic: str, partition: int | None = None) -> bool:
         """Whether it leads that partition of ``topic`` (None: any)."""
@@ -198,6 +208,14 @@ class ClusterNode:
     async def stop(self, timeout: float | None = 10.0) -> None:
         """A controlled shutdown."""
         await self._calls.write(self._node.stop, timeout)
+
+    async def pause(self) -> None:
+        """Give it no turn until :meth:`resume`, as a process that was stopped."""
+        await self._calls.write(self._node.pause)
+
+    async def resume(self) -> None:
+        """Undo :meth:`pause`: it goes on where it was."""
+        await self._calls.write(self._node.resume)
 
     async def restart(self, timeout: float | None = 30.0) -> None:
         """Kill it if it runs, start it from its folder, and return when it serves again."""
