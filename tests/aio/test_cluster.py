@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
 import pyreplog
 from pyreplog import aio
 from pyreplog.aio.calls import READERS_MAX, Calls
+from pyreplog.aio.cluster import ConsumerSettings, ProducerSettings
 from pyreplog.record import BatchBuilder, RecordBatch, records_of
 from tests.runtime.slow import FOREVER, SlowDisk
 
@@ -87,6 +89,15 @@ def test_every_name_of_the_blocking_face_is_there(name: str) -> None:
     """Of use to the library and to tests alone."""
     blocking, awaited = ({entry for entry in dir(getattr(of, name)) if not entry.startswith("_")} for of in (pyreplog, aio))
     assert blocking - awaited - own == ({"close"} if name == "ClusterNode" else set())
+
+
+@pytest.mark.parametrize(("make", "settings"), [("producer", ProducerSettings), ("consumer", ConsumerSettings)])
+def test_a_clients_settings_are_those_of_the_blocking_one(make: str, settings: type) -> None:
+    """Who checks types or is helped by an editor is told of the same settings, of the same types."""
+    blocking = getattr(pyreplog.Cluster, make)
+    named = {name for name, value in inspect.signature(blocking).parameters.items() if value.kind is value.KEYWORD_ONLY}
+    hints = get_type_hints(blocking)
+    assert {name: hints[name] for name in named} == get_type_hints(settings)
 
 
 def test_a_node_that_gets_no_turn(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -294,6 +295,24 @@ def test_cancelling_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> N
             assert log._writer is not None
             while log._writer._followers or len(os.listdir("/proc/self/fd")) > before:  # what a thread was opening is closed by it
                 await asyncio.sleep(0.001)
+
+    run(main)
+
+
+def test_leaving_what_reads(tmp_path: Path, run: Callable[[Main], None]) -> None:
+    """``contextlib.aclosing`` takes what reads and follows, and a follower that it closes has released what it held."""
+
+    async def main() -> None:
+        async with aio.open_log(tmp_path / "log", durability="os") as log, aio.open_log(tmp_path / "log", "r") as reader:
+            await log.append(b"x")
+            assert await listed(log.read()) == await listed(reader.read()) == [b"x"]
+            before = len(os.listdir("/proc/self/fd"))
+            for records in (reader.follow(), log.follow(), reader.read()):
+                async with aclosing(records):
+                    assert (await anext(records)).value == b"x"
+            assert len(os.listdir("/proc/self/fd")) == before
+            assert log._writer is not None
+            assert not log._writer._followers
 
     run(main)
 

@@ -265,6 +265,8 @@ def test_positions(cluster: pyreplog.Cluster, create: Callable[..., str]) -> Non
         consumer.assign([topic, other])
         assert len(consumer.assignment) == 3
         assert [record.topic for record in consumer.until_end()] == [other]
+        consumer.assign({(topic, 0), (other, 0)})
+        assert set(consumer.assignment) == {(topic, 0), (other, 0)}
     with cluster.consumer(topic, auto_offset_reset="latest") as consumer:
         assert consumer.position(topic, 0) == 10
     with cluster.consumer([(topic, 0)], auto_offset_reset="none") as consumer:

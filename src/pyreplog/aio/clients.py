@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Admin", "Consumer", "Producer"]
 
 T = TypeVar("T")
-Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
+Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 
 
 class _Line:
@@ -327,7 +327,7 @@ class Consumer:
             while picked := self._pick():
                 yield picked[0]
 
-    async def until_end(self) -> AsyncIterator[Record]:
+    async def until_end(self) -> AsyncGenerator[Record, None]:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
         ends = {entry: await self.end_offset(*entry) for entry in self.assignment}
         more = True

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex
+from typing import Any, Literal, NoReturn, SupportsIndex, TypedDict, Unpack
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -21,6 +21,28 @@ from pyreplog.ports import Clock, Disk
 from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = ["Cluster", "ClusterNode"]
+
+
+class ProducerSettings(TypedDict, total=False):
+    """What else :meth:`pyreplog.Cluster.producer` takes."""
+
+    batch_size_max: int
+    max_in_flight: int
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    max_block_ms: int
+    enable_idempotence: bool | None
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """What else :meth:`pyreplog.Cluster.consumer` takes."""
+
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    max_poll_records: int
+    fetch_max_bytes: int
+    fetch_min_bytes: int
+    read_from: Literal["leader", "follower"]
+    timeout: float | None
 
 
 class Cluster:
@@ -101,11 +123,11 @@ class Cluster:
         _ = self._cluster  # none are there before it is open
         return self._nodes
 
-    def producer(self, acks: Literal["all", -1, 1, 0] = "all", **settings: Any) -> Opening[Producer]:
+    def producer(self, acks: Literal["all", -1, 1, 0] = "all", **settings: Unpack[ProducerSettings]) -> Opening[Producer]:
         """Something that sends: ``async with cluster.producer() as producer``. ``settings``: those of :meth:`pyreplog.Cluster.producer`."""
         return Opening("producer", Producer, partial(self._cluster.producer, acks, **settings))
 
-    def consumer(self, topics: Subject, **settings: Any) -> Opening[Consumer]:
+    def consumer(self, topics: Subject, **settings: Unpack[ConsumerSettings]) -> Opening[Consumer]:
         """Something that reads: ``async with cluster.consumer("orders") as consumer``. ``settings``: those of
         :meth:`pyreplog.Cluster.consumer`."""
         return Opening("consumer", Consumer, partial(self._cluster.consumer, topics, **settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -18,7 +18,7 @@ CHUNK_COUNT: Final = 100
 """Records that a thread hands over at once. A switch costs about as much as decoding them."""
 
 
-async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncIterator[Record]:
+async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[Record, None]:
     """The same records, read in a thread. Those before a failure come before it."""
     while True:
         chunk: list[Record] = []
@@ -81,7 +81,9 @@ class _LoopNews:
         self._news.close()
 
 
-async def follow(calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]) -> AsyncIterator[Record]:
+async def follow(
+    calls: Calls, view: Followed, start: int, timeout: float | None, is_closed: Callable[[], bool]
+) -> AsyncGenerator[Record, None]:
     """What :meth:`pyreplog.Log.follow` gives, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
     loop = asyncio.get_running_loop()
     plain = await calls.acquire(view.news, lambda unwanted: unwanted.close())

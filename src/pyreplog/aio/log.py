@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -275,14 +275,14 @@ class Log:
         *,
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
-    ) -> AsyncIterator[Record]:
+    ) -> AsyncGenerator[Record, None]:
         """The records of a range of offsets and timestamps. See :meth:`pyreplog.Log.read`; its errors come when the loop begins."""
         self._check()
         records = await self._calls.read(self._log.read, start, end, start_timestamp=start_timestamp, end_timestamp=end_timestamp)
         async for record in in_chunks(self._calls, records):
             yield record
 
-    async def follow(self, start: int | None = None, *, timeout: float | None = None) -> AsyncIterator[Record]:
+    async def follow(self, start: int | None = None, *, timeout: float | None = None) -> AsyncGenerator[Record, None]:
         """The records from ``start`` on, and then each new one as soon as it may be read. See :meth:`pyreplog.Log.follow`."""
         self._check()
         begin, patience = await self._calls.read(self._log._follow_from, start, timeout)

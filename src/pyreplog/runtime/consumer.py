@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
@@ -26,7 +26,7 @@ __all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
 ANSWER_TIMEOUT_S: Final = 10.0
 """How long a question to the cluster is waited for, unless the caller says otherwise."""
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
-Subject = str | tuple[str, int] | Sequence[str | tuple[str, int]]
+Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
 """A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
 
 
