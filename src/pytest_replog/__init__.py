@@ -33,6 +33,6 @@ def replog_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[B
     from pyreplog.testing import BreakableCluster  # noqa: PLC0415  (every test run of who has pyreplog installed loads this module)
 
     marker = request.node.get_closest_marker("replog")
-    settings = {"nodes": 3} | ({} if marker is None else marker.kwargs)
-    with BreakableCluster(tmp_path / "replog", **settings) as cluster:
+    arguments, settings = ((), {}) if marker is None else (marker.args, marker.kwargs)
+    with BreakableCluster(tmp_path / "replog", *arguments, **({} if arguments else {"nodes": 3}) | settings) as cluster:
         yield cluster

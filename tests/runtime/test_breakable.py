@@ -215,6 +215,10 @@ def test_default(replog_cluster):
 @pytest.mark.replog(nodes=1)
 def test_marked(replog_cluster):
     assert len(replog_cluster.nodes) == 1
+
+@pytest.mark.replog(2)
+def test_marked_in_short(replog_cluster):
+    assert len(replog_cluster.nodes) == 2
 """
     )
     arguments = ["-p", "pytest_replog", "-q", "--strict-markers", "-p", "no:cacheprovider", str(tmp_path)]
@@ -222,4 +226,4 @@ def test_marked(replog_cluster):
     command = [sys.executable, "-m", "pytest", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=alone, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
