@@ -73,19 +73,19 @@ cdef str _type_named(const char *format):
     return _TYPES.get(code) or _FAMILIES.get(code[:2]) or _FAMILIES.get(code[:1]) or repr(code)
 
 
-cdef object _wrong(arrow_schema *schema, str wanted):
-    return TypeError(f"column {name_of(schema).decode('utf-8', 'replace')} is of type {_type_of(schema)}; it must be {wanted}")
+cdef object _wrong(arrow_schema *schema, str wanted, str what="column"):
+    return TypeError(f"{what} {name_of(schema).decode('utf-8', 'replace')} is of type {_type_of(schema)}; it must be {wanted}")
 
 
-cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, arrow_array *parent) except -1:
-    """A column of bytes or text. Borrowed from ``array``."""
+cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array, arrow_array *parent, str what="column") except -1:
+    """A column (or ``what``) of bytes or text. Borrowed from ``array``."""
     cdef const char *format = schema.format
     cdef char *behind
     cdef long width
     cdef int64_t last
     memset(out, 0, sizeof(table_bytes))
     if schema.dictionary != NULL:
-        raise _wrong(schema, "binary or string, not a dictionary of them: cast it")
+        raise _wrong(schema, "binary or string, not a dictionary of them: cast it", what)
     if strcmp(format, b"n") == 0:
         check_array(array, schema, parent, BUFFERS_ANY)
         out.layout = TABLE_NONE
@@ -99,11 +99,11 @@ cdef int _read_bytes(table_bytes *out, arrow_schema *schema, arrow_array *array,
     elif strncmp(format, b"w:", 2) == 0:
         width = strtol(format + 2, &behind, 10)
         if not 0 <= width <= INT32_MAX or behind == format + 2 or behind[0] != 0:
-            raise _wrong(schema, "binary or string")
+            raise _wrong(schema, "binary or string", what)
         out.layout = TABLE_FIXED
         out.width = <int32_t>width
     else:
-        raise _wrong(schema, "binary or string")
+        raise _wrong(schema, "binary or string", what)
     check_array(array, schema, parent, BUFFERS_VIEW if out.layout == TABLE_VIEW else 2 if out.layout == TABLE_FIXED else 3)
     out.validity = <const uint8_t *>array.buffers[0]
     out.first = parent.offset + array.offset
@@ -188,8 +188,8 @@ cdef int _read_headers(table_rows *out, arrow_schema *schema, arrow_array *array
     ):
         raise _wrong(schema, "a list of structs of key and value, or a map")
     items = check_items(array, schema, parent)
-    _read_bytes(&out.header_key, item.children[0], items.children[0], items)
-    _read_bytes(&out.header_value, item.children[1], items.children[1], items)
+    _read_bytes(&out.header_key, item.children[0], items.children[0], items, "a header's")
+    _read_bytes(&out.header_value, item.children[1], items.children[1], items, "a header's")
     out.headers.validity = <const uint8_t *>array.buffers[0]
     out.headers.places = array.buffers[1]
     out.headers.first = parent.offset + array.offset

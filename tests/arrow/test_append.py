@@ -200,6 +200,12 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (pa.table({"value": [b"x"], "timestamp": ["now"]}), TypeError, "it must be a timestamp"),
     (pa.table({"value": [b"x"], "headers": [b"x"]}), TypeError, "list of structs"),
     (pa.table({"value": [b"x"], "headers": [[{"a": "x", "b": b"y"}]]}), TypeError, "list of structs"),
+    (
+        pa.table({"value": [b"x"], "headers": [[{"key": 1, "value": b"y"}]]}),
+        TypeError,
+        "a header's key is of type int64; it must be binary",
+    ),
+    (duckdb.sql("SELECT 'x' AS value, MAP {'retries': 3} AS headers"), TypeError, "a header's value is of type int32; it must be binary"),
     (pa.table({"value": [b"x", b"y"], "timestamp": pa.array([1, -2])}), ValueError, "row 1: the timestamp"),
     (pa.table({"value": [b"x"], "timestamp": pa.array([-1], pa.timestamp("us", "UTC"))}), ValueError, "row 0: the timestamp"),
     (pa.table({"value": [b"x"], "timestamp": pa.array([2**62], pa.timestamp("s", "UTC"))}), ValueError, "row 0: the timestamp"),
