@@ -131,7 +131,10 @@ NO_SOURCE.topic = ""
 @cython.no_gc
 @cython.freelist(4096)
 cdef class Record:
-    """One record: a lazy view over its batch. Immutable: a copy is the record itself. Pickled, it takes a batch of its own along."""
+    """Record(value=None, *, key=None, headers=(), topic='', partition=0, offset=0, timestamp=-1, timestamp_type=TimestampType.CREATE_TIME, \
+    leader_epoch=-1)\n--\n
+    One record: a lazy view over its batch. Immutable: a copy is the record itself. Pickled, it takes a batch of its own along.
+    """
 
     cdef _Source source        # keeps alive what `fields` points into
     cdef batch_record fields
@@ -139,6 +142,7 @@ cdef class Record:
     def __cinit__(self):
         self.source = NO_SOURCE
 
+    @cython.embedsignature(False)  # it would name `key` before the star; the first lines above are what inspect.signature reads
     def __init__(
         self,
         value=None,
@@ -385,7 +389,9 @@ def _unpickled(str topic not None, int32_t partition, bytes data not None):
 @cython.no_gc
 @cython.freelist(64)
 cdef class RecordBatch:
-    """One whole batch at ``position`` of ``data``; keeps ``data`` alive. Immutable. Lends its bytes out, read-only."""
+    """RecordBatch(data, position=0)\n--\n
+    One whole batch at ``position`` of ``data``; keeps ``data`` alive. Immutable. Lends its bytes out, read-only.
+    """
 
     cdef Py_buffer buffer       # holds what `p` points into; obj is NULL until it does
     cdef const uint8_t *p

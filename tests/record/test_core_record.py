@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import sys
 import zlib
@@ -124,6 +125,15 @@ def test_a_record_is_made_by_hand() -> None:
     for one in (record, by_log, *of_a_log()):
         assert Record(**one._asdict()) == one
         assert list(one._asdict()) == list(Record()._asdict())
+
+
+def test_how_it_is_made_can_be_asked() -> None:
+    """``inspect.signature``, and with it ``help`` and editors, tell what may be given, and what holds where nothing is."""
+    parameters = inspect.signature(Record).parameters
+    assert [name for name, value in parameters.items() if value.kind is not value.KEYWORD_ONLY] == ["value"]
+    assert Record(**{name: value.default for name, value in parameters.items()}) == Record()
+    assert {"leader_epoch", *Record()._asdict()} == set(parameters)
+    assert str(inspect.signature(RecordBatch)) == "(data, position=0)"
 
 
 def test_a_record_that_cannot_be_is_refused() -> None:
