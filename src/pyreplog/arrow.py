@@ -222,8 +222,8 @@ class Scan:
         return ArrowStream(self._columns, self.batches()).__arrow_c_stream__(requested_schema)
 
     def batches(self) -> Iterator[ArrowBatch]:
-        """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB. Errors come as
-        they are."""
+        """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB, or, where
+        that is more, one batch of the log. Errors come as they are."""
         builder = ColumnsBuilder(self._columns)
         for partition, source in self._sources:
             yield from self._partition(builder, partition, source)

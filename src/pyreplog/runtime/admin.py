@@ -58,7 +58,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic: its partitions, and the settings that differ from the defaults, by Kafka's keys."""
+    """One topic: its partitions, and by Kafka's keys ``durability``, ``min.insync.replicas`` and what else differs from the defaults."""
 
     name: str
     topic_id: str
