@@ -47,7 +47,8 @@ class ConsumerSettings(TypedDict, total=False):
 
 class Cluster:
     """A replicated log in this process, for coroutines of one event loop: ``async with Cluster("data", nodes=3) as cluster``, or
-    ``cluster = await Cluster("data")`` and later ``await cluster.close()``. Settings and errors are those of :class:`pyreplog.Cluster`.
+    ``cluster = await Cluster("data")`` and later ``await cluster.close()``. Settings and errors are those of :class:`pyreplog.Cluster`,
+    but for ``own_process``: signals are the event loop's to hear.
     """
 
     def __init__(
