@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import subprocess
 import sys
@@ -362,6 +363,35 @@ def test_waiting_threads_hear_of_a_failed_sync() -> None:
         error = ack.exception(timeout=10)
         assert isinstance(error, pyreplog.StorageError)
         assert isinstance(error, pyreplog.OutcomeUnknownError)
+    log.close()
+
+
+def test_a_failed_sync_is_told_while_nobody_has_to_wait() -> None:
+    """A handler of ``logging`` may wait for another thread that uses the log, as it does for one whose own message it is to append."""
+    disk = SimDisk()
+    log = opened(disk)
+    ended: list[bool] = []
+
+    def append() -> None:
+        with pytest.raises(pyreplog.ClosedError):
+            log.append(b"a message")
+
+    class Waiting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            other = threading.Thread(target=append, daemon=True)
+            other.start()
+            other.join(FOREVER)
+            ended.append(not other.is_alive())
+
+    handler = Waiting()
+    logging.getLogger("pyreplog").addHandler(handler)
+    try:
+        disk.fail("sync", "*.log", times=None)
+        with pytest.raises(pyreplog.UnsyncedError):
+            log.append(b"x")
+    finally:
+        logging.getLogger("pyreplog").removeHandler(handler)
+    assert ended == [True]
     log.close()
 
 

@@ -23,6 +23,7 @@ from pyreplog.interruptions import is_interruption
 from pyreplog.log import Log, SyncPlan
 from pyreplog.ports import OUT_OF_DESCRIPTORS, File
 from pyreplog.runtime.guard import Guard
+from pyreplog.runtime.logger import LOGGER
 
 __all__ = ["LOOK_AGAIN_S", "Syncer"]
 
@@ -188,6 +189,7 @@ class Syncer:
                 if self._log is not log:  # the same files, opened again meanwhile: what their next opening must know
                     self._log.poison(error)
                 self._after_failure(error)
+            LOGGER.error("%s is poisoned by a failed sync: %s", self._name, error)  # a handler may wait for who uses the log
             raise
         except ClosedError:
             with self._lock:  # whoever opens the log again has it until it is there, or was cut short

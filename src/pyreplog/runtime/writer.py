@@ -555,7 +555,6 @@ class LogWriter:
 
     def _after_failure(self, error: StorageError) -> None:
         """Nobody can say what of the unsynced is on the disk: who waits for it hears what failed."""
-        LOGGER.error("%s is poisoned by a failed sync: %s", self.name, error)
         self._fail_all(error)
 
     def _fail_all(self, reason: PyreplogError | None = None) -> None:
