@@ -85,10 +85,8 @@ def test_the_same_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer"])
 def test_every_name_of_the_blocking_face_is_there(name: str) -> None:
     """What a user may ask of an object there, somebody who writes coroutines may ask of it here."""
-    own = {"network_class", "unclosed", "settled", "offer", "take", "forget", "check_assigned", "has_more"}
-    """Of use to the library and to tests alone."""
     blocking, awaited = ({entry for entry in dir(getattr(of, name)) if not entry.startswith("_")} for of in (pyreplog, aio))
-    assert blocking - awaited - own == ({"close"} if name == "ClusterNode" else set())
+    assert blocking - awaited == set()
 
 
 @pytest.mark.parametrize(("make", "settings"), [("producer", ProducerSettings), ("consumer", ConsumerSettings)])
@@ -168,7 +166,7 @@ class Held:
         self.began, self.told = threading.Event(), threading.Event()
         self.offset = 0
 
-    def take(self, count_max: int | None = None, ends: object = None) -> tuple[list[pyreplog.Record], None]:
+    def _take(self, count_max: int | None = None, ends: object = None) -> tuple[list[pyreplog.Record], None]:
         """The next record."""
         offset, self.offset = self.offset, self.offset + 1
         if not self.began.is_set():
@@ -179,7 +177,7 @@ class Held:
         batch = RecordBatch(builder.finish(base_offset=offset, leader_epoch=0))
         return records_of(batch, "t", 0), None
 
-    def check_assigned(self) -> None:
+    def _check_assigned(self) -> None:
         """There is something to read."""
 
     def _known_position(self, topic: str, partition: int) -> int:
@@ -395,7 +393,7 @@ def test_a_flush_holds_up_no_send() -> None:
             self.began, self.told = threading.Event(), threading.Event()
             self.sent: list[bytes] = []
 
-        def offer(self, topic: str, value: bytes, *others: object) -> None:
+        def _offer(self, topic: str, value: bytes, *others: object) -> None:
             """The long way."""
 
         def _knows(self, topic: str) -> bool:

@@ -788,7 +788,7 @@ def test_a_record_that_another_thread_took(cluster: pyreplog.Cluster, create: Ca
             producer.send(topic, b"%d" % len(patience)).result(10)
             settled = self.driver.settles(pending, timeout)
             if len(patience) == 1:
-                taken.extend(consumer.take()[0])
+                taken.extend(consumer._take()[0])
             return settled
 
     consumer._driver = Rival()  # type: ignore[assignment]

@@ -200,14 +200,14 @@ def test_who_closes_second_waits_for_the_first(tmp_path: Path) -> None:
     cluster = pyreplog.Cluster(tmp_path / "data", 1)
     node = cluster.nodes[0]
     begun, go_on = threading.Event(), threading.Event()
-    end = node.close
+    end = node._close
 
     def close_slowly() -> None:
         begun.set()
         assert go_on.wait(PATIENCE_S)
         end()
 
-    node.close = close_slowly  # type: ignore[method-assign]
+    node._close = close_slowly  # type: ignore[method-assign]
     first = threading.Thread(target=cluster.close, daemon=True)
     first.start()
     assert begun.wait(PATIENCE_S)
@@ -230,12 +230,12 @@ def test_a_handler_may_close_what_its_thread_is_closing(tmp_path: Path) -> None:
     """A signal handler that calls ``close`` within ``close`` comes back, and the closing goes on."""
     cluster = pyreplog.Cluster(tmp_path / "data", 1)
     node = cluster.nodes[0]
-    end = node.close
+    end = node._close
 
     def close_within() -> None:
         cluster.close()
         end()
 
-    node.close = close_within  # type: ignore[method-assign]
+    node._close = close_within  # type: ignore[method-assign]
     cluster.close()
     pyreplog.Cluster(tmp_path / "data").close()

@@ -555,7 +555,7 @@ def test_who_sends_while_a_producer_is_replaced(cluster: pyreplog.Cluster, creat
                 elif way == "partitions":
                     told.append(producer.partitions("events"))
                 elif way == "offer":
-                    told.append(producer.offer("events", b"x", None, None, (), None) or producer.send("events", b"x"))
+                    told.append(producer._offer("events", b"x", None, None, (), None) or producer.send("events", b"x"))
                 else:
                     told.append(producer.send("events", b"x"))
             except BaseException as error:
@@ -643,7 +643,7 @@ def test_a_consumer_closed_between_the_steps_of_a_call(cluster: pyreplog.Cluster
             elif way == "look_up":
                 consumer.end_offset("events", 0, timeout=None)
             else:
-                _, pending = consumer.take()
+                _, pending = consumer._take()
                 assert pending is not None
                 pending.wait(None)
                 told.append(None)

@@ -518,7 +518,7 @@ def test_forgotten_logs_are_warned_of(tmp_path: Path) -> None:
     with pytest.warns(ResourceWarning, match="unclosed log"):
         del log
     assert writer is not None
-    assert writer.unclosed() is None  # once is enough
+    assert writer._unclosed() is None  # once is enough
     writer.close()
 
 

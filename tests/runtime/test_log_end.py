@@ -919,6 +919,6 @@ class Another:
     def _forked(self) -> None:
         """Nothing is owned."""
 
-    def unclosed(self) -> str | None:
+    def _unclosed(self) -> str | None:
         """Nobody is to know."""
         return None

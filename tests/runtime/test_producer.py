@@ -35,9 +35,9 @@ def test_nothing_is_offered_beyond_the_bound(cluster: pyreplog.Cluster, create: 
         producer.send(topic, b"first").result(20)
         ledger = producer._machine._ledger
         ledger.size += producer._machine.config.buffer_size_max + 1
-        assert producer.offer(topic, b"x", None, None, (), None) is None
+        assert producer._offer(topic, b"x", None, None, (), None) is None
         ledger.size -= producer._machine.config.buffer_size_max + 1
-        ack = producer.offer(topic, b"x", None, None, (), None)
+        ack = producer._offer(topic, b"x", None, None, (), None)
         assert ack is not None
         assert ack.result(20).offset == 1
 

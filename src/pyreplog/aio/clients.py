@@ -89,7 +89,7 @@ class Producer:
     ) -> Ack:
         """Send one record soon and return its :class:`Ack`: ``await ack``. Waits only for the first news of a topic, and for room."""
         if not (self._calls.waiting_count or topic in self._lines or self._closing is not None):
-            ack = self._producer.offer(topic, value, key, partition, headers, timestamp)
+            ack = self._producer._offer(topic, value, key, partition, headers, timestamp)
             if ack is not None:
                 return ack
         send = partial(self._producer.send, topic, value, key=key, partition=partition, headers=headers, timestamp=timestamp)
@@ -257,7 +257,7 @@ class Consumer:
         deadline = None if patience is None else loop.time() + patience
         while not self._left:
             if patience is None:
-                self._consumer.check_assigned()
+                self._consumer._check_assigned()
             pending = await self._calls.beside(partial(self._take, count_max, None))
             if self._left or pending is None:
                 continue
@@ -276,13 +276,13 @@ class Consumer:
             pass
         finally:
             if not settled:
-                self._calls.dispatch(partial(self._consumer.forget, pending))
+                self._calls.dispatch(partial(self._consumer._forget, pending))
         return settled
 
     def _take(self, count_max: int | None, ends: Ends | None) -> Pending | None:
         """In a thread: what came is kept here first, in case nobody waits for it any more."""
         with self._taking:
-            records, pending = self._consumer.take(count_max, ends)
+            records, pending = self._consumer._take(count_max, ends)
             self._left.extend(records)
             return pending
 
@@ -337,7 +337,7 @@ class Consumer:
                 await self._wait(pending, None)
             while picked := self._pick():
                 yield picked[0]
-            more = await self._calls.beside(partial(self._consumer.has_more, ends))
+            more = await self._calls.beside(partial(self._consumer._has_more, ends))
 
     @property
     def assignment(self) -> list[TopicPartition]:

@@ -92,7 +92,7 @@ class Cluster:
     Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
     """
 
-    network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
+    _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
     """What carries the messages of its members; tests put one with faults in its place."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Cluster:
         self._config = settings
         self._clock = SystemClock() if clock is None else clock
         self._random = Random(SystemRandom().getrandbits(64))
-        self._driver = driver = Driver(self._clock, self._path, self.network_class)
+        self._driver = driver = Driver(self._clock, self._path, self._network_class)
         self._make_disk: Callable[[str], Disk] = (lambda name: SystemDisk(held_syncs=driver.held_syncs)) if disk is None else disk
         self._trusted: dict[Address, None] = {}
         self._producers: dict[Producer, None] = {}
@@ -227,8 +227,8 @@ class Cluster:
     def _wait_for_nodes(self) -> None:
         if not any(node.alive for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
-        if not self._driver.wait_until(lambda: all(node.settled() for node in self._nodes), START_TIMEOUT_S):
-            slow = ", ".join(str(node.node_id) for node in self._nodes if not node.settled())
+        if not self._driver.wait_until(lambda: all(node._settled() for node in self._nodes), START_TIMEOUT_S):
+            slow = ", ".join(str(node.node_id) for node in self._nodes if not node._settled())
             raise RequestTimedOutError(f"of the cluster {self._path!r} node {slow} does not serve after {START_TIMEOUT_S:g} s")
         if not any(node.ready for node in self._nodes):
             raise self._nodes[0].failure or ClosedError("no node started")
@@ -682,13 +682,13 @@ class Cluster:
     def _end_nodes(self) -> None:
         for node in self._nodes:
             try:
-                node.close()
+                node._close()
             except PyreplogError as error:
                 if is_interruption(error):
                     raise
                 self._failure = error
 
-    def unclosed(self) -> str | None:
+    def _unclosed(self) -> str | None:
         """For the warning at exit. That a process which is there for its cluster ends with it is in order."""
         return None if self._own_process else repr(self)
 

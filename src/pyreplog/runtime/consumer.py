@@ -175,8 +175,8 @@ class Consumer(Face[Machine]):
         begun_ns = self._driver.monotonic_ns()
         while True:
             if patience is None:
-                self.check_assigned()
-            records, pending = self.take(count_max)
+                self._check_assigned()
+            records, pending = self._take(count_max)
             if pending is None:
                 return records
             settled = False
@@ -184,7 +184,7 @@ class Consumer(Face[Machine]):
                 settled = self._driver.settles(pending, left)
             finally:
                 if not settled:
-                    self.forget(pending)
+                    self._forget(pending)
             if patience is not None:
                 left = max(patience - (self._driver.monotonic_ns() - begun_ns) / 1e9, 0.0)
             if not settled or left == 0:
@@ -192,8 +192,8 @@ class Consumer(Face[Machine]):
                 return self._use(lambda machine: machine.take(count_max))
             # What came may be another thread's by now: then there is a next first record.
 
-    def take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Pending | None]:
-        """The records that are there (below ``ends``), and where there are none what is settled as soon as there are; then :meth:`forget`
+    def _take(self, count_max: int | None = None, ends: Ends | None = None) -> tuple[list[Record], Pending | None]:
+        """The records that are there (below ``ends``), and where there are none what is settled as soon as there are; then :meth:`_forget`
         it."""
         self._check()
         records: list[Record] = []
@@ -223,11 +223,11 @@ class Consumer(Face[Machine]):
         self._driver.enter(seat)
         return pending
 
-    def forget(self, pending: Pending) -> None:
-        """Nobody waits any more for what :meth:`take` gave."""
+    def _forget(self, pending: Pending) -> None:
+        """Nobody waits any more for what :meth:`_take` gave."""
         self._use(lambda machine: machine.forget(pending))
 
-    def check_assigned(self) -> None:
+    def _check_assigned(self) -> None:
         """Raise :class:`ConfigError` where nothing is read: who waits for ever would do just that."""
         if not self.assignment and not self._closed:
             raise ConfigError("nothing is assigned to this consumer, so no record can come; assign() says what to read")
@@ -240,10 +240,10 @@ class Consumer(Face[Machine]):
     def until_end(self) -> Iterator[Record]:
         """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
         ends = {entry: self.end_offset(*entry) for entry in self.assignment}
-        while self.has_more(ends):
+        while self._has_more(ends):
             yield from self._one_by_one(ends)
 
-    def has_more(self, ends: Ends) -> bool:
+    def _has_more(self, ends: Ends) -> bool:
         """Whether there are records below ``ends`` that were not given yet, as far as it is known."""
         return bool(self._left) or self._use(lambda machine: machine.has_more(ends))
 
@@ -253,7 +253,7 @@ class Consumer(Face[Machine]):
         if not self._left:
             self._check()
             if ends is None:
-                self.check_assigned()
+                self._check_assigned()
             pending = self._arrived(None, None, ends)
             if pending is not None:
                 self._driver.wait_for(pending, None)

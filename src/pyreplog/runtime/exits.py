@@ -25,7 +25,7 @@ class Closeable(Protocol):
         """In the child of a fork: refuse everything from now on, and touch nothing."""
         ...
 
-    def unclosed(self) -> str | None:
+    def _unclosed(self) -> str | None:
         """What to call it in the warning of its not being closed before the exit; None where there is none to give."""
         ...
 
@@ -79,7 +79,7 @@ def _at_exit() -> None:
     refused: ResourceWarning | None = None
     for item in reversed(list(_open.values())):
         try:
-            about = item.unclosed()
+            about = item._unclosed()
             if about is not None:
                 warnings.warn(f"unclosed {about}; it is closed as the process ends", ResourceWarning, source=item, stacklevel=2)
         except ResourceWarning as error:  # somebody wants warnings as errors: everything is closed all the same

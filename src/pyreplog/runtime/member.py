@@ -232,7 +232,7 @@ class ClusterNode:
         if self._seat is not None:
             self._driver.remove(self._seat)
         try:
-            self.close()
+            self._close()
         finally:
             self._fence(self._node_id)
 
@@ -268,7 +268,7 @@ class ClusterNode:
             self._start()
 
         self._driver.alone(begin)
-        if not self._driver.wait_until(self.settled, patience):
+        if not self._driver.wait_until(self._settled, patience):
             raise RequestTimedOutError(
                 f"node {self._node_id} does not serve after {patience:g} s; it goes on starting: `ready` says when it does"
             )
@@ -280,7 +280,7 @@ class ClusterNode:
         for log in () if self._node is None else self._node.root.logs.opened():
             log.producers.kept = producer_ids
 
-    def settled(self) -> bool:
+    def _settled(self) -> bool:
         """Whether it serves, or never will."""
         return self.ready or self.failure is not None
 
@@ -322,7 +322,7 @@ class ClusterNode:
                 _log.exception("node %d cannot start again", self._node_id)
                 self._failure = failure
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End it in order; one that was cut short half-way, as a kill does. REQUIRES that nobody drives. Raises what the disk says, closed
         all the same. Again is harmless, and finishes what was cut short."""
         if self._seat is not None and self._seat.busy:

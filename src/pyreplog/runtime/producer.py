@@ -103,7 +103,7 @@ class Producer(Face[Machine]):
             self._wait_for_room()
         return ack
 
-    def offer(
+    def _offer(
         self,
         topic: str,
         value: Buffer | None,

@@ -847,7 +847,7 @@ class LogWriter:
         """The log root, which this process has locked."""
         return self._root.path
 
-    def unclosed(self) -> str | None:
+    def _unclosed(self) -> str | None:
         """For the warning at exit. None where its face has given one, and where somebody began to close it."""
         return None if self.is_told_of or self.closed else self.name.removeprefix("the ")
 

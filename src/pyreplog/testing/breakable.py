@@ -263,7 +263,7 @@ class BreakableCluster(Cluster):
     ``seed``: where a torn file ends. Controls may be used by any thread.
     """
 
-    network_class: ClassVar[type[LocalNetwork]] = _Network
+    _network_class: ClassVar[type[LocalNetwork]] = _Network
 
     def __init__(self, path: str | os.PathLike[str], nodes: int | None = None, *, seed: int = 0, **settings: Any) -> None:
         """As :class:`pyreplog.Cluster`; ``disk`` is taken."""
