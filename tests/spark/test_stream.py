@@ -36,11 +36,20 @@ class Time:
     def __call__(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        """Move it, and let happen what somebody waits for."""
+        self.now += seconds
+        self.meanwhile()
+
+    def meanwhile(self) -> None:
+        """What happens while somebody sleeps."""
+
 
 def stream(path: Path, time: Time | None = None, **options: object) -> ReplogStreamReader:
     """A reader of ``path``, as Spark makes one for each start of a query."""
     given = {"path": str(path)} | {name.lower(): value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
-    return ReplogStreamReader(parse_read_options(given, streaming=True), FIELDS, monotonic=time or Time())
+    time = time or Time()
+    return ReplogStreamReader(parse_read_options(given, streaming=True), FIELDS, monotonic=time, sleep=time.sleep)
 
 
 def append(root: Path, count: int, partition: int = 0, size: int = 1) -> None:
@@ -304,6 +313,41 @@ def test_available_now_goes_on_as_any_trigger_does(tmp_path: Path) -> None:
                 step(last, after)
         else:
             assert ends(step(last, after)) == {"0": 7}
+
+
+def test_available_now_does_not_take_a_log_that_was_cut_for_one_without_news(tmp_path: Path) -> None:
+    """Such a query asks once. Where less is there than it has read, it waits for a new leader that has the rest, and then tells of the
+    loss, or passes over it."""
+    append(tmp_path, 10)
+    shutil.copytree(tmp_path, tmp_path / "before", ignore=shutil.ignore_patterns("before"))
+    append(tmp_path, 5)
+    whole = stream(tmp_path, startingOffsets="earliest")
+    end = step(whole, whole.initialOffset())
+    append(tmp_path, 1)
+    shutil.move(tmp_path / "t-0", tmp_path / "ahead")
+    shutil.copytree(tmp_path / "before" / "t-0", tmp_path / "t-0")
+
+    strict = stream(tmp_path)
+    strict.prepareForTriggerAvailableNow()
+    with pytest.raises(LogTruncatedError, match="t-0 was read up to offset 15, but now ends at 10"):
+        step(strict, end)
+    lenient = stream(tmp_path, failOnDataLoss="false")
+    lenient.prepareForTriggerAvailableNow()
+    cut = step(lenient, end)
+    assert (ends(cut), cut["from"]) == ({"0": 10}, {"t": {"0": 10}})
+    assert step(lenient, cut) == cut
+
+    time = Time()
+    waiting = stream(tmp_path, time)
+    waiting.prepareForTriggerAvailableNow()
+
+    def lead() -> None:
+        if time.now > 20 and (tmp_path / "ahead").exists():
+            shutil.rmtree(tmp_path / "t-0")
+            shutil.move(tmp_path / "ahead", tmp_path / "t-0")
+
+    time.meanwhile = lead  # type: ignore[method-assign]
+    assert rows(waiting, end, step(waiting, end)) == span((0, 15, 16))
 
 
 def test_what_is_lost_is_told(tmp_path: Path) -> None:

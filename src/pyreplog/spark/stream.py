@@ -45,6 +45,8 @@ TASK_SIZE_MIN: Final = 16 << 20
 """A micro-batch of fewer bytes is one task: a second task costs more than reading them."""
 SETTLE_S: Final = 30.0
 """So long a high watermark may lie below what was read already: a new leader takes over meanwhile."""
+PAUSE_S: Final = 0.1
+"""Between looks at it, where nobody asks again."""
 
 There = Mapping[TopicPartition, Available]
 
@@ -61,12 +63,20 @@ class _New(NamedTuple):
 class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     """One streaming read. Plain data where it is made; what it learns belongs to the one process that plans the query."""
 
-    def __init__(self, options: ReadOptions, fields: Sequence[Field], *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: ReadOptions,
+        fields: Sequence[Field],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         if options.limited and not LIMITS:
             raise ConfigError("limits per trigger need PySpark 4.2 or newer: before, Spark asks a source for all there is")
         self._options = options
         self._fields = list(fields)
         self._monotonic = monotonic
+        self._sleep = sleep
         self._access: FileAccess | None = None
         #: Where a new query begins, once it was asked.
         self._initial: Progress | None = None
@@ -180,10 +190,12 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def _there(self, before: Progress | None) -> There:
         """What :meth:`_look` finds, now or when the query began."""
-        if self._frozen is not None:
-            return self._frozen
-        there = self._look(before)
+        there = self._look(before) if self._frozen is None else self._frozen
         if self._freezes:
+            # Such a query is not asked again: to it, what ends too early would be nothing new.
+            while before is not None and self._short(before, there):
+                self._sleep(PAUSE_S)
+                there = self._look(before)
             self._frozen = there
         return there
 
@@ -219,9 +231,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                 starts[partition] = ends[partition] = end
         for partition, found in there.items():
             end = before.ends.get(partition, -1)
-            was, now = before.topic_ids.get(partition, ""), found.topic_id
-            if end >= 0 and was and now and was != now:
-                self._tell(_made_anew(partition, end, was, now))
+            if end >= 0 and _is_another(before, partition, found):
+                self._tell(_made_anew(partition, end, before.topic_ids[partition], found.topic_id))
                 added[partition] = found.start
             elif end < 0:
                 # Kafka's rule: what appears while the query runs is read from its first record on.
@@ -263,14 +274,18 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         found = self._files().available(partition)
         return last if found is None else found.start
 
+    def _short(self, before: Progress, there: There) -> bool:
+        """Whether something ends before what was read of it, not for too long yet."""
+        known = [partition for partition in before.ends if partition in there and not _is_another(before, partition, there[partition])]
+        settled = [self._settled(partition) for partition in known if there[partition].end < before.ends[partition]]
+        return not all(settled)
+
     def _settled(self, partition: TopicPartition) -> bool:
-        """Whether ``partition`` has ended too early for too long."""
-        since = self._short_since.setdefault(partition, self._monotonic())
-        if self._monotonic() - since < SETTLE_S:
+        """Whether ``partition``, which ends too early, has done so for too long."""
+        if partition not in self._short_since:
+            self._short_since[partition] = self._monotonic()
             _log.warning("%s ends before what was read of it; waiting for its new leader", partition)
-            return False
-        del self._short_since[partition]
-        return True
+        return self._monotonic() - self._short_since[partition] >= SETTLE_S
 
     def _too_few(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
         """Whether to wait for ``minOffsetsPerTrigger``: not for longer than ``maxTriggerDelay``, nor for what will not come."""
@@ -309,6 +324,12 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if self._options.fail_on_data_loss:
             raise lost
         _log.warning(lost.what)
+
+
+def _is_another(before: Progress, partition: TopicPartition, found: Available) -> bool:
+    """Whether the topic of ``partition`` is another one of that name than the one that was read."""
+    was = before.topic_ids.get(partition, "")
+    return bool(was and found.topic_id) and was != found.topic_id
 
 
 def _made_anew(partition: TopicPartition, end: int, was: str, now: str) -> DataLossError:
