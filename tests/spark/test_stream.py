@@ -176,6 +176,20 @@ def test_latest_is_pinned_by_the_first_offset(tmp_path: Path) -> None:
     assert rows(after, end, step(after, end)) == span((0, 17, 20))
 
 
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_partition_that_appears_before_the_first_micro_batch_is_done(starting: str, tmp_path: Path) -> None:
+    """Spark runs that one again from what is there by then: the new partition is no loss, and is read by the next one, whole."""
+    append(tmp_path, 3)
+    reader = stream(tmp_path, startingOffsets=starting)
+    first = reader.initialOffset()
+    append(tmp_path, 2)
+    one = step(reader, first)
+    again = stream(tmp_path, startingOffsets=starting)
+    append(tmp_path, 4, partition=1)
+    assert rows(again, again.initialOffset(), one) == rows(reader, first, one)
+    assert rows(again, one, step(again, one)) == span((1, 0, 4))
+
+
 def test_where_a_query_begins(tmp_path: Path) -> None:
     """By offset, -1 and -2, and by time; offsets that are not there are a loss."""
     with pyreplog.open_log(tmp_path, topic="t", durability="os") as log:

@@ -157,9 +157,12 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
             return []  # where this one began may stand in it, but that was the micro-batch before
         access = self._files()
         ranges = []
-        for partition, reached in before.ends.items():
-            if partition not in until.ends:
-                self._tell(self._left_out(partition, reached))
+        # The first micro-batch says of each partition where it begins. Spark runs it again from what is there by then, new ones among it,
+        # which the next one reads.
+        if not until.ends or until.starts.keys() != until.ends.keys():
+            for partition, reached in before.ends.items():
+                if partition not in until.ends:
+                    self._tell(self._left_out(partition, reached))
         for partition, last in until.ends.items():
             first = self._first(partition, before, until)
             if first < last:
