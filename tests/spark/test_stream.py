@@ -176,6 +176,22 @@ def test_latest_is_pinned_by_the_first_offset(tmp_path: Path) -> None:
     assert rows(after, end, step(after, end)) == span((0, 17, 20))
 
 
+def test_a_query_that_begins_before_its_topics(tmp_path: Path) -> None:
+    """Where a pattern matches nothing yet, that is noted down, too: what comes is new to the query, also after a restart."""
+    pyreplog.open_log(tmp_path, topic="other", durability="os").close()
+    reader = stream(tmp_path, subscribePattern="^t")
+    first = reader.initialOffset()
+    one = step(reader, first)
+    assert one != first  # so Spark keeps it
+    assert step(reader, one) == one
+    assert rows(reader, first, one) == []
+    append(tmp_path, 3)
+    again = stream(tmp_path, subscribePattern="^t")
+    two = step(again, one)
+    assert rows(again, one, two) == rows(reader, one, step(reader, one)) == span((0, 0, 3))
+    assert step(again, two) == two
+
+
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
 def test_a_partition_that_appears_before_the_first_micro_batch_is_done(starting: str, tmp_path: Path) -> None:
     """Spark runs that one again from what is there by then: the new partition is no loss, and is read by the next one, whole."""

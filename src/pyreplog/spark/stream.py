@@ -106,7 +106,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
                     self._tell(lost)
                 starts[partition] = min(max(start, available.start), available.end)
             self._initial = Progress(starts, {}, _ids(there))
-        return self._initial.to_json()
+        # No end of a micro-batch looks like this: so Spark notes the first one down even where nothing is there yet, and what comes is new.
+        return self._initial.to_json() | {"initial": True}
 
     # -- how far the next micro-batch goes --
 
