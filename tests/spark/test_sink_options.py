@@ -103,6 +103,8 @@ def test_what_is_at_the_path(tmp_path: Path) -> None:
         pyreplog.open_log(tmp_path / "log", topic="t", partition=number).close()
     found = find_target(disk, str(tmp_path / "log"), None)
     assert (found.topic, found.counts) == ("t", {"t": 3})
+    pyreplog.open_log(tmp_path / "log", topic="__consumer_offsets").close()
+    assert find_target(disk, str(tmp_path / "log"), None).topic == "t"  # as where one reads
     pyreplog.open_log(tmp_path / "log", topic="u").close()
     with pytest.raises(ConfigError, match=r"holds several topics \(t, u\): name one"):
         find_target(disk, str(tmp_path / "log"), None)

@@ -84,13 +84,15 @@ def find_target(disk: Disk, path: str, topic: str | None, *, by_column: bool = F
 
 
 def _only(path: str, counts: dict[str, int], is_cluster: bool) -> str:
-    if len(counts) == 1:
-        return next(iter(counts))
-    if not counts and not is_cluster:
+    """Internal topics, which a broker's folder has beside its users' own, are nobody's choice, as where one reads."""
+    topics = sorted(topic for topic in counts if not topic.startswith("__"))
+    if len(topics) == 1:
+        return topics[0]
+    if not topics and not is_cluster:
         return _folder_topic(path)
-    if os.path.basename(path) in counts:
+    if os.path.basename(path) in topics:
         return os.path.basename(path)
-    held = f"several topics ({', '.join(sorted(counts))})" if counts else "no topic"
+    held = f"several topics ({', '.join(topics)})" if topics else "no topic"
     raise ConfigError(f"{path} holds {held}: name one by option 'topic', or have a column 'topic'")
 
 
