@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyspark
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -180,6 +180,30 @@ def check_once(found: list[tuple[bytes | None, int]]) -> None:
     for key in (b"k0", b"k1", b"k2", b"k3", b"k4"):
         mine = [number for found_key, number in found if found_key == key]
         assert mine == sorted(mine)
+
+
+@pytest.mark.skipif(VERSION < (4, 1), reason="Spark 4.0 writes no streams to Python sinks in Arrow")
+def test_output_modes(spark: SparkSession, tmp_path: Path) -> None:
+    """Complete is refused, update is none that Spark has for Python sinks: there foreachBatch writes, once however often it is run."""
+    source = spark.readStream.format("replog").option("startingOffsets", "earliest").load(str(filled(tmp_path)))
+    counts = source.groupBy("key").count().selectExpr("key", "string(count) AS value").writeStream
+    for mode, text in (("complete", "output mode complete would write everything anew"), ("update", "does not support Update mode")):
+        query = (
+            counts.outputMode(mode)
+            .format("replog")
+            .option("checkpointLocation", str(tmp_path / mode))
+            .option("path", str(tmp_path / "log"))
+        )
+        with pytest.raises(StreamingQueryException, match=text):
+            query.trigger(availableNow=True).start().awaitTermination()
+
+    def twice(frame: DataFrame, batch: int) -> None:
+        for _ in range(2):
+            write(frame, tmp_path / "log", txnAppId="counts", txnVersion=str(batch))
+
+    query = counts.outputMode("update").foreachBatch(twice).option("checkpointLocation", str(tmp_path / "each"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert values(tmp_path / "log") == [b"200"] * 5
 
 
 STEPS = ("executor after staging", "owner in the middle of the append")

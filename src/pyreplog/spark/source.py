@@ -51,7 +51,7 @@ class ReplogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """As :meth:`writer`, of a stream."""
         if overwrite:
-            raise ConfigError("output mode complete would write everything anew with each batch; use append or update")
+            raise ConfigError("output mode complete would write everything anew with each batch; use append, or update with foreachBatch")
         writer: DataSourceStreamWriter = ReplogStreamWriter(parse_write_options(self._given()), _plain_fields(schema))
         return writer
 
