@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -99,6 +101,24 @@ def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptu
         with caplog.at_level(logging.WARNING, logger="pyreplog"):
             assert offsets(lenient.read(task)) == list(range(250, 500))
         assert "the older ones were deleted" in caplog.text
+
+
+@pytest.mark.parametrize(("setting", "heard"), [("pass", 1), ("logging.basicConfig()", 1), ("logging.disable()", 0)])
+def test_a_loss_that_is_let_pass_is_heard_where_nobody_set_up_logging(setting: str, heard: int, tmp_path: Path) -> None:
+    """Spark's Python processes do not: there it stands on standard error. Where somebody does, it is told there, once."""
+    with pyreplog.open_log(tmp_path / "log", topic="t") as log:
+        log.append_many([b"x"] * 5)
+        log.delete_records(3)
+    program = f"""
+import logging
+{setting}
+from pyreplog.spark.batch import plan_tasks
+from pyreplog.spark.options import parse_read_options
+options = {{"path": {str(tmp_path / "log")!r}, "startingoffsets": '{{"t": {{"0": 1}}}}', "failondataloss": "false"}}
+assert len(plan_tasks(parse_read_options(options))) == 1
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.count("the older ones were deleted") == heard, done.stderr
 
 
 def test_segments_deleted_while_they_are_read(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ open the files themselves. Everything that travels between processes is plain da
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -15,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyreplog.spark.access import FileAccess
+from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange, plan, resolve, select
 from pyreplog.spark.pushdown import narrowed
@@ -22,8 +22,6 @@ from pyreplog.spark.schema import Field
 from pyreplog.spark.tasks import Task, read_task
 
 __all__ = ["ReplogReader", "plan_tasks"]
-
-_log = logging.getLogger("pyreplog")
 
 
 ARROW_TASKS_PER_CORE: Final = 4
@@ -40,8 +38,8 @@ def plan_tasks(options: ReadOptions, filters: Sequence[Any] = (), *, arrow_cores
         chosen = select(options, access.partitions())
         there = {partition: found for partition in chosen if (found := access.available(partition)) is not None}
         if options.limited:
-            _log.warning("maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is read")
-        ranges = resolve(options, there, access.find_timestamp, _log.warning)
+            LOGGER.warning("maxOffsetsPerTrigger, minOffsetsPerTrigger and maxBytesPerTrigger mean nothing to a batch read: all is read")
+        ranges = resolve(options, there, access.find_timestamp, LOGGER.warning)
         if filters:
             ranges = narrowed(ranges, filters, access.find_timestamp)
         if arrow_cores is None:

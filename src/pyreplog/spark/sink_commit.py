@@ -6,7 +6,6 @@ finds no taker in time takes its batch back, so that a failed write is one that 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from pyreplog.errors import LockedError, OutcomeUnknownError, PyreplogError, SpoolDamagedError, SpoolRefusedError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.runtime import apply_unowned
+from pyreplog.spark.logger import LOGGER
 from pyreplog.spool import BatchId, Spool, StagedFile, damage_of
 from pyreplog.system import SystemClock
 
@@ -23,8 +23,6 @@ PAUSE_MIN_S: Final = 0.001
 PAUSE_MAX_S: Final = 0.05
 OWN_PAUSE_S: Final = 0.5
 """How often a folder that somebody has open is tried again."""
-
-_log = logging.getLogger("pyreplog")
 
 
 def commit_batch(
@@ -63,7 +61,7 @@ def commit_batch(
                 if not spool.answered(batch_id):
                     _take_back(spool, batch_id, error)
                     raise
-                _log.warning("%s is in the log; beside it: %s", batch_id, error)
+                LOGGER.warning("%s is in the log; beside it: %s", batch_id, error)
                 continue
         if now >= deadline:
             _give_up(spool, batch_id, timeout_s, holder, own)
@@ -98,7 +96,7 @@ def _answered(spool: Spool, batch_id: BatchId, own: bool) -> bool:
             except LockedError:
                 pass  # whoever has the folder open does it
             except PyreplogError as error:
-                _log.warning("%s was refused, and its files could not be cleared up: %s", batch_id, error)
+                LOGGER.warning("%s was refused, and its files could not be cleared up: %s", batch_id, error)
         raise
 
 
@@ -106,7 +104,7 @@ def _publish(spool: Spool, batch_id: BatchId, files: Sequence[StagedFile], once:
     while True:
         try:
             if not spool.publish(batch_id, files, once=once):
-                _log.info("%s was published before: that one counts", batch_id)
+                LOGGER.info("%s was published before: that one counts", batch_id)
             return
         except LockedError as error:
             if time.monotonic() >= deadline:
@@ -149,4 +147,4 @@ def withdraw_batch(disk: Disk, path: str, batch_id: BatchId, files: Sequence[Sta
     try:
         spool.abandon(batch_id, files, once=once)
     except StorageError as error:
-        _log.warning("what was staged for %s stays in %s for now: %s", batch_id, path, error)
+        LOGGER.warning("what was staged for %s stays in %s for now: %s", batch_id, path, error)

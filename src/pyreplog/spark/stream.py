@@ -6,7 +6,6 @@ Nothing is kept here that a restart would need: the checkpoint has the end of ea
 from __future__ import annotations
 
 import dataclasses
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyreplog.errors import ConfigError, DataLossError, LogTruncatedError, RecordsDeletedError, TopicRecreatedError
 from pyreplog.log import READ_COMMITTED
 from pyreplog.spark.access import FileAccess
+from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import REACH_UNKNOWN, Available, OffsetRange, check_partitions, plan, remaining, select, start_of
 from pyreplog.spark.progress import Progress, limit_bytes, limit_offsets
@@ -39,7 +39,6 @@ except ImportError:  # Spark before 4.2 asks for everything there is, and has no
 
 __all__ = ["LIMITS", "ReplogStreamReader"]
 
-_log = logging.getLogger("pyreplog")
 
 TASK_SIZE_MIN: Final = 16 << 20
 """A micro-batch of fewer bytes is one task: a second task costs more than reading them."""
@@ -89,6 +88,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._last_batch_s: float | None = None
         #: Since when a partition ends before what was read.
         self._short_since: dict[TopicPartition, float] = {}
+        #: Losses that were let pass: what is gone is found to be so at every trigger.
+        self._told: set[str] = set()
 
     # -- where the query begins --
 
@@ -288,7 +289,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         """Whether ``partition``, which ends too early, has done so for too long."""
         if partition not in self._short_since:
             self._short_since[partition] = self._monotonic()
-            _log.warning("%s ends before what was read of it; waiting for its new leader", partition)
+            LOGGER.warning("%s ends before what was read of it; waiting for its new leader", partition)
         return self._monotonic() - self._short_since[partition] >= SETTLE_S
 
     def _too_few(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> bool:
@@ -327,7 +328,9 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
     def _tell(self, lost: DataLossError) -> None:
         if self._options.fail_on_data_loss:
             raise lost
-        _log.warning(lost.what)
+        if lost.what not in self._told:
+            self._told.add(lost.what)
+            LOGGER.warning(lost.what)
 
 
 def _is_another(before: Progress, partition: TopicPartition, found: Available) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import logging
 from collections.abc import Generator, Sequence
 from typing import Final
 
@@ -17,13 +16,13 @@ from pyreplog.log import READ_COMMITTED
 from pyreplog.spark.access import FileAccess
 from pyreplog.spark.arrow_types import Converter
 from pyreplog.spark.live import LiveRange
+from pyreplog.spark.logger import LOGGER
 from pyreplog.spark.options import ReadOptions
 from pyreplog.spark.planner import OffsetRange
 from pyreplog.spark.schema import Field, project
 
 __all__ = ["Task", "read_ranges", "read_task"]
 
-_log = logging.getLogger("pyreplog")
 
 SETTLING_TASKS: Final = 2
 """So many tasks have loaded all that a worker loads: Spark loads some of it behind the first one."""
@@ -54,7 +53,7 @@ def read_ranges(options: ReadOptions, fields: Sequence[Field], ranges: Sequence[
         for planned in ranges:
             wanted: OffsetRange | None = planned
             while wanted is not None:
-                source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=_log.warning, committed=committed)
+                source = LiveRange(access, wanted, fail_on_data_loss=options.fail_on_data_loss, warn=LOGGER.warning, committed=committed)
                 name = f"topic {wanted.topic} in {options.path}"
                 scan = Scan([(wanted.partition, source)], name=name, columns=converter.columns, checked=True)
                 for batch in scan.batches():
