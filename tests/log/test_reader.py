@@ -528,6 +528,42 @@ def test_a_clusters_folder_reads_the_replica_that_is_ahead(place: Place) -> None
         root.close()
 
 
+def test_replicas_that_are_made_later_or_moved_away(place: Place) -> None:
+    """A node that was down when a topic was made has its copy later; a copy that is damaged is moved away. Whoever follows the log goes on
+    with those that are there."""
+    (one_root, one), (two_root, two) = begin(place, "node-1", seed=1), begin(place, "node-2", seed=2)
+    late_root = LogRoot.open(place.disk, place.of("node-3"), clock=CLOCK, random=Random(3))
+    for log in (one, two):
+        log.append_as_follower([bytes(batch(2, leader_epoch=0))])
+        log.advance_high_watermark(2)
+        log.write_mark()
+    reader = only(open_readers(place.disk, place.path))
+    assert len(reader.replicas) == 2
+    late = late_root.create_log("events", 0, ID, SMALL)
+    late.append_as_follower([bytes(batch(2, leader_epoch=0)), bytes(batch(2, base_offset=2, leader_epoch=1))])
+    late.advance_high_watermark(4)
+    late.write_mark()
+    reader.refresh()
+    assert (offsets(reader), len(reader.replicas)) == ([0, 1, 2, 3], 3)
+    late_root.close()
+    place.disk.rename(place.of("node-3/events-0"), place.of("moved"))
+    reader.refresh()
+    assert (offsets(reader), len(reader.replicas)) == ([0, 1], 2)
+    two_root.close()
+    place.disk.rename(place.of("node-2/events-0"), place.of("another"))
+    reader.refresh()
+    assert (offsets(reader), len(reader.replicas)) == ([0, 1], 1)
+    one_root.close()
+    place.disk.rename(place.of("node-1/events-0"), place.of("the last"))
+    with pytest.raises(StorageError, match="No such file"):
+        reader.refresh()
+    place.disk.rename(place.of("moved"), place.of("node-3/events-0"))
+    place.disk.rename(place.of("the last"), place.of("node-1/events-0"))
+    reader.refresh()
+    assert (offsets(reader), len(reader.replicas)) == ([0, 1, 2, 3], 2)
+    reader.close()
+
+
 def test_a_lagging_replicas_watermark_counts_only_as_far_as_histories_agree(place: Place) -> None:
     """A higher watermark of a replica whose history parts earlier is believed only up to where they part."""
     (one_root, one), (two_root, two) = begin(place, "node-1", seed=1), begin(place, "node-2", seed=2)

@@ -114,7 +114,9 @@ class Finder:
         else:
             paths = [join(root, f"{partition.topic}-{partition.partition}") for root in self._roots]
             folders = [path for path in paths if is_partition(self._disk, path)]
-        return LogReader(partition, [self._copy(folder, partition) for folder in folders]) if folders else None
+        if not folders:
+            return None
+        return LogReader(partition, [self._copy(folder, partition) for folder in folders], self._roots if self._bare is None else ())
 
     def _copy(self, folder: str, partition: TopicPartition) -> PartitionCopy:
         root = parent_of(folder)

@@ -29,10 +29,12 @@ class LogReader:
     offsets mean other records, every look raises :class:`TopicRecreatedError`.
     """
 
-    def __init__(self, topic_partition: TopicPartition, copies: Sequence[PartitionCopy]) -> None:
+    def __init__(self, topic_partition: TopicPartition, copies: Sequence[PartitionCopy], roots: Sequence[str] = ()) -> None:
+        """``roots``: in which of them there may be copies that are made later."""
         self.topic_partition = topic_partition
         self.topic, self.partition = topic_partition
         self._copies = list(copies)
+        self._roots = roots
         self._chosen = self._copies[0]
         #: Where the chosen copy ends although a damaged one is known to have held more.
         self._rest: tuple[int, PartitionCopy] | None = None
@@ -122,14 +124,44 @@ class LogReader:
         return self._chosen.segments()
 
     def refresh(self) -> None:
-        """Look at the folders again: what was appended since, and which copy is ahead now."""
+        """Look at the folders again: what was appended since, which copy is ahead now, and which copies there are."""
         chosen = self._chosen
         was_asked, self._is_asked = self._is_asked, False
-        opened = [copy.refresh() for copy in self._copies]
+        opened = self._refresh_copies()
         openings = chosen.disk.openings
         self._choose()
         self._check_id(self._chosen.topic_id)
-        self._is_asked = was_asked and chosen is self._chosen and not any(opened) and chosen.disk.openings == openings
+        self._is_asked = was_asked and chosen is self._chosen and not opened and chosen.disk.openings == openings
+
+    def _refresh_copies(self) -> bool:
+        """Whether files were opened by their names for it. A node may make its copy later than others, and one that is damaged may be moved
+        away: whoever follows a log goes on with those that are there."""
+        disk = self._chosen.disk
+        opened = False
+        there: dict[str, PartitionCopy] = {}
+        failure: StorageError | None = None
+        for copy in self._copies:
+            try:
+                opened |= copy.refresh()
+                there[copy.directory] = copy
+            except StorageError as error:
+                if is_interruption(error) or disk.stat(copy.directory) is not None:
+                    raise
+                failure = error
+        if failure is not None and not there:
+            raise failure
+        for root in self._roots if len(there) < len(self._roots) else ():
+            folder = join(root, f"{self.topic}-{self.partition}")
+            if folder not in there and disk.stat(join(folder, MARK_NAME)) is not None:
+                there[folder] = PartitionCopy(disk, folder, self.topic_partition)
+                opened = True
+        for copy in self._copies:
+            if copy.directory not in there:
+                copy.close()
+        self._copies = list(there.values())
+        if self._chosen.directory not in there:
+            self._chosen = self._copies[0]
+        return opened
 
     def release(self) -> None:
         """Close the files until they are needed again: for whoever has many readers."""
@@ -231,6 +263,7 @@ class LogReader:
 
     def _choose(self) -> None:
         if len(self._copies) == 1:
+            self._rest = None
             self.end_offset = self._chosen.high_watermark
             return
         ends = [copy.valid_end() for copy in self._copies]
