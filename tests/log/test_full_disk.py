@@ -271,9 +271,25 @@ def test_a_failed_sync_is_not_made_again(disk: SimDisk) -> None:
     written(disk, clean=False)
     disk.remove("data/root/events-0/replog.mark")
     disk.fail("sync", f"*/{0:020}.log", error=errno.ENOSPC)
+    with pytest.raises(StorageError, match="sync"):
+        open_root(disk)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE, errno.ENOMEM])
+def test_a_log_that_there_are_no_means_to_open_is_not_damaged(disk: SimDisk, code: int) -> None:
+    """Of two logs one finds no room, no descriptor or no memory: the root is not opened, and whoever counts on its copies hears of no
+    damage. When there is some, both are as they were."""
+    end = written(disk, clean=False)
     root = open_root(disk)
-    assert KEY not in root.logs
-    assert isinstance(root.damaged[KEY], StorageError)
+    root.create_log("other", 0, ID, CONFIG)
+    root.close(clean=False)
+    disk.fail("open", "*/events-0/*.log", times=None, error=code)
+    with pytest.raises(StorageError) as caught:
+        open_root(disk)
+    assert caught.value.errno == code
+    disk.clear_faults()
+    root = open_root(disk)
+    assert (root.logs[KEY].end_offset, root.logs[KEY].incomplete, root.damaged) == (end, False, {})
     root.close()
 
 

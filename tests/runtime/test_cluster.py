@@ -23,7 +23,7 @@ import pytest
 
 import pyreplog
 from pyreplog.client import Pending
-from pyreplog.errors import KafkaStorageError, MessageTooLargeError
+from pyreplog.errors import KafkaStorageError, MessageTooLargeError, StorageError
 from pyreplog.ports import Disk
 from pyreplog.record import partition_for_key
 from pyreplog.system import SystemDisk
@@ -729,6 +729,26 @@ def test_whoever_needs_a_copy_that_no_disk_has_room_for_hears_of_it() -> None:
         with cluster.consumer("events") as consumer, pytest.raises(pyreplog.RequestTimedOutError) as late:
             consumer.end_offset("events", 0, timeout=0.1)
         assert re.search(r"known after 0\.1 s: node 1: .*No space left.*node-1/events-0/partition\.metadata", str(late.value))
+
+
+def test_a_full_disk_at_the_start_costs_no_copy() -> None:
+    """All nodes are killed, and find no room to open their logs again. When there is some, who was in sync leads, with all that was
+    acknowledged; nobody has to give up on anything."""
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
+        cluster.admin.create_topic("events")
+        with cluster.producer() as producer:
+            assert producer.send("events", b"one").result(20).offset == 0
+        for node in cluster.nodes:
+            node.kill()
+            disks[f"node-{node.node_id}"].fail("write", "*/events-0/*", times=None, error=errno.ENOSPC)
+            with pytest.raises(StorageError, match="No space left"):
+                node.restart()
+            disks[f"node-{node.node_id}"].clear_faults()
+        for node in cluster.nodes:
+            node.restart()
+        with cluster.consumer("events") as consumer:
+            assert [record.value for record in consumer.until_end()] == [b"one"]
 
 
 def test_unclean_power_loss_of_all() -> None:

@@ -175,7 +175,8 @@ class LogRoot:
         only has those that were asked for in vain. ``durability``: of partitions that say nothing of theirs, as a broker's; of others it
         is ``sync``. ``node_id`` and ``cluster_id``: None takes what ``meta.properties`` says, else what is
         new. ``onlooker`` is told how far the recovery of each partition is. Raises :class:`LockedError` while another writer holds it,
-        :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`.
+        :class:`ConfigError` where it belongs to another node or cluster, :class:`StorageError`; also where a partition cannot be opened for
+        lack of room, descriptors or memory, which is no damage.
         """
         known = disk.stat(path)
         if known is not None and not known.is_directory:
@@ -329,6 +330,8 @@ class LogRoot:
             except (CorruptError, ConfigError, StorageError) as error:
                 if onlooker is not None and error is onlooker.failure:
                     raise  # of who was told, not of the log
+                if isinstance(error, StorageError) and (error.errno in OUT_OF_ROOM or error.errno in OUT_OF_MEANS):
+                    raise  # nothing is wrong with it, and a controller must not count it as lost
                 self.damaged[key] = error
         for file, values in said.items():
             self._kept[file] = {key: values[key] for key in self.damaged if key in values}
