@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from types import CodeType
 
-__all__ = ["is_interruption", "is_no_thread"]
+__all__ = ["is_ending", "is_interruption", "is_no_thread"]
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -31,7 +31,12 @@ def is_interruption(error: BaseException) -> bool:
 def is_no_thread(error: BaseException) -> bool:
     """Whether ``error`` is Python's for a thread that cannot be started. What a handler raises within a lock of Python's may
     come out as a RuntimeError, too."""
-    return isinstance(error, RuntimeError) and str(error).startswith("can't start new thread")
+    return is_ending(error) or (isinstance(error, RuntimeError) and str(error).startswith("can't start new thread"))
+
+
+def is_ending(error: BaseException) -> bool:
+    """Whether ``error`` is Python's for a thread that is not started any more since the interpreter ends (from 3.12 on)."""
+    return isinstance(error, RuntimeError) and str(error).startswith("can't create new thread at interpreter shutdown")
 
 
 def _handlers() -> Iterator[CodeType]:

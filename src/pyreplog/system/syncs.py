@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
-from pyreplog.interruptions import is_no_thread
+from pyreplog.interruptions import is_ending, is_no_thread
 from pyreplog.ports import File, SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
 from pyreplog.system.shelf import hard_limit
@@ -109,6 +109,7 @@ class SyncPool:
             size += descriptor.writes - descriptor.writes_synced
         nothing = not left  # asked now: a thread may be done with all of them by the end
         held = self._held
+        is_mine = False
         with self._lock:
             if self._stopped:
                 raise ClosedError("the disk is closed")
@@ -125,7 +126,7 @@ class SyncPool:
                 self.done.append(SyncDone(token, None))
             elif held is None or size > HELD_SIZE_MAX:
                 try:
-                    self._employ()
+                    is_mine = self._employ()
                 except BaseException:
                     self._withdraw(request)
                     raise
@@ -133,6 +134,8 @@ class SyncPool:
                 held.pools.append(self)
         if nothing:
             wake()
+        if is_mine:
+            self._work(0.0)
         return token
 
     def _withdraw(self, request: _Request) -> None:
@@ -147,10 +150,11 @@ class SyncPool:
     def begin(self) -> None:
         """Begin what was held back, and leave the list; last, so that who is interrupted before finds it there."""
         with self._lock:
-            if self._waiting:
-                self._employ()
+            is_mine = bool(self._waiting) and self._employ()
             if self._held is not None and self in self._held.pools:
                 self._held.pools.remove(self)
+        if is_mine:
+            self._work(0.0)
 
     def lend(self, loans: list[Loan]) -> None:
         """Lend what waits, and enter that into ``loans``; not while a thread is at work here, nor what was lent before is out."""
@@ -173,7 +177,9 @@ class SyncPool:
         with self._lock:
             if self._lent is lent:  # last, so that who is interrupted before finds it there
                 self._lent = {}
-            self._go_on()
+            is_mine = self._go_on()
+        if is_mine:
+            self._work(0.0)
 
     def take_back(self, lent: Waiting) -> None:
         """Nothing of ``lent`` was even begun: it waits as before, and what was added since with it. Again is harmless."""
@@ -182,22 +188,26 @@ class SyncPool:
                 for descriptor, requests in lent.items():
                     requests.extend([request for request in self._waiting.get(descriptor, ()) if request not in requests])
                 self._waiting, self._lent = {**self._waiting, **lent}, {}
-            self._go_on()
+            is_mine = self._go_on()
+        if is_mine:
+            self._work(0.0)
 
-    def _go_on(self) -> None:
-        # REQUIRES the lock. Something came back: what waits is held as before, or for the threads.
+    def _go_on(self) -> bool:
+        # REQUIRES the lock. Something came back: what waits is held as before, or for the threads, or the caller's as of `_employ`.
         held = None if self._held is None else self._held.pools
         if held is not None and self in held:
             if not self._waiting:
                 held.remove(self)
-        elif self._waiting:
-            self._employ()
+            return False
+        return bool(self._waiting) and self._employ()
 
     def employ(self, errand: Callable[[], None]) -> None:
         """Have a thread do ``errand``."""
         with self._lock:
             self._errands.append(errand)
-            self._employ()
+            is_mine = self._employ()
+        if is_mine:
+            self._work(0.0)
 
     def take(self) -> Sequence[SyncDone]:
         """What ended since the last call, oldest first."""
@@ -210,10 +220,14 @@ class SyncPool:
         """Take nothing more on, finish what is queued, and wait up to ``timeout_s`` for it."""
         with self._lock:
             self._stopped = True
-            if self._waiting:
-                self._employ()
+            try:
+                is_mine = bool(self._waiting) and self._employ()
+            except NoThreadError:
+                is_mine = True
             self._changed.notify_all()
             threads = list(self._threads)
+        if is_mine:
+            self._work(0.0)
         for thread in threads:
             if timeout_s and thread is not threading.current_thread():
                 thread.join(timeout_s)
@@ -226,8 +240,9 @@ class SyncPool:
         self._threads.clear()
         self._errands.clear()
 
-    def _employ(self) -> None:
-        # REQUIRES: the condition is held. One more thread only where all are busy.
+    def _employ(self) -> bool:
+        # REQUIRES: the condition is held. One more thread only where all are busy. True: an interpreter that ends starts none, so it is the
+        # caller's to do, by `_work(0.0)`, once it has let the condition go.
         if self._idle:
             self._changed.notify()
         elif len(self._threads) < THREADS_MAX:
@@ -240,10 +255,13 @@ class SyncPool:
                 if thread.ident is None and thread in self._threads:
                     self._threads.remove(thread)
                 if (is_no_thread(error) or isinstance(error, MemoryError)) and self._threads:
-                    return  # those that there are do it
+                    return False  # those that there are do it
+                if is_ending(error):
+                    return True
                 if is_no_thread(error):
                     raise NoThreadError("to sync files") from error
                 raise
+        return False
 
     def _next(self) -> tuple[Descriptor, list[_Request]] | None:
         for descriptor in self._waiting:
@@ -251,14 +269,15 @@ class SyncPool:
                 return descriptor, self._waiting.pop(descriptor)
         return None
 
-    def _work(self) -> None:
+    def _work(self, idle_s: float = IDLE_S) -> None:
+        # Until there was nothing to do for `idle_s`.
         while True:
             with self._lock:
                 while (found := self._next()) is None and not self._errands:
-                    if self._stopped and not self._waiting:
+                    if not idle_s or (self._stopped and not self._waiting):
                         break
                     self._idle += 1
-                    woken = self._changed.wait(IDLE_S)
+                    woken = self._changed.wait(idle_s)
                     self._idle -= 1
                     if not woken and not self._waiting and not self._errands:
                         break
