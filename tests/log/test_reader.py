@@ -25,6 +25,7 @@ from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, parse_slot
 from pyreplog.ports import Disk
 from pyreplog.record import records_of, split
 from pyreplog.testing.disk import SimDisk
+from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
 from tests.log.conftest import Place
 from tests.log.support import CLOCK, batch, create, raw, sync
@@ -561,6 +562,32 @@ def test_replicas_that_are_made_later_or_moved_away(place: Place) -> None:
     place.disk.rename(place.of("the last"), place.of("node-1/events-0"))
     reader.refresh()
     assert (offsets(reader), len(reader.replicas)) == ([0, 1, 2, 3], 2)
+    reader.close()
+
+
+def test_a_replica_that_is_moved_away_during_a_look() -> None:
+    """Between the look at its mark and the one at its end: the other is read on."""
+    disk = SimDisk(Random(1))
+    disk.make_directory("data")
+    place = Place(disk, "data")
+    for number in (1, 2):
+        root, log = begin(place, f"node-{number}", seed=number)
+        log.append_as_follower([bytes(batch(2, leader_epoch=0))])
+        log.advance_high_watermark(2)
+        root.close()
+    reader = only(open_readers(disk, "data"))
+    reader.release()
+
+    def move(call: Call) -> None:
+        """As the end of the first is looked for."""
+        if call.kind == "open" and call.path.endswith(f"node-1/events-0/{0:020}.log"):
+            disk.observer = None
+            disk.rename("data/node-2/events-0", "data/moved")
+
+    disk.observer = move
+    reader.refresh()
+    assert disk.observer is None
+    assert (offsets(reader), len(reader.replicas)) == ([0, 1], 1)
     reader.close()
 
 

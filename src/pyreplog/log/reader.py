@@ -129,7 +129,13 @@ class LogReader:
         was_asked, self._is_asked = self._is_asked, False
         opened = self._refresh_copies()
         openings = chosen.disk.openings
-        self._choose()
+        try:
+            self._choose()
+        except StorageError as error:
+            if is_interruption(error) or all(chosen.disk.stat(copy.directory) is not None for copy in self._copies):
+                raise
+            self.refresh()  # one was moved away since it was looked at
+            return
         self._check_id(self._chosen.topic_id)
         self._is_asked = was_asked and chosen is self._chosen and not opened and chosen.disk.openings == openings
 
