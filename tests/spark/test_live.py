@@ -103,7 +103,15 @@ def test_segments_deleted_after_planning(tmp_path: Path, caplog: pytest.LogCaptu
         assert "the older ones were deleted" in caplog.text
 
 
-@pytest.mark.parametrize(("setting", "heard"), [("pass", 1), ("logging.basicConfig()", 1), ("logging.disable()", 0)])
+@pytest.mark.parametrize(
+    ("setting", "heard"),
+    [
+        ("pass", 1),
+        ("logging.basicConfig()", 1),
+        ("logging.getLogger('pyreplog.spark').addHandler(logging.StreamHandler())", 1),
+        ("logging.disable()", 0),
+    ],
+)
 def test_a_loss_that_is_let_pass_is_heard_where_nobody_set_up_logging(setting: str, heard: int, tmp_path: Path) -> None:
     """Spark's Python processes do not: there it stands on standard error. Where somebody does, it is told there, once."""
     with pyreplog.open_log(tmp_path / "log", topic="t") as log:

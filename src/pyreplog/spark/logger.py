@@ -21,8 +21,8 @@ class _Unheard(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Unless somebody else does."""
-        others = [*logging.getLogger("pyreplog").handlers, *logging.getLogger().handlers]
-        if all(isinstance(other, logging.NullHandler) for other in others):
+        others = [*LOGGER.handlers, *logging.getLogger("pyreplog").handlers, *logging.getLogger().handlers]
+        if all(other is self or isinstance(other, logging.NullHandler) for other in others):
             self.stream = sys.stderr
             super().emit(record)
 
