@@ -84,7 +84,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         #: Whether the query only takes what is there when it begins, and what that is, once it was looked at.
         self._freezes = False
         self._frozen: There | None = None
-        self._seen: There = {}
+        self._seen: There | None = None
         self._last_batch_s: float | None = None
         #: Since when a partition ends before what was read.
         self._short_since: dict[TopicPartition, float] = {}
@@ -147,7 +147,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Where the partitions ended when last looked at: what ``lag`` compares with."""
-        return Progress({partition: found.end for partition, found in self._seen.items()}).to_json() if self._seen else None
+        return None if self._seen is None else Progress({partition: found.end for partition, found in self._seen.items()}).to_json()
 
     # -- a micro-batch --
 
