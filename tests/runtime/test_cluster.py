@@ -751,6 +751,23 @@ def test_a_full_disk_at_the_start_costs_no_copy() -> None:
             assert [record.value for record in consumer.until_end()] == [b"one"]
 
 
+def test_a_start_that_is_refused_leaves_a_clean_stop_clean() -> None:
+    """Without descriptors for its logs a node does not start. That the machine is then started anew costs no record of an "os" log, which
+    all had been closed in order."""
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
+        cluster.admin.create_topic("events", config={"durability": "os"})
+        with cluster.producer() as producer:
+            assert producer.send("events", b"one").result(20).offset == 0
+    for node_id in (1, 2, 3):
+        disks[f"node-{node_id}"].fail("open", "*/events-0/*", times=None, error=errno.EMFILE)
+    with pytest.raises(StorageError, match="Too many open files"):
+        pyreplog.Cluster("/data", disk=disks.__getitem__)
+    restarted = {name: disk.crash(Random(0)) for name, disk in disks.items()}
+    with pyreplog.Cluster("/data", disk=restarted.__getitem__) as cluster, cluster.consumer("events") as consumer:
+        assert [record.value for record in consumer.until_end()] == [b"one"]
+
+
 def test_unclean_power_loss_of_all() -> None:
     """Under "sync" all machines lose power at once, and the cluster comes back by itself with everything acknowledged."""
     for seed in range(5):

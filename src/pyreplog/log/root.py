@@ -229,13 +229,27 @@ class LogRoot:
             disk.sync_directory(parent_of(path))
         self._write_identity(properties or {})
         remove_farewell(disk, path)
-        self._open_logs(summaries, durability, onlooker, adopting)
+        try:
+            self._open_logs(summaries, durability, onlooker, adopting)
+        except BaseException:
+            self._withdraw()
+            raise
         # A log that could not even be looked at is still as an earlier boot may have left it.
         survived = survived or all(isinstance(error, CorruptError) for error in self.damaged.values())
         known = Incarnation(self.incarnation_id, boot_id if survived else "")
         if known != written:
             write_incarnation(disk, path, known)
         keep_reserve(disk, path)
+
+    def _withdraw(self) -> None:
+        """The logs are not opened after all. Where all were as a clean stop had left them they are so still, and the next opening is told:
+        else an ``os`` log would count as one that lost something, were the machine to go down before that."""
+        if not self.clean or self.damaged:
+            return
+        for log in self.logs.opened():
+            log.close(clean=False)
+        with suppress(StorageError):  # without it the next opening only looks closer
+            write_farewell(self.disk, self.path, Farewell(self.previous_broker_epoch, self.incarnation_id))
 
     def _adopting(self, before: Incarnation | None, farewell: Farewell | None, *, new: bool) -> str:
         """What is here of others, as :class:`Incarnation` says it; so it is until every log was opened, whatever becomes of the marker."""
