@@ -751,6 +751,26 @@ def test_a_full_disk_at_the_start_costs_no_copy() -> None:
             assert [record.value for record in consumer.until_end()] == [b"one"]
 
 
+def test_copies_that_may_not_be_opened_are_not_lost() -> None:
+    """No node may open its copy. Who asks hears why; when they may again, who was in sync leads, with all that was acknowledged; nobody has
+    to give up on anything."""
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
+        cluster.admin.create_topic("events")
+        with cluster.producer() as producer:
+            assert producer.send("events", b"one").result(20).offset == 0
+    for node_id in (1, 2, 3):
+        disks[f"node-{node_id}"].fail("open", "*/events-0/*", times=None, error=errno.EACCES)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster, cluster.producer(delivery_timeout_ms=500) as producer:
+        refused = producer.send("events", b"two").exception(20)
+        assert isinstance(refused, KafkaStorageError)
+        assert "Permission denied" in str(refused)
+    for node_id in (1, 2, 3):
+        disks[f"node-{node_id}"].clear_faults()
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster, cluster.consumer("events") as consumer:
+        assert [record.value for record in consumer.until_end()] == [b"one"]
+
+
 def test_a_start_that_is_refused_leaves_a_clean_stop_clean() -> None:
     """Without descriptors for its logs a node does not start. That the machine is then started anew costs no record of an "os" log, which
     all had been closed in order."""

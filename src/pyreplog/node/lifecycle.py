@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from pyreplog.config import NodeConfig
-from pyreplog.errors import ClusterError, cluster_error
+from pyreplog.errors import ClusterError, StoragePermissionError, cluster_error
 from pyreplog.log import Log, LogRoot
 from pyreplog.node.effects import Effects
 from pyreplog.node.hosting import Standing
@@ -59,6 +59,11 @@ def _registered_ends(root: LogRoot) -> list[PartitionEnd]:
         PartitionEnd(one.topic_id, one.topic_partition.partition, one.latest_epoch, one.end_offset, one.incomplete, one.reported)
         for one in root.known()
     ]
+
+
+def _is_lost(root: LogRoot) -> bool:
+    """Whether copies here may be damaged, rather than refused by their folders' permissions."""
+    return not all(isinstance(error, StoragePermissionError) for error in root.damaged.values())
 
 
 def _ends(leaderless: Mapping[PartitionKey, Log], damaged: Mapping[PartitionKey, int]) -> list[PartitionEnd]:
@@ -167,8 +172,9 @@ class Lifecycle:
             root.cluster_id,
             root.incarnation_id,
             listeners=[Listener("PEER", self._effects.address)],
-            # What is damaged is missing, but not because it was never made.
-            log_dirs=[root.directory_id, LOST_DIRECTORY] if root.damaged else [root.directory_id],
+            # What is damaged is missing, but not because it was never made. What may only not be opened is not lost: it counts as not made,
+            # which leads where no other member has one, cannot be made in its place, and is as it was when it may be opened.
+            log_dirs=[root.directory_id, LOST_DIRECTORY] if _is_lost(root) else [root.directory_id],
             previous_broker_epoch=self._previous_epoch,
             partition_ends=_registered_ends(root),
         )
