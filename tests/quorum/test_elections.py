@@ -12,6 +12,7 @@ from pyreplog.quorum import MISSING, MetadataImage, PartitionImage, ReplicaEnd, 
 from pyreplog.wire import (
     ELECT_PREFERRED,
     ELECT_UNCLEAN,
+    MADE,
     NO_COPY,
     PRODUCER_ID_BLOCK,
     ROTTEN,
@@ -659,3 +660,22 @@ def test_a_copy_a_part_of_which_is_damaged() -> None:
     report(1, NO_COPY)
     assert house.propose(key, [3, 1]).error_code == 0
     assert report(3)[0] == 1, "whose copy was made anew"
+
+
+def test_a_copy_that_could_not_be_made() -> None:
+    """While a member says so, others are elected before it; it leads where there is no other. Once it is there, it is as good as any."""
+    house = House()
+    key = house.topic(min_isr=1)
+    house.beat(2, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    house.kill(1)
+    assert house[key].leader == 3
+    house.register(1)
+    house.beat(1)
+    assert house.propose(key, [1, 2, 3]).error_code == 0
+    house.beat(2, partition_ends=[PartitionEnd(*key, -1, MADE)])
+    house.beat(1, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    house.beat(3, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    assert house[key].leader == 2
+    house.beat(2, partition_ends=[PartitionEnd(*key, -1, ROTTEN)])
+    house.kill(2)
+    assert house[key].leader == 1

@@ -713,6 +713,21 @@ def test_another_one_leads_where_the_leader_has_no_room_for_its_copy() -> None:
         assert {leader.node_id for leader in leaders if leader is not None} == {2, 3}
 
 
+def test_who_has_no_room_for_a_copy_is_not_elected_before_who_has_one() -> None:
+    """A follower could not make its copy. As soon as the leader dies the other one leads, and not first the one that would have begun with
+    an empty copy, had there been room by then."""
+    disks = defaultdict[str, SimDisk](SimDisk)
+    with pyreplog.Cluster("/data", disk=disks.__getitem__) as cluster:
+        disks["node-2"].fail("write", "*partition.metadata*", times=None, error=errno.ENOSPC)
+        with pytest.raises(TimeoutError, match="No space left"):
+            cluster.admin.create_topic("events", partitions=3, timeout=0.3)
+        cluster.nodes[0].kill()
+        for number in range(3):
+            leader = cluster.leader("events", number)
+            assert leader is not None
+            assert leader.node_id == 3
+
+
 def test_whoever_needs_a_copy_that_no_disk_has_room_for_hears_of_it() -> None:
     """Where no node can lead for want of room, its disk's words are in what producers and readers are told; and of a batch that it was not
     appended."""

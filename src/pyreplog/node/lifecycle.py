@@ -19,6 +19,7 @@ from pyreplog.node.hosting import Standing
 from pyreplog.ports import Address
 from pyreplog.quorum import LOST_DIRECTORY, PartitionKey
 from pyreplog.wire import (
+    MADE,
     NO_COPY,
     NO_ERROR,
     ROTTEN,
@@ -106,7 +107,8 @@ class Lifecycle:
         self._told = 0
         """So much of it the controller knows."""
         self._damaged: dict[PartitionKey, int] = {}
-        """Copies that turned out to be damaged, as far as it may not know that: NO_COPY or ROTTEN."""
+        """Copies that turned out to be damaged, as far as it may not know that: NO_COPY or ROTTEN; and those
+        that could not be made, and are there now: MADE."""
         self._next_ns = 0
         self._previous_epoch = root.previous_broker_epoch if root.clean else -1
 
@@ -132,6 +134,10 @@ class Lifecycle:
         can."""
         if self._damaged.get(key) != NO_COPY:
             self._tell(key, ROTTEN)
+
+    def made(self, key: PartitionKey) -> None:
+        """A copy that could not be made is there now."""
+        self._tell(key, MADE)
 
     def _tell(self, key: PartitionKey, how: int) -> None:
         self._damaged[key] = how

@@ -74,7 +74,9 @@ class MetadataFollower:
         self.on_leaderless: Callable[[], None]
         """Called when a hosted partition lost its leader."""
         self.on_refused: Callable[[PartitionKey], None]
-        """Called when this node leads a partition whose copy cannot be made: another one leads, if any can."""
+        """Called, each time, when a copy cannot be made: another one leads, if any can."""
+        self.on_made: Callable[[PartitionKey], None]
+        """Called when a copy is there that could not be made before."""
         self.on_shutdown: Callable[[], None]
         """Called when a node is about to stop: it waits until everybody has said that it knows."""
         self.on_removed: Callable[[Hosted], None]
@@ -299,11 +301,11 @@ class MetadataFollower:
             known = self.refused.get(key)
             self.refused[key] = error
             self.on_storage_error(error, known is None or str(known) != str(error))
-            if partition.leader == self._node_id:
-                self.on_refused(key)
+            self.on_refused(key)
             self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
-        self.refused.pop(key, None)
+        if self.refused.pop(key, None) is not None:
+            self.on_made(key)
         hosted = Hosted(key, log.topic_partition, log, replica)
         self._hosted[key] = hosted
         return hosted

@@ -133,6 +133,7 @@ class Node:
         self._metadata.on_caught_up = self._lifecycle.soon
         self._metadata.on_leaderless = self._lifecycle.leaderless
         self._metadata.on_refused = self._lifecycle.rotten
+        self._metadata.on_made = self._lifecycle.made
         self._metadata.on_shutdown = self._lifecycle.soon
         self._metadata.on_removed = self._removed
         self._metadata.on_storage_error = self._storage_error

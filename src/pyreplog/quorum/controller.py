@@ -20,6 +20,7 @@ from pyreplog.quorum.image import LOST_DIRECTORY, BrokerImage, MetadataImage, Pa
 from pyreplog.quorum.topics import create_topic
 from pyreplog.wire import (
     ELECT_UNCLEAN,
+    MADE,
     NO_COPY,
     NO_LEADER,
     PRODUCER_ID_BLOCK,
@@ -97,7 +98,8 @@ class Controller:
     _leaderless: dict[PartitionKey, int] = field(default_factory=dict)
     """Since which offset nobody leads. Soft: only reports made later say how far a live replica reaches."""
     _rotten: dict[tuple[PartitionKey, int], int] = field(default_factory=dict)
-    """(Partition, broker) -> the broker epoch in which it reported that a part of its copy is damaged. Soft: a read says it again."""
+    """(Partition, broker) -> the broker epoch in which it reported that a part of its copy is damaged, or that it cannot make it as yet.
+    Soft: a read, or the next try, says it again."""
     _producer_id: int = 1 << 62
     """The next to hand out: beyond the written block, so that a new controller begins a new one."""
 
@@ -264,6 +266,8 @@ class Controller:
             key = (end.topic_id, end.partition)
             if end.end_offset == ROTTEN:
                 self._give_way(key, request.broker_id, request.broker_epoch)
+            elif end.end_offset == MADE:
+                self._rotten.pop((key, request.broker_id), None)
             elif end.end_offset == NO_COPY:
                 self._damaged(key, request.broker_id, now_ns)
                 ends[key] = MISSING
@@ -502,6 +506,7 @@ class Controller:
             suspects=self.suspects.get(key, {}),
             ends=self._still(key, partition),
             lost=lost,
+            flawed=tuple(member for member in partition.replicas if self._is_rotten(key, member)),
             patient=patient,
         )
 

@@ -77,11 +77,13 @@ def settle(
     suspects: Mapping[int, ReplicaEnd],
     ends: Mapping[int, ReplicaEnd],
     lost: tuple[int, ...] = (),
+    flawed: tuple[int, ...] = (),
     patient: bool = False,
 ) -> Settlement:
     """The state after the in-sync set becomes ``isr``: keeps a valid leader, else elects.
 
-    ``lost`` members may lack committed records: they leave isr and elr. ``patient``: suspects are compared only when all of isr and elr are
+    ``lost`` members may lack committed records: they leave isr and elr. ``flawed`` ones cannot serve all of their copy, or have none yet:
+    among members that are trusted alike the others lead before them. ``patient``: suspects are compared only when all of isr and elr are
     there, and nobody leads before the last leader is there, where that one is in the in-sync set. ``ends``: how far the copies of members
     reach that cannot have grown since. No suspect is left in the set of a partition with a leader.
     """
@@ -90,7 +92,7 @@ def settle(
     leader = partition.leader
     if leader != NO_LEADER and leader in isr and active(leader):
         return Settlement(isr, elr, leader)
-    return _elect(partition, isr, elr, min_isr, active, suspects, ends, patient)
+    return _elect(partition, isr, elr, min_isr, active, suspects, ends, flawed, patient)
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
@@ -109,6 +111,7 @@ def _elect(
     active: Callable[[int], bool],
     suspects: Mapping[int, ReplicaEnd],
     ends: Mapping[int, ReplicaEnd],
+    flawed: tuple[int, ...],
     patient: bool,
 ) -> Settlement:
     members = tuple(member for member in partition.replicas if member in isr or member in elr)
@@ -120,7 +123,7 @@ def _elect(
         kept = tuple(one for one in partition.replicas if one == last or (one in isr and one not in suspects))
         return _led_by(partition, last, kept, members, min_isr, suspects)._replace(cleared=(last,))
     for group in (isr, elr):
-        for member in (*partition.last_known_elr, *partition.replicas):
+        for member in sorted((*partition.last_known_elr, *partition.replicas), key=flawed.__contains__):
             if member in group and member not in suspects and active(member):
                 kept = tuple(one for one in partition.replicas if one == member or (one in isr and one not in suspects))
                 return _led_by(partition, member, kept, members, min_isr, suspects)

@@ -79,6 +79,7 @@ from pyreplog.wire.metadata import (
     UnregisterBrokerRecord,
 )
 from pyreplog.wire.peer_schemas import (
+    MADE,
     NO_COPY,
     ROTTEN,
     AlterPartitionData,
@@ -165,6 +166,7 @@ __all__ = [
     "LATEST_TIERED_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "LOCAL_TAGS",
+    "MADE",
     "MAX_TIMESTAMP",
     "METADATA_TOPIC",
     "METADATA_TOPIC_ID",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 __all__ = [
+    "MADE",
     "NO_COPY",
     "AlterPartitionData",
     "AlterPartitionRequest",
@@ -31,6 +32,8 @@ NO_COPY: Final = -1
 """The end offset of a copy that turned out to be damaged, and is of no use."""
 ROTTEN: Final = -2
 """The end offset of a copy of which a part turned out to be damaged, while it serves the rest; or that its disk has no room for, as yet."""
+MADE: Final = -3
+"""The end offset of a copy that there was no room for: it is there now, and as good as any."""
 
 
 # --------------------------------------------------------------------------------------------------------------- AlterPartition (56), v2-3
@@ -128,7 +131,7 @@ class Feature:
 class PartitionEnd:
     """Ours: how far one hosted partition reaches. ``last_epoch`` -1: empty. ``incomplete``: may lack acknowledged records, so it may
     not lead before it has caught up. ``reported``: an earlier registration said so, and nothing was lost since: what the controller has
-    decided after that it decided of this copy. ``end_offset`` NO_COPY, ROTTEN: in a heartbeat."""
+    decided after that it decided of this copy. ``end_offset`` NO_COPY, ROTTEN, MADE: in a heartbeat."""
 
     topic_id: str
     partition: int
