@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pyreplog._core import crc32c
 from pyreplog.config import LogConfig
-from pyreplog.errors import CorruptError, StorageError
+from pyreplog.errors import ClosedError, CorruptError, StorageError
 from pyreplog.log import Log, LogRoot, Sleeping
 from pyreplog.log.incarnation import read_farewell
 from pyreplog.log.layout import CLEAN_SHUTDOWN_NAME, MARK_NAME, SUMMARIES_NAME
@@ -388,6 +388,25 @@ def test_one_that_turns_out_damaged_is_told_when_asked_for(place: Place) -> None
     root.close()
     assert read_farewell(place.disk, place.of("root")) is None
     assert b"t 9 9" in place.read("root/replication-offset-checkpoint")
+
+
+def test_who_goes_on_with_one_that_turned_out_damaged_hears_why(place: Place) -> None:
+    """Whoever held on to it while it slept: each use says that it could not be opened, or is closed, and nothing else."""
+    fill(place)
+    place.disk.remove(place.of(f"root/t-9/{MARK_NAME}"))
+    place.disk.remove(place.of("root/t-9/partition.metadata"))
+    root = open_root(place, 4)
+    log = root.logs.asleep(KEYS[9], LogConfig())
+    assert isinstance(log, Sleeping)
+    with pytest.raises(CorruptError):
+        log.delete_records(1)
+    for use in (lambda: log.become_leader(7), lambda: log.delete_records(1), lambda: log.directory):
+        with pytest.raises(ClosedError, match="t-9 could not be opened"):
+            use()
+    log.close(clean=False)
+    with pytest.raises(ClosedError, match="t-9 is closed"):
+        log.delete_records(1)
+    root.close()
 
 
 def test_a_store_that_cannot_be_written_is_no_failure() -> None:

@@ -69,9 +69,9 @@ class Sleeping(_Base):
         """Open it. Raises what the disk or its content says: the log is of no use then, and its root has it among the damaged, unless only
         room, descriptors or memory were lacking; then it sleeps on."""
         if self._closed:
-            raise ClosedError(f"the log {self.directory!r} is closed")
+            raise ClosedError(f"the log of {self.topic_partition} is closed")
         if self._failure is not None:
-            raise ClosedError(f"the log {self.directory!r} could not be opened ({self._failure})") from self._failure
+            raise ClosedError(f"the log of {self.topic_partition} could not be opened ({self._failure})") from self._failure
         self._keeper.wake(self)
 
     def take_parts(self, directory: str, parts: Parts) -> None:
