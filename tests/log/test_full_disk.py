@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pyreplog.config import LogConfig
-from pyreplog.errors import LockedError, StorageError
+from pyreplog.errors import ClosedError, LockedError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_reserve
 from pyreplog.log.snapshot import replace_file
@@ -291,6 +291,24 @@ def test_a_log_that_there_are_no_means_to_open_is_not_damaged(disk: SimDisk, cod
     root = open_root(disk)
     assert (root.logs[KEY].end_offset, root.logs[KEY].incomplete, root.damaged) == (end, False, {})
     root.close()
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM])
+def test_a_file_that_may_not_be_made_puts_nothing_in_doubt(disk: SimDisk, code: int) -> None:
+    """The permissions of its folder are taken away while an "os" log is written to: it ends. When they are back, it has all it had, and
+    lacks nothing."""
+    root = open_root(disk)
+    log = root.create_log("other", 0, ID, replace(CONFIG, durability="os"))
+    log.append_as_leader(batch(3), 0)
+    disk.fail("create", "*/other-0/*", times=None, error=code)
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(3), 1)
+    with pytest.raises(ClosedError):
+        log.append_as_leader(batch(3), 1)
+    root.close()
+    disk.clear_faults()
+    again = open_root(disk).logs[TopicPartition("other", 0)]
+    assert (again.end_offset, again.incomplete) == (3, False)
 
 
 def test_a_torn_tail_is_kept_on_a_full_disk(disk: SimDisk) -> None:

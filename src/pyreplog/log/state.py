@@ -12,7 +12,7 @@ from typing import Final
 
 from pyreplog._core import TailCache
 from pyreplog.config import LogConfig
-from pyreplog.errors import ClosedError, InternalError, StorageError
+from pyreplog.errors import ClosedError, InternalError, StorageError, StoragePermissionError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.calendar import Calendar
 from pyreplog.log.chain import Chain
@@ -167,9 +167,9 @@ class LogState:
             pass  # the same disk: the next start is an unclean one all the same
 
     def give_up(self, error: StorageError) -> None:
-        """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room
-        nothing that was written before is in doubt; after any other refusal of a write it is."""
-        if error.errno not in OUT_OF_ROOM and not is_interruption(error):
+        """A change of several steps ended half-way: no more of them, until the next opening has put right what it left. For lack of room or
+        of leave nothing that was written before is in doubt; after any other refusal of a write it is."""
+        if error.errno not in OUT_OF_ROOM and not isinstance(error, StoragePermissionError) and not is_interruption(error):
             self.poison(error)
         elif self._failure is None:
             self._failure = error
@@ -201,8 +201,11 @@ class LogState:
             raise
 
     def _write_failed(self, error: StorageError) -> None:
-        """A disk that is full may have room again; after any other refusal nobody knows what is on it."""
-        if error.errno not in OUT_OF_ROOM:
+        """A disk that is full may have room again. Who has no leave to write stops, and nothing is in doubt; after any other refusal nobody
+        knows what is on the disk."""
+        if isinstance(error, StoragePermissionError) and not is_interruption(error):
+            self.end(error)
+        elif error.errno not in OUT_OF_ROOM:
             self.poison(error)
 
     def _append_refused(self, error: StorageError) -> None:
