@@ -346,6 +346,20 @@ def test_due_when_the_first_thing_is() -> None:
     assert script.producer.next_wake_ns == script.clock.monotonic_ns() + 50 * MS
 
 
+def test_a_refusal_that_says_that_nothing_was_appended_says_it_once() -> None:
+    """Also when its delivery timeout ends."""
+    script = Script(delivery_timeout_ms=500)
+    (refused,) = script.send(b"x")
+    for _ in range(30):
+        if script.requests:
+            script.answer(ErrorCode.NOT_ENOUGH_REPLICAS)
+        script.advance(50)
+    error = refused.exception()
+    assert isinstance(error, NotEnoughReplicasError)
+    assert str(error).count("nothing was appended") == 1
+    assert str(error).endswith(f"{TOPIC}-0")
+
+
 def test_delivery_timeout() -> None:
     """What is refused for so long fails with its refusal; what never had a leader fails as never sent."""
     script = Script(delivery_timeout_ms=500)

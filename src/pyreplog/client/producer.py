@@ -678,7 +678,8 @@ class Producer:
 
 def _not_appended(refusal: ClusterError) -> ClusterError:
     """What its sender is told of a batch that was refused each time, until it was too late to send it again."""
-    return cluster_error(refusal.code, f"{refusal}; nothing was appended")
+    said = str(refusal)
+    return refusal if "nothing was appended" in said else cluster_error(refusal.code, f"{said}; nothing was appended")
 
 
 def _no_leader(queue: PartitionQueue, refusal: ClusterError | None) -> ClusterError:
