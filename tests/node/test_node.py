@@ -218,6 +218,24 @@ def test_a_copy_that_finds_no_room_is_told_once(caplog: pytest.LogCaptureFixture
     assert not node_of(world, 2).refused
 
 
+def test_a_copy_that_finds_no_room_is_tried_once_a_second() -> None:
+    """However often its partition's leader or in-sync set changed meanwhile."""
+    world, caller = quiet()
+    disk = world.machines[2].disk
+    disk.fail("write", "*u-0/partition.metadata*", error=28, times=None)
+    caller.transport.send("controller", Request("caller", 1, CreateTopicsRequest([CreatableTopic("u", 1, 3)], 1000)))
+    for _ in range(4):
+        for one in (1, 3):
+            world.kill(one)
+            world.run_for(3_000)
+            world.start(one)
+            world.run_for(3_000)
+    tries: list[str] = []
+    disk.observer = lambda call: tries.append(call.path) if "u-0/partition.metadata" in call.path and call.kind == "write" else None
+    world.run_for(10_000)
+    assert 9 <= len(tries) <= 11
+
+
 def test_the_last_copy_outlives_a_full_disk() -> None:
     """Who is elected on a full disk leads and refuses; and a copy that has to be opened again for lack of room lost nothing, so that it
     leads again, however little the others have."""

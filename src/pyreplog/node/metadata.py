@@ -84,6 +84,8 @@ class MetadataFollower:
         """Called with what went wrong, and whether that is news."""
         self.refused: dict[PartitionKey, PyreplogError] = {}
         """The copies that cannot be made or opened as yet, and why; each is tried again."""
+        self._to_retry: dict[PartitionKey, None] = {}
+        """Those for which a timer runs: one for each, whatever else has them tried meanwhile."""
         self._effects = effects
         self._standing = standing
         self._root = root
@@ -302,7 +304,9 @@ class MetadataFollower:
             self.refused[key] = error
             self.on_storage_error(error, known is None or str(known) != str(error))
             self.on_refused(key)
-            self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
+            if key not in self._to_retry:
+                self._to_retry[key] = None
+                self._effects.timers.call_at(self._effects.now_ns + CREATE_RETRY_NS, lambda: self._told_again(key))
             return None
         if self.refused.pop(key, None) is not None:
             self.on_made(key)
@@ -332,6 +336,7 @@ class MetadataFollower:
                 self.on_storage_error(error, False)  # said where each is made by itself
 
     def _told_again(self, key: PartitionKey) -> None:
+        self._to_retry.pop(key, None)
         if key not in self._hosted and self._in_picture:
             self._told(key)
 
