@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from types import CodeType
 
-__all__ = ["is_ending", "is_interruption", "is_no_thread"]
+__all__ = ["is_ending", "is_interruption", "is_no_thread", "is_too_late"]
 
 
 def is_interruption(error: BaseException) -> bool:
@@ -37,6 +37,12 @@ def is_no_thread(error: BaseException) -> bool:
 def is_ending(error: BaseException) -> bool:
     """Whether ``error`` is Python's for a thread that is not started any more since the interpreter ends (from 3.12 on)."""
     return isinstance(error, RuntimeError) and str(error).startswith("can't create new thread at interpreter shutdown")
+
+
+def is_too_late(error: BaseException) -> bool:
+    """Whether ``error`` is that of ``concurrent.futures`` while the interpreter ends: it takes nothing on, or cannot be loaded any more."""
+    refusals = ("cannot schedule new futures after interpreter shutdown", "can't register atexit after shutdown")
+    return isinstance(error, RuntimeError) and str(error).startswith(refusals)
 
 
 def _handlers() -> Iterator[CodeType]:

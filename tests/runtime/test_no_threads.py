@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +117,18 @@ def test_side_by_side_becomes_one_by_one(refuse: Refuse) -> None:
             disk.map(work, [-item for item in range(40)], waits=True)
         assert len(done) == len(set(done))
     disk.close()
+
+
+@pytest.mark.parametrize("loaded", ["", "import concurrent.futures.thread"])
+def test_side_by_side_becomes_one_by_one_while_the_interpreter_ends(loaded: str) -> None:
+    """Whether what starts the threads was loaded before or not."""
+    program = f"""
+import atexit
+{loaded}
+from pyreplog.system import SystemDisk
+atexit.register(lambda: print(sum(SystemDisk().map(abs, range(40), waits=True))))
+"""
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "780\n"
 
 
 def test_a_sync_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 
 from pyreplog._core import _platform
 from pyreplog.errors import StorageError
-from pyreplog.interruptions import is_interruption, is_no_thread
+from pyreplog.interruptions import is_interruption, is_no_thread, is_too_late
 from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
 from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, sync_outcome
 from pyreplog.system.held import HeldSyncs
@@ -155,7 +155,12 @@ class SystemDisk:
         count = min(len(items) // WAITS_OF_THREAD if waits else min(len(items), os.cpu_count() or 1), MAP_THREADS_MAX)
         if count < 2:
             return [work(item) for item in items]
-        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (slow to load, and seldom needed)
+        try:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415  (slow to load, and seldom needed)
+        except RuntimeError as error:
+            if not is_too_late(error):
+                raise
+            return [work(item) for item in items]
 
         waiting = deque(enumerate(items))
         results: dict[int, R] = {}
@@ -174,7 +179,7 @@ class SystemDisk:
                 try:
                     shares.append(pool.submit(share))
                 except (RuntimeError, MemoryError) as error:
-                    if not (is_no_thread(error) or isinstance(error, MemoryError)):
+                    if not (is_no_thread(error) or is_too_late(error) or isinstance(error, MemoryError)):
                         raise
                     break  # should one begin it later, it finds nothing to do
             share()
