@@ -422,6 +422,22 @@ def test_gathered_records_that_do_not_fit_fail_alone() -> None:
         assert lost.offset is None
 
 
+def test_who_may_not_make_a_file_is_not_told_that_the_disk_is_in_doubt() -> None:
+    """The log has ended, and says why. When it is opened again with leave to write, it goes on."""
+    disk = SimDisk(Random(1))
+    log = pyreplog.open_log(PATH, disk=disk, config={"segment.bytes": 4000})
+    log.append(bytes(3000))
+    disk.fail("create", times=None, error=errno.EACCES)
+    with pytest.raises(pyreplog.StoragePermissionError):
+        log.append(bytes(3000))
+    with pytest.raises(pyreplog.ClosedError, match=r"has ended with an earlier failure \(.*Permission denied.*\): close the log"):
+        log.append(b"x")
+    disk.clear_faults()
+    log.close()
+    with pyreplog.open_log(PATH, disk=disk) as log:
+        assert log.append(b"x") == 1
+
+
 def test_a_write_error_ends_writing() -> None:
     """After EIO on a write nobody knows what is on the disk: the log refuses until it is opened again."""
     disk = SimDisk()

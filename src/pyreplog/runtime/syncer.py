@@ -83,7 +83,7 @@ class Syncer:
 
     @property
     def failure(self) -> Exception | None:
-        """What poisoned the log: a sync here, or a write of which the log itself heard."""
+        """What poisoned or ended the log: a sync here, or a write of which the log itself heard."""
         return self._failed or self._log.failure
 
     @property
@@ -98,9 +98,13 @@ class Syncer:
         self._unfinished = True
 
     def check(self) -> None:
-        """Raise ClosedError, with its cause, after a sync or a write failed."""
+        """Raise ClosedError, with its cause, after a sync or a write failed, or the log ended otherwise."""
         failure = self.failure
         if failure is not None:
+            if not self.poisoned:
+                raise ClosedError(
+                    f"{self._name} has ended with an earlier failure ({failure}): close the log and open it again"
+                ) from failure
             raise ClosedError(
                 f"{self._name} is poisoned by an earlier failure ({failure}). What the disk holds is unknown: "
                 "close the log and open it again, which verifies it"
