@@ -78,9 +78,11 @@ def test_a_pool_that_ends_needs_no_thread(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(threading.Thread, "start", start)
     pool = SyncPool(HeldSyncs())
-    file = SystemDisk().create(f"{tmp_path}/file")
-    file.write_at(0, [b"x"])
-    pool.submit([file], lambda: None)
+    files = [SystemDisk().create(f"{tmp_path}/{number}") for number in range(2)]
+    for file in files:
+        file.write_at(0, [b"x"])
+        pool.submit([file], lambda: None)
     pool.stop()
-    assert [one.error for one in pool.take()] == [None]
-    file.close()
+    assert [one.error for one in pool.take()] == [None, None]
+    for file in files:
+        file.close()

@@ -292,7 +292,7 @@ class SyncPool:
                     descriptor, requests = found
                     self._running[descriptor] = None
                     self.calls += 1
-                if self._waiting or self._errands:
+                if idle_s and (self._waiting or self._errands):  # else it goes on itself
                     self._employ()
             if errand is not None:
                 errand()
