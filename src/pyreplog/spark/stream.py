@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -46,6 +47,8 @@ SETTLE_S: Final = 30.0
 """So long a high watermark may lie below what was read already: a new leader takes over meanwhile."""
 PAUSE_S: Final = 0.1
 """Between looks at it, where nobody asks again."""
+TOLD_MAX: Final = 1000
+"""So many losses are known to have been told. A query that is slower than its topic's retention loses something new for ever."""
 
 There = Mapping[TopicPartition, Available]
 
@@ -88,8 +91,8 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         self._last_batch_s: float | None = None
         #: Since when a partition ends before what was read.
         self._short_since: dict[TopicPartition, float] = {}
-        #: Losses that were let pass: what is gone is found to be so at every trigger.
-        self._told: set[str] = set()
+        #: The last losses that were let pass: what is gone is found to be so at every trigger.
+        self._told: deque[str] = deque(maxlen=TOLD_MAX)
 
     # -- where the query begins --
 
@@ -329,7 +332,7 @@ class ReplogStreamReader(DataSourceStreamReader, AvailableNow):
         if self._options.fail_on_data_loss:
             raise lost
         if lost.what not in self._told:
-            self._told.add(lost.what)
+            self._told.append(lost.what)
             LOGGER.warning(lost.what)
 
 
