@@ -386,10 +386,11 @@ class Cluster:
         """Something that sends. ``acks``: "all" (default): every in-sync replica has it; 1: the leader has it; 0: nobody says.
 
         ``delivery_timeout_ms``: how long a record that nobody takes is tried again; ``request_timeout_ms``: how long an answer may take
-        before the outcome counts as unknown; ``max_block_ms``: how long ``send`` waits for the first news of a topic, where
-        ``delivery_timeout_ms`` is not shorter; ``max_in_flight``: requests on their way per node; ``batch_size_max``: bytes after which a
-        batch is closed, sooner where the topic takes no such batch; ``enable_idempotence``: every record once and in order, whatever has
-        to be sent again (None: with acks="all" and ``max_in_flight`` up to 5, which it needs). Raises ConfigError.
+        before the outcome counts as unknown (a request on its way is waited for so long, also when the former is over); ``max_block_ms``:
+        how long ``send`` waits for the first news of a topic, where ``delivery_timeout_ms`` is not shorter; ``max_in_flight``: requests on
+        their way per node; ``batch_size_max``: bytes after which a batch is closed, sooner where the topic takes no such batch;
+        ``enable_idempotence``: every record once and in order, whatever has to be sent again (None: with acks="all" and ``max_in_flight``
+        up to 5, which it needs). Raises ConfigError.
         """
         self._check()
         if isinstance(acks, bool) or acks not in list(ACKS):
