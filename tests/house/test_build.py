@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from tempfile import mkdtemp
 
 import pytest
 
-from tests.house.sources import CORE_SOURCES, PACKAGE, compiled_modules
+from tests.house.sources import CORE_SOURCES, PACKAGE, compiled_modules, tree, where
 
 CORE = [path.name.partition(".")[0] for path in sorted((PACKAGE / "_core").glob("*.so"))]
 GROUP = [*PACKAGE.parent.glob("pyreplog__mypyc*.so")]
@@ -43,6 +44,20 @@ def imported(root: Path, *missing: Path, before: str = "import sys") -> tuple[in
     if done.returncode == 0:
         assert done.stdout.startswith(str(folder))
     return done.returncode, (done.stderr.strip().splitlines() or [""])[-1]
+
+
+def test_a_compiled_dataclass_with_slots_is_native() -> None:
+    """From Python 3.14 on a dataclass that makes itself slots looks into the code of its properties, which compiled ones of a class that
+    is not native do not have: importing it would fail there."""
+    slotted = [
+        where(path, node)
+        for path in (PACKAGE / f"{name}.py" for name in compiled_modules())
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ClassDef)
+        for decorators in [" ".join(map(ast.unparse, node.decorator_list))]
+        if "native_class=False" in decorators and "slots=True" in decorators
+    ]
+    assert slotted == []
 
 
 def test_a_whole_build_is_imported(copy: Path) -> None:

@@ -71,7 +71,7 @@ _NO_ANSWER: Final = "the node gave no answer"
 
 
 @mypyc_attr(native_class=False)  # users make it, and are told in its own words what is wrong with what they say
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: from Python 3.14 on those want a property's __code__, which a compiled one has not
 class ProducerConfig:
     """A producer's settings. Sizes in bytes, times in ms."""
 
