@@ -476,13 +476,19 @@ class NodeConfig(_Settings):
     log_retention_check_interval_ms: int = 300_000
     """How often segments are looked for that may go."""
     heartbeat_interval_ms: int = 500
-    """How often a node tells the controller that it is there."""
+    """How often a node tells the controller that it is there: at most half of ``session_timeout_ms``."""
     session_timeout_ms: int = 3_000
     """The controller fences a node that was silent for this long."""
 
     def __post_init__(self) -> None:
         for name in self._defaults:
             check_number(self, name, 0 if name in _FROM_0 else 1)
+        # Of nodes that are up each would be fenced between two heartbeats, and lead nothing for long.
+        if self.heartbeat_interval_ms * 2 > self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat_interval_ms is {self.heartbeat_interval_ms}; it must be at most half of session_timeout_ms, which is "
+                f"{self.session_timeout_ms}: give both"
+            )
 
     @classmethod
     def from_mapping(cls, config: Mapping[str, object] | NodeConfig) -> NodeConfig:

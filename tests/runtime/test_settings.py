@@ -45,7 +45,18 @@ def test_a_node_has_time_between_two_turns() -> None:
             continue
         with pytest.raises(ConfigError, match=f"{field.name} is 0; it must be a whole number from 1"):
             NodeConfig(**{field.name: 0})
-        NodeConfig(**{field.name: 1})
+        NodeConfig(**{"session_timeout_ms": 2, "heartbeat_interval_ms": 1, field.name: 2 if field.name == "session_timeout_ms" else 1})
+
+
+def test_a_node_that_is_up_is_heard_of_twice_before_it_is_fenced() -> None:
+    """Settings by which it would be fenced between two heartbeats, and its leaderships be given away again and again, are refused, also
+    where one of the two is a default."""
+    for wrong in ({"session_timeout_ms": 500}, {"heartbeat_interval_ms": 1501}, {"session_timeout_ms": 99, "heartbeat_interval_ms": 50}):
+        with pytest.raises(ConfigError, match=r"heartbeat_interval_ms is \d+; .* half of session_timeout_ms, which is \d+"):
+            NodeConfig(**wrong)
+    NodeConfig(session_timeout_ms=1000)
+    NodeConfig(heartbeat_interval_ms=1500)
+    NodeConfig(session_timeout_ms=100, heartbeat_interval_ms=50)
 
 
 def test_a_repr_shows_what_was_changed() -> None:
