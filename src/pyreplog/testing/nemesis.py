@@ -248,10 +248,9 @@ class Nemesis:
             self._world.touch(machine.address)
 
     def _clock_jump(self) -> bool:
-        """A wall clock jumps by up to an hour, either way: nothing but time stamps may notice. (A day would make leaders forget producers,
-        as they may: ``producer.id.expiration.ms``.)"""
+        """A wall clock jumps by a second, an hour or two years, either way: nothing but time stamps may notice."""
         machine = self._random.choice(list(self._world.machines.values()))
-        delta_ms = self._random.choice((1_000, 60_000, 3_600_000)) * self._random.choice((1, -1))
+        delta_ms = self._random.choice((1_000, 3_600_000, 63_072_000_000)) * self._random.choice((1, -1))
         self._world.say(f"the clock of node {machine.node_id} jumps by {delta_ms} ms")
         machine.clock.skew_wall(delta_ms)
         return True
