@@ -17,10 +17,11 @@ from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import RESERVE_NAME, join
 from pyreplog.ports import OUT_OF_MEANS, Disk
 
-RESERVE_SIZE: Final = 64 << 10
-"""Bytes where there is room for them: what the small files of a root with about a thousand partitions take."""
-RESERVE_STEP: Final = 4 << 10
-"""By so much less at a time it is tried with: a block of most file systems."""
+RESERVE_SIZE: Final = 256 << 10
+"""Bytes where there is room for them: what the small files of a root with a few thousand partitions take. XFS makes no file at all, however
+small, where less than about 200 KB are free."""
+RESERVE_STEP: Final = 16 << 10
+"""By so much less at a time it is tried with."""
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _NOT_NOW: Final = OUT_OF_MEANS | {errno.EFBIG}
 _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
