@@ -114,6 +114,19 @@ def test_without_it_a_full_disk_is_an_error(disk: SimDisk) -> None:
     assert disk.stat("data/root/replog.reserve") is not None
 
 
+def test_a_reserve_that_was_lost_is_made_anew(disk: SimDisk) -> None:
+    """Others may take its room while it is in use. Once the disk has some again, an open root does not wait with it for its close, which
+    may come when the disk is full another time."""
+    written(disk, clean=True)
+    root = open_root(disk)
+    root.logs[KEY].append_as_leader(batch(3), 0)
+    disk.remove("data/root/replog.reserve")
+    root.checkpoint_recovery_points()
+    fill(disk)
+    root.close()
+    assert open_root(disk).clean
+
+
 class Xfs(SimDisk):
     """A disk that makes no file, however small, where it has less than 200 KB free. XFS sets so much aside for what an inode and a name may
     take of it at worst."""

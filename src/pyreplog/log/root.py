@@ -585,7 +585,9 @@ class LogRoot:
     # -- checkpoints --
 
     def checkpoint_recovery_points(self) -> None:
-        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks."""
+        """Write up to where each log is on stable storage (:attr:`Log.recovery_point`), and sync the marks. What was taken of the reserve,
+        and not to be had again while the disk was full, is made anew."""
+        keep_reserve(self.disk, self.path)
         self._sync_marks()
         self._write(RECOVERY_POINT_NAME)
 
