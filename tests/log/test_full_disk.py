@@ -155,6 +155,26 @@ def test_xfs_is_opened_and_emptied() -> None:
     assert open_root(disk).clean
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_mark_finds_room_where_what_is_written_anew_needs_some(disk: SimDisk, clean: bool) -> None:
+    """A file system that copies on write refuses it on a full disk, though the file gets no longer: by the reserve the log is opened
+    all the same, emptied and closed."""
+    end = written(disk, clean=clean)
+    refused = "data/root/events-0/replog.mark"
+    disk.fail("write", refused, error=errno.ENOSPC)
+    root = open_root(disk)
+    log = root.logs[KEY]
+    log.high_watermark = end
+    disk.fail("write", refused, error=errno.ENOSPC)
+    assert log.delete_records(end - 3) == end - 3
+    disk.fail("write", refused, error=errno.ENOSPC)
+    root.close()
+    again = open_root(disk)
+    assert again.clean
+    assert (again.logs[KEY].start_offset, again.logs[KEY].end_offset) == (end - 3, end)
+    again.close()
+
+
 class FullLock(SimDisk):
     """A disk that has no room for the text in a lock file, but in the reserve."""
 
@@ -479,7 +499,7 @@ def test_a_first_epoch_that_began_half_way(disk: SimDisk) -> None:
     """The same where what comes is of no epoch at all, as in the logs of old brokers: it is not taken for damage."""
     root = open_root(disk)
     log = root.create_log(*KEY, ID, replace(CONFIG, durability="os"))
-    disk.fail("write", "*/replog.mark", error=errno.ENOSPC, partial=600)  # it is there, and nobody knows
+    disk.fail("write", "*/replog.mark", error=errno.ENOSPC, partial=600, times=None)  # it is there, and nobody knows
     with pytest.raises(StorageError):
         log.become_leader(0)
     disk.clear_faults()

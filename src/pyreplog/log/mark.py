@@ -20,12 +20,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyreplog._core import crc32c
 from pyreplog.config import Durability
 from pyreplog.log.identity import decode_uuid, encode_uuid
-from pyreplog.log.layout import MARK_NAME, join
+from pyreplog.log.layout import MARK_NAME, join, parent_of
+from pyreplog.log.reserve import with_reserve
 from pyreplog.ports import Disk, File
 
 # On disk: never change.
@@ -80,10 +82,12 @@ class MarkFile:
     __slots__ = (
         "_buffer",
         "_crc_part",
+        "_disk",
         "_file",
         "_high_watermark",
         "_newest",
         "_parts",
+        "_root",
         "_sealed",
         "_sequence",
         "_stable",
@@ -95,8 +99,10 @@ class MarkFile:
         "path",
     )
 
-    def __init__(self, path: str, file: File, state: MarkState, slot: int) -> None:
-        self.path = path
+    def __init__(self, disk: Disk, directory: str, file: File, state: MarkState, slot: int) -> None:
+        self.path = file.path
+        self._disk = disk
+        self._root = parent_of(directory)
         self._file = file
         #: The slot that the last sync covered, and the one written last.
         self._stable = self._newest = slot
@@ -164,7 +170,7 @@ class MarkFile:
         path = join(directory, MARK_NAME)
         if disk.stat(path) is not None:
             disk.remove(path)
-        mark = cls(path, disk.create(path), state, 0)
+        mark = cls(disk, directory, disk.create(path), state, 0)
         mark.write_state(state)
         mark.write_state(state)
         return mark
@@ -180,7 +186,7 @@ class MarkFile:
         try:
             if not synced:
                 file.sync()
-            mark = cls(path, file, found, slot)
+            mark = cls(disk, directory, file, found, slot)
             mark._torn = _slots(file.read_at(0, _SIZE))[1] > 0
         except BaseException:
             file.close()
@@ -211,7 +217,8 @@ class MarkFile:
         stable, newest = self._stable, self._newest
         slot = (stable + 1) % 3 if newest == stable else 3 - stable - newest
         self._sealed = False
-        self._file.write_at(SLOT_POSITIONS[slot], self._parts)
+        # A file system that copies on write, as btrfs, needs room for this, too.
+        with_reserve(self._disk, self._root, partial(self._file.write_at, SLOT_POSITIONS[slot], self._parts))
         self._newest = slot
         self._sequence = sequence
         self._synced_end = synced_end
@@ -306,7 +313,8 @@ def sync_found_mark(disk: Disk, directory: str) -> None:
     """
     file = disk.open(join(directory, MARK_NAME), write=True)
     try:
-        file.write_at(0, [file.read_at(0, _SIZE)])
+        content = [file.read_at(0, _SIZE)]
+        with_reserve(disk, parent_of(directory), partial(file.write_at, 0, content))
         file.sync()
     finally:
         file.close()
