@@ -99,6 +99,26 @@ def test_a_missing_part_of_what_mypyc_compiled_is_named(copy: Path) -> None:
         assert imported(copy, *everything, before=before) == (0, "")  # then the interpreter runs the sources
 
 
+def test_another_interpreter_of_the_process_is_told_so() -> None:
+    """Nothing is wrong with the build there: where to run is what has to change. The first interpreter goes on."""
+    code = """
+import pyreplog, _xxsubinterpreters as interpreters
+interpreters.run_string(interpreters.create(), '''
+try:
+    import pyreplog
+except ImportError as error:
+    print(error)
+''')
+print(pyreplog._core.crc32c(b"123456789"))
+"""
+    if sys.version_info >= (3, 12):
+        pytest.skip("mypyc refuses there, in its own words")
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(told) == 2
+    assert "one interpreter of a process" in told[0]
+    assert "build it anew" not in told[0]
+
+
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_either_compiler_takes_it(compiler: str) -> None:
     """What is written in C, of which each takes something that the other one refuses. macOS has only clang."""

@@ -29,12 +29,13 @@ try:
         TailCache,
     )
 except ImportError as _error:
-    raise ImportError(
-        f"{_error}: the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
-        "`pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`",
-        name=_error.name,
-        path=_error.path,
-    ) from _error
+    _why = (
+        "pyreplog is for one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` has an application run in the main one)"
+        if "interpreter" in str(_error)
+        else "the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
+        "`pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`"
+    )
+    raise ImportError(f"{_error}: {_why}", name=_error.name, path=_error.path) from _error
 
 __all__ = [
     "COLUMNS",
