@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 import os
 import re
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import pyreplog
 from pyreplog import aio
+from pyreplog.runtime.advice import Advice
 
 NOBODY = r"no node of the cluster answers\. cluster\.nodes\[0\]\.restart\(\)"
 
@@ -126,6 +129,16 @@ def test_some_are_down(cluster: pyreplog.Cluster) -> None:
             consumer.end_offset("narrow", 0, timeout=0.1)
         leader.restart()
         assert consumer.end_offset("narrow", 0) == 0
+
+
+def test_what_a_disk_said_is_heard() -> None:
+    """Where the controller cannot write either, nobody is fenced: the text is not that every node is up."""
+    nodes: Any = [
+        SimpleNamespace(node_id=1, ready=True, failure=None),
+        SimpleNamespace(node_id=2, ready=True, failure=pyreplog.StorageError(errno.EROFS, "Read-only file system while writing", "x")),
+    ]
+    late = Advice(nodes, tuple, lambda of: None, lambda topic: {}).late("the end of events-0", 1.0, pyreplog.TopicPartition("events", 0))
+    assert "node 2: [Errno 30] Read-only file system while writing: 'x'. restart() has a node try its disk again" in str(late)
 
 
 def test_names_that_are_nearly_right(cluster: pyreplog.Cluster, create: Callable[..., str]) -> None:

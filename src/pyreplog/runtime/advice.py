@@ -52,6 +52,9 @@ class Advice:
             why = f"{which} down, and without a leader nobody answers. cluster.nodes[{down[0] - 1}].restart() starts node {down[0]}"
         elif of is not None and (refused := self._refused(of.topic)):
             why = "; ".join(f"node {number}: {error}" for number, error in refused.items())
+        elif failures := [(node.node_id, node.failure) for node in self._nodes if node.failure is not None]:
+            # The controller did not fence them: perhaps its disk is theirs.
+            why = f"{'; '.join(f'node {number}: {error}' for number, error in failures)}. restart() has a node try its disk again"
         else:
             why = "every node is up. Try again, or give it more time"
         return RequestTimedOutError(f"{what} not known{'' if seconds is None else f' after {seconds:g} s'}: {why}")
