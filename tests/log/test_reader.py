@@ -22,7 +22,7 @@ from pyreplog.log import reader as reader_module
 from pyreplog.log.index_files import IndexFiles
 from pyreplog.log.layout import MARK_NAME
 from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, parse_slot
-from pyreplog.ports import Disk
+from pyreplog.ports import Disk, Stat
 from pyreplog.record import records_of, split
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
@@ -165,6 +165,36 @@ def test_a_reader_loads_an_index_once(place: Place, monkeypatch: pytest.MonkeyPa
     assert reader.find_timestamp(5000) is None
     assert loads == []
     reader.close()
+
+
+def test_a_look_at_a_log_that_grew_is_not_one_at_each_segment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever follows a log looks after every commit: where no file came or went, only those are asked for that may be other ones."""
+    root, log = begin(place)
+    reader = only(open_readers(place.disk, place.of("root")))
+    asked: list[str] = []
+    stat = type(place.disk).stat
+
+    def counting(disk: Disk, path: str) -> Stat | None:
+        asked.append(path)
+        return stat(disk, path)
+
+    monkeypatch.setattr(type(place.disk), "stat", counting)
+    counts = []
+    for _ in range(100):
+        known = len(log.segments())
+        log.append_as_leader(batch(1), 0)
+        log.advance_high_watermark(log.end_offset)
+        log.write_mark()
+        asked.clear()
+        reader.refresh()
+        if len(log.segments()) == known:
+            counts.append(len(asked))
+        assert reader.end_offset == log.end_offset
+    assert len(log.segments()) > 5
+    assert max(counts) <= 2, counts
+    assert offsets(reader) == list(range(100))
+    reader.close()
+    root.close()
 
 
 def test_a_reader_sees_the_start_move(place: Place) -> None:

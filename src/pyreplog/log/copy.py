@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from pyreplog.config import Durability
 from pyreplog.errors import ClosedError, CorruptError, CorruptLogError, OffsetOutOfRangeError, StorageError
 from pyreplog.log.chain import Chain
 from pyreplog.log.epochs import EpochCache, read_epochs
-from pyreplog.log.folder import plan_folder
+from pyreplog.log.folder import FolderPlan, plan_folder
 from pyreplog.log.identity import read_topic_id
 from pyreplog.log.incarnation import read_farewell, read_incarnation
 from pyreplog.log.index_cache import IndexCache
@@ -132,6 +132,9 @@ class PartitionCopy:
         self._segments: Segments | None = None
         # By the base offset in its name.
         self._files: dict[int, _LogFile] = {}
+        # Of the last look at the folder: what it listed, and what that makes; none where that was not all.
+        self._names: Sequence[str] = ()
+        self._plan: FolderPlan | None = None
         self._index_cache = IndexCache()
         self._mark: MarkState | None = None
         self._closed = False
@@ -280,7 +283,7 @@ class PartitionCopy:
     def _forget(self) -> None:
         """What was found so far is of another log."""
         self.release()
-        self._files = {}
+        self._files, self._plan = {}, None
         self._mark = self._producers = self._unreadable_size = None
 
     def _settled_end(self, mark: MarkState | None) -> int:
@@ -300,8 +303,18 @@ class PartitionCopy:
         far for one segment."""
         disk, directory = self.disk, self.directory
         known, self._files = self._files, {}
-        plan = plan_folder(disk, directory, disk.list(directory))
-        for base, following in zip(plan.bases, [*plan.bases[1:], None], strict=False):
+        before_names, before_plan = self._names, self._plan
+        self._plan = None
+        names_there = disk.list(directory)
+        first = 0
+        if before_plan is not None and not foreign and names_there == before_names:
+            # Each commit is a reason to look, and a log may have thousands of segments.
+            plan = before_plan
+            first = max(bisect_right(plan.bases, settled) - 1, 0)
+            self._files = {base: known.pop(base) for base in plan.bases[:first]}
+        else:
+            plan = plan_folder(disk, directory, names_there)
+        for base, following in zip(plan.bases[first:], [*plan.bases[first + 1 :], None], strict=False):
             names = SegmentNames(base, SWAP_SUFFIX if base in plan.swapped else "")
             path = join(directory, names.log)
             found = disk.stat(path)
@@ -320,6 +333,8 @@ class PartitionCopy:
                 segment.release()
         segments = [segment for base in plan.bases for segment in self._files[base].segments]
         self._segments = Segments(segments, self._index_cache) if segments else None
+        if not plan.drop and not plan.rename:  # else it goes by what is in the files, too
+            self._names, self._plan = names_there, plan
 
     def _look_into(
         self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
