@@ -31,6 +31,7 @@ cdef enum:
     COUNT_MAX = 8192  # entries: small ones cost more to keep than their bytes
     COMPACT_COUNT = 256
 
+    ENTRY_COST = 400  # bytes of memory that an entry takes beside its view's
     KEPT_BATCHES = 5  # of each producer: a client has no more than that under way
     PENDING_MAX = 128
     UNKNOWN = -2
@@ -103,6 +104,54 @@ cdef class _Entry:
 
 
 @cython.final
+cdef class TailRoom:
+    """See the stub."""
+
+    cdef readonly int64_t size_max
+    cdef readonly int64_t size
+    cdef list _tails  # those that keep anything, each at its `_place`
+    cdef Py_ssize_t _hand
+
+    def __init__(self, int64_t size_max):
+        self.size_max = size_max
+        self._tails = []
+
+    def __len__(self):
+        return len(self._tails)
+
+    cdef int _charge(self, TailCache tail, int64_t size) except -1:
+        # `tail`, which was just appended to, takes `size` bytes now.
+        cdef TailCache other
+        if tail._place < 0:
+            self._tails.append(tail)
+            tail._place = len(self._tails) - 1
+        self.size += size - tail._charged
+        tail._charged = size
+        tail._is_used = True
+        while self.size > self.size_max and len(self._tails) > 1:
+            # The hand goes round; who was not appended to since it came by last gives up what it keeps.
+            if self._hand >= len(self._tails):
+                self._hand = 0
+            other = <TailCache>self._tails[self._hand]
+            if other is tail or other._is_used:
+                other._is_used = False
+                self._hand += 1
+            else:
+                other.clear()
+        return 0
+
+    cdef int _leave(self, TailCache tail) except -1:
+        cdef TailCache last = <TailCache>self._tails.pop()
+        if last is not tail:
+            self._tails[tail._place] = last
+            last._place = tail._place
+        self.size -= tail._charged
+        tail._charged = 0
+        tail._place = -1
+        return 0
+
+
+@cython.final
 cdef class TailCache:
     """See the stub."""
 
@@ -110,9 +159,15 @@ cdef class TailCache:
     cdef readonly int64_t size
     cdef list _entries  # each begins where the one before ends; those below `first` are gone
     cdef Py_ssize_t _first
+    cdef TailRoom _room
+    cdef Py_ssize_t _place
+    cdef int64_t _charged
+    cdef bint _is_used
 
-    def __init__(self, size_max):
+    def __init__(self, size_max, TailRoom room=None):
         self.size_max = INT64_MAX if size_max > INT64_MAX else size_max
+        self._room = room
+        self._place = -1
         self.clear()
 
     def __len__(self):
@@ -145,6 +200,8 @@ cdef class TailCache:
         if self._first >= COMPACT_COUNT:
             del entries[: self._first]
             self._first = 0
+        if self._room is not None:
+            self._room._charge(self, self.size + (len(entries) - self._first) * ENTRY_COST)
 
     def read(self, int64_t offset, wanted_max, int64_t end_offset):
         cdef int64_t size_max = INT64_MAX if wanted_max > INT64_MAX else wanted_max
@@ -205,6 +262,8 @@ cdef class TailCache:
         self._entries = []
         self._first = 0
         self.size = 0
+        if self._place >= 0:
+            self._room._leave(self)
 
 
 # -- appending --

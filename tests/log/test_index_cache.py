@@ -1,11 +1,14 @@
-"""Indexes of closed segments in memory: no more than so many bytes over all logs of a root, those used last."""
+"""What all logs of a root keep in memory together: indexes of closed segments, and what was appended last. No more than so many bytes."""
 
 from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from pyreplog.config import LogConfig
 from pyreplog.log import LogRoot, open_readers
+from pyreplog.log import root as root_module
 from pyreplog.log.index_cache import IndexCache
 from pyreplog.record import split
 from pyreplog.values import TopicPartition
@@ -84,3 +87,27 @@ def test_readers_have_one_of_their_own(place: Place) -> None:
     assert len(cache) <= 3
     reader.close()
     root.close()
+
+
+def test_tails_share_their_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many partitions are written to, what they keep of it is bounded. Those that were not for longest give way, everything can
+    be read all the same, and a log that ends gives back what it had."""
+    monkeypatch.setattr(root_module, "TAILS_SIZE", 20_000)
+    root = LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(1))
+    room = root.tail_room
+    logs = [root.create_log("t", number, ID, LogConfig(durability="os")) for number in range(20)]
+    busy = logs[0]
+    for log in logs:
+        log.become_leader(0)
+        for one in [busy, *[log] * 5]:
+            one.append_as_leader(batch(1, size=100), 0)
+            assert 0 < room.size <= room.size_max
+    kept = [log for log in logs if log._tail.size]
+    assert kept[0] is busy
+    assert kept[-1] is logs[-1]
+    assert 2 < len(kept) == len(room) < 10
+    for log in logs:
+        found = split(b"".join(log.read(0, 1 << 20, log.end_offset).parts()))
+        assert [one.base_offset for one in found] == list(range(log.end_offset))
+    root.close()
+    assert (room.size, len(room)) == (0, 0)

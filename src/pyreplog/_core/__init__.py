@@ -27,6 +27,7 @@ try:
         SegmentEnd,
         SentBatch,
         TailCache,
+        TailRoom,
     )
 except ImportError as _error:
     _why = (
@@ -62,6 +63,7 @@ __all__ = [
     "SegmentScanner",
     "SentBatch",
     "TailCache",
+    "TailRoom",
     "TimeIndex",
     "TimeSearch",
     "crc32c",

@@ -42,10 +42,28 @@ class LogSlice:
     def __len__(self) -> int: ...
 
 @final
-class TailCache:
-    """The newest appended buffers, by offset, up to ``size_max`` bytes and :data:`TAIL_COUNT`. Belongs to the log's owner."""
+class TailRoom:
+    """The memory that several tails may take together. Where it is full, those that were not appended to for longest are emptied. Belongs
+    to the owner of their logs."""
 
     def __init__(self, size_max: int) -> None: ...
+    @property
+    def size_max(self) -> int:
+        """As it was made."""
+    @property
+    def size(self) -> int:
+        """Bytes of all that is kept, and of what it takes to keep it."""
+    def __len__(self) -> int:
+        """Tails that keep anything."""
+
+@final
+class TailCache:
+    """The newest appended buffers, by offset, up to ``size_max`` bytes and :data:`TAIL_COUNT`. Belongs to the log's owner.
+
+    ``room``: what it shares with others; each may take as much as the others leave.
+    """
+
+    def __init__(self, size_max: int, room: TailRoom | None = None) -> None: ...
     @property
     def size_max(self) -> int:
         """As it was made."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping
 
+from pyreplog._core import TailRoom
 from pyreplog.config import LogConfig
 from pyreplog.errors import PyreplogError
 from pyreplog.log.index_cache import IndexCache
@@ -19,10 +20,12 @@ class Logs(MutableMapping[TopicPartition, Log]):
     One that turns out to be damaged is noted by whoever opens, and is no longer among the keys: asking for it is a ``KeyError``.
     """
 
-    def __init__(self, make: Callable[[TopicPartition, bytes, LogConfig | None], Log], cache: IndexCache) -> None:
-        """``make``: a sleeping log of what the store says. ``cache``: what all of them keep their indexes in."""
+    def __init__(self, make: Callable[[TopicPartition, bytes, LogConfig | None], Log], cache: IndexCache, room: TailRoom) -> None:
+        """``make``: a sleeping log of what the store says. ``cache`` and ``room``: what all of them keep their indexes and their tails
+        in."""
         self._make = make
         self._cache = cache
+        self._room = room
         self._logs: dict[TopicPartition, Log | bytes] = {}
         #: Rises whenever one comes, goes, or wakes.
         self.changes = 0
@@ -50,7 +53,7 @@ class Logs(MutableMapping[TopicPartition, Log]):
         self._logs[key] = log
         self.changes += 1
         if not isinstance(log, Sleeping):
-            log.share_indexes(self._cache)
+            log.share_memory(self._cache, self._room)
 
     def __delitem__(self, key: TopicPartition) -> None:
         del self._logs[key]

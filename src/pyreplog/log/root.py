@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from pyreplog._core import TailRoom
 from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ClosedError, ConfigError, CorruptError, PyreplogError, StorageError
 from pyreplog.log.calendar import Calendar
@@ -77,6 +78,8 @@ from pyreplog.log.summary import (
 from pyreplog.ports import OUT_OF_MEANS, OUT_OF_ROOM, Chance, Clock, Disk, Lock
 from pyreplog.values import TopicPartition
 
+TAILS_SIZE: Final = 128 << 20
+"""Bytes of appended batches that all logs of a root keep in memory together."""
 CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
 _EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
@@ -123,9 +126,11 @@ class LogRoot:
         self.random = random
         #: Indexes of closed segments that all its logs keep in memory.
         self.index_cache = IndexCache()
+        #: What its logs keep in memory of what was appended last.
+        self.tail_room = TailRoom(TAILS_SIZE)
         #: What its logs believe of the clock when they wake.
         self.calendar = Calendar(clock)
-        self.logs = Logs(self._asleep, self.index_cache)
+        self.logs = Logs(self._asleep, self.index_cache, self.tail_room)
         self.damaged: dict[TopicPartition, PyreplogError] = {}
         #: Called when a partition turns out to be damaged that was not open yet; it is in ``damaged`` then, and not in ``logs``.
         self.on_damaged: Callable[[TopicPartition, PyreplogError], None] | None = None

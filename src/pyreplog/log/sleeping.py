@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from pyreplog._core import TailRoom
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError
 from pyreplog.log import history
@@ -38,6 +39,7 @@ class Keeper(Protocol):
     disk: Disk
     clock: Clock
     index_cache: IndexCache
+    tail_room: TailRoom
     calendar: Calendar
 
     def wake(self, log: Log) -> None:
@@ -103,7 +105,7 @@ class Sleeping(_Base):
         self._calendar = keeper.calendar.copy()  # what the clock did meanwhile counts
         self.__class__ = type(self).__mro__[2]
         del self._keeper, self._body
-        self.share_indexes(keeper.index_cache)
+        self.share_memory(keeper.index_cache, keeper.tail_room)
         if began.latest > self.epochs.latest:
             history.assign(self, began.latest, self.end_offset)
 
