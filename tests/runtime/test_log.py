@@ -249,6 +249,30 @@ def test_position_is_moved_within_a_loop(tmp_path: Path) -> None:
         assert log.position == 30
 
 
+@pytest.mark.parametrize("mode", ["a", "r"])
+def test_one_record_costs_no_look_at_thousands(tmp_path: Path, mode: Literal["a", "r"], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes the first record of a range has read a few KB; who takes all of them reads ever more at once."""
+    with pyreplog.open_log(tmp_path / "events", durability="os") as writer:
+        for _ in range(4000):
+            writer.append(bytes(100))
+        with writer if mode == "a" else pyreplog.open_log(tmp_path / "events", mode) as log:
+            sizes: list[int] = []
+            view = type(log._view)
+            read = view.read
+
+            def counting(self: Any, offset: int, size_max: int) -> Any:
+                found = read(self, offset, size_max)
+                sizes.append(memoryview(found).nbytes)
+                return found
+
+            monkeypatch.setattr(view, "read", counting)
+            assert next(log.read(start=1234)).offset == 1234
+            assert sum(sizes) < 20_000
+            sizes.clear()
+            assert [record.offset for record in log.read()] == list(range(4000))
+            assert len(sizes) <= 6
+
+
 def test_reading_ranges(tmp_path: Path) -> None:
     """``read`` selects by offset and exactly by time, without moving the position, and ``scan`` agrees with it."""
     with pyreplog.open_log(tmp_path / "log", durability="os") as log:

@@ -23,6 +23,8 @@ __all__ = ["CommittedView", "LogView", "ReaderView", "WriterView", "record_lists
 
 READ_SIZE: Final = 1 << 20
 """Bytes taken from the log at once."""
+FIRST_READ_SIZE: Final = 16 << 10
+"""And the first time: who looks up one record does not wait for thousands of batches."""
 _readers: Final[weakref.WeakSet[ReaderView]] = weakref.WeakSet()
 """For a fork."""
 
@@ -346,9 +348,10 @@ def records(view: LogView, start: int, end: int) -> Iterator[Record]:
 
 def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
     """The same, the records of one batch at a time; no list is empty."""
+    size_max = min(FIRST_READ_SIZE, READ_SIZE)
     while start < end:
         before = start
-        for batch in split(view.read(start, READ_SIZE)):
+        for batch in split(view.read(start, size_max)):
             if not view.is_checked:
                 try:
                     batch.check_crc()
@@ -363,6 +366,7 @@ def record_lists(view: LogView, start: int, end: int) -> Iterator[list[Record]]:
             del batch, found  # what they lie in is given back before more is read: two of a megabyte in turn cost new memory each
         if start == before:
             return  # nothing more is there
+        size_max = min(4 * size_max, READ_SIZE)
 
 
 def _in_child() -> None:
