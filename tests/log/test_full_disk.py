@@ -508,3 +508,20 @@ def test_a_first_epoch_that_began_half_way(disk: SimDisk) -> None:
     log = open_root(disk).logs[KEY]
     assert [record.offset for record in contents(log)] == [0, 1]
     assert log.epochs.entries == []
+
+
+@pytest.mark.parametrize("suffix", [".timeindex", ".log"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_segment_that_cannot_be_begun_leaves_nothing(disk: SimDisk, suffix: str, code: int) -> None:
+    """Of its three files one finds no room, or no descriptor: those that were made go again. The next segment may have
+    another name, and where inodes are short they would take one."""
+    log = open_root(disk).create_log(*KEY, ID, CONFIG)
+    log.append_as_leader(batch(3, size=200), 0)
+    names = sorted(disk.list("data/root/events-0"))
+    disk.fail("create", f"*{suffix}", error=code)
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(3, size=200), 0)
+    assert sorted(disk.list("data/root/events-0")) == names
+    log.append_as_leader(batch(1), 0)
+    log.append_as_leader(batch(3, size=200), 0)
+    assert [base for base, _ in log.segments()] == [0, 4]

@@ -72,12 +72,17 @@ class IndexFiles:
 
     def create_files(self) -> None:
         """Make both (empty) files; ones there before are replaced. The caller syncs the folder."""
-        for path in self._paths:
-            if self._disk.stat(path) is not None:
-                self._disk.remove(path)
+        self.remove_files()
         for slot, path in enumerate(self._paths):
             self._files[slot] = self._disk.create(path)
         self._written = [0, 0]
+
+    def remove_files(self) -> None:
+        """Remove those that are there."""
+        self.close()
+        for path in self._paths:
+            if self._disk.stat(path) is not None:
+                self._disk.remove(path)
 
     @property
     def _both(self) -> tuple[OffsetIndex | TimeIndex, ...]:

@@ -162,9 +162,14 @@ class Segment(SegmentEnd):
             if before.size:
                 raise StorageError(errno.EEXIST, "a segment with content is in the way of a new one", path)
             disk.remove(path)
-        segment._indexes = IndexFiles(disk, directory, base_offset)
-        segment._indexes.create_files()
-        segment._file = disk.create(path, room)
+        segment._indexes = indexes = IndexFiles(disk, directory, base_offset)
+        try:
+            indexes.create_files()
+            segment._file = disk.create(path, room)
+        except StorageError:
+            with contextlib.suppress(StorageError):  # the next opening does
+                indexes.remove_files()
+            raise
         segment._reserved = max(room, RESERVE_FROM)
         segment._untrimmed = room > 0
         segment.next_offset = base_offset
