@@ -525,3 +525,17 @@ def test_a_segment_that_cannot_be_begun_leaves_nothing(disk: SimDisk, suffix: st
     log.append_as_leader(batch(1), 0)
     log.append_as_leader(batch(3, size=200), 0)
     assert [base for base, _ in log.segments()] == [0, 4]
+
+
+def test_a_log_that_ended_for_lack_of_means_is_read_to_its_end(disk: SimDisk) -> None:
+    """A roll that finds no descriptor half-way ends an "os" log, and puts nothing in doubt: what readers could see they see still."""
+    log = open_root(disk).create_log(*KEY, ID, replace(CONFIG, durability="os"))
+    log.append_as_leader(batch(3, size=300), 0)
+    log.advance_high_watermark(3)
+    disk.fail("sync_directory", "*/events-0", error=errno.EMFILE)
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(3, size=300), 0)
+    assert log.failure is not None
+    assert not log.poisoned
+    assert [record.offset for record in contents(log)] == [0, 1, 2]
+    assert log.find_timestamp(0, log.high_watermark) is not None

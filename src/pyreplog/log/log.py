@@ -357,7 +357,7 @@ class Log(LogState):
         """
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRangeError(offset, self.start_offset, self.end_offset, log=str(self.topic_partition))
-        if self._failure is not None:
+        if self._poisoned:
             end_offset = min(end_offset, self.flushed_offset)
         end_offset = min(end_offset, self.end_offset)
         if offset >= end_offset or size_max <= 0:
@@ -377,7 +377,7 @@ class Log(LogState):
         """(offset, timestamp) of the first record below ``end_offset`` whose timestamp is at least ``timestamp`` (ms); None where there
         is none."""
         self._check_open()
-        if self._failure is not None:
+        if self._poisoned:
             end_offset = min(end_offset, self.flushed_offset)
         return self._segments.find_timestamp(timestamp, self.start_offset, min(end_offset, self.end_offset), self._chain)
 
