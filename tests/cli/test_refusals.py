@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import builtins
 import inspect
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pyreplog
 from pyreplog import errors
 from pyreplog.cli.output import _WORDS
-from pyreplog.runtime import opening
+from pyreplog.runtime import Log, opening
 from tests.cli.support import Replog
 
 BAD = '{"value":\n'
@@ -124,3 +128,42 @@ def test_seconds_of_bench(replog: Replog, tmp_path: Path, seconds: str) -> None:
     """As other numbers are refused: by what they should be."""
     done = replog("bench", tmp_path, "--seconds", seconds)
     assert (done.code, f"{seconds!r} is not a whole number of seconds from 1" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["append", "import"])
+def test_memory_that_ends_is_no_bug(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """It ends in one line that says what to do, after what was appended until then is told."""
+    source = tmp_path / "in.ndjson"
+    source.write_text('{"value":"v"}\n' * 1500)
+    put = Log.append_many
+    calls: list[int] = []
+
+    def append_many(log: Log, values: Sequence[bytes], **others: Any) -> object:
+        calls.append(len(values))
+        if len(calls) > 1:
+            raise MemoryError
+        return put(log, values, **others)
+
+    monkeypatch.setattr(Log, "append_many", append_many)
+    done = replog(command, tmp_path / "log", source)
+    assert (done.code, len(calls)) == (1, 2)
+    assert done.out.startswith("appended 1,000 records")
+    assert done.err.startswith(f"replog {command}: no memory is left: raise the limit of it")
+
+
+def test_pyarrow_that_cannot_be_loaded_is_not_to_be_installed(replog: Replog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is there, and memory, say, is not."""
+    assert replog("append", tmp_path / "log", stdin=GOOD.encode()).code == 0
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    done = replog("export", tmp_path / "log", tmp_path / "out.parquet")
+    assert done.err == "replog export: Parquet needs pyarrow: pip install pyarrow\n"
+
+    def refused(name: str, *others: Any) -> Any:
+        if name == "pyarrow":
+            raise ImportError("libarrow.so: failed to map segment from shared object")
+        return load(name, *others)
+
+    load = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", refused)
+    done = replog("export", tmp_path / "log", tmp_path / "out.parquet")
+    assert (done.code, "failed to map segment" in done.err, "install" in done.err) == (1, True, False)

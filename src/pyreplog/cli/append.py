@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
             for batch in batches:
                 append_whole(target, batch)
                 progress.add(len(batch))
-        except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
+        except (PyreplogError, RowError, OSError, MemoryError, KeyboardInterrupt) as error:
             failure = error
         finally:
             progress.close()

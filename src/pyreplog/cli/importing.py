@@ -92,7 +92,7 @@ def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, 
                             progress.add(source.size)
                             continue
                     _append(rows, source, target, resume)
-        except (PyreplogError, RowError, OSError, KeyboardInterrupt) as error:
+        except (PyreplogError, RowError, OSError, MemoryError, KeyboardInterrupt) as error:
             failure = error
         finally:
             progress.close()

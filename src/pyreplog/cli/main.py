@@ -125,7 +125,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         say(f"replog {arguments.command}: interrupted")
         return EXIT_INTERRUPTED
-    except (PyreplogError, RowError, OSError) as error:
+    except (PyreplogError, RowError, OSError, MemoryError) as error:
         say(f"replog {arguments.command}: {in_options(error)}")
         if isinstance(error, CorruptError):
             return EXIT_DAMAGED

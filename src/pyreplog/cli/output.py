@@ -91,6 +91,8 @@ _WORDS: Final = (
 def in_options(error: object) -> str:
     """The text of ``error``, which may speak of arguments of Python's, in words of the command line; of a file as other commands say it."""
     text = str(error)
+    if isinstance(error, MemoryError):
+        text = "no memory is left: raise the limit of it (`ulimit -v`, a container's), or end other programs"
     if isinstance(error, OSError) and error.strerror and error.filename2 is None:
         text = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     text = re.sub(r"write to it with Cluster\('(.*?)'\)", r"write to it with `replog append \1`", text)

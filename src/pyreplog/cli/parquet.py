@@ -21,6 +21,12 @@ _COLUMNS: Final = ("partition", "offset", "timestamp", "timestamp_type", "key", 
 _ROWS: Final = 4096
 
 
+def _without(error: ImportError) -> str:
+    """Why pyarrow is not to be had: it is not there, or cannot be loaded, for lack of memory, say."""
+    why = ": pip install pyarrow" if isinstance(error, ModuleNotFoundError) else f", which cannot be loaded: {error}"
+    return f"Parquet needs pyarrow{why}"
+
+
 def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None = None) -> Iterator[Row]:
     """Records of a Parquet file, by the rules of :func:`~pyreplog.cli.rows.read_rows`. Raises :class:`RowError` naming the row.
 
@@ -28,8 +34,8 @@ def read_parquet(path: str, fields: Fields, tell: Callable[[int], None] | None =
     """
     try:
         from pyarrow import ArrowException, parquet, timestamp  # noqa: PLC0415  (optional)
-    except ImportError:
-        raise RowError("Parquet needs pyarrow: pip install pyarrow") from None
+    except ImportError as error:
+        raise RowError(_without(error)) from None
     place = Place()
     try:
         with parquet.ParquetFile(path) as file:
@@ -79,8 +85,8 @@ def write_parquet(file: IO[bytes], found: Sequence[LogReader], arguments: argpar
     try:
         import pyarrow as pa  # noqa: PLC0415  (optional)
         from pyarrow import parquet  # noqa: PLC0415  (optional)
-    except ImportError:
-        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from None
+    except ImportError as error:
+        raise ConfigError(_without(error)) from None
     if not found:
         raise UnknownTopicError(f"{arguments.path} holds no partition to export")
     schema = pa.schema(cast("Any", Scan([], columns=_COLUMNS))).insert(0, pa.field("topic", pa.string()))
