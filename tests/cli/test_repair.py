@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import pyreplog
+from pyreplog.errors import StorageError
+from pyreplog.ports import Buffer
+from pyreplog.system.file import SystemFile
 from tests.cli.support import Replog
 from tests.golden.units import unit
 
@@ -118,3 +124,25 @@ def test_a_link_that_leads_to_itself_costs_nothing(replog: Replog, events: Path,
     assert "offset 9" in shown.out, shown.code
     assert replog("repair", events, "--to", tmp_path / "new", "--yes").code == 0
     assert len(replog("cat", tmp_path / "new").objects()) == 10
+
+
+def test_a_repair_that_is_cut_short_says_so(replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a full disk leaves can be opened, and looks sound: it is not to be taken for the repaired log, and is in the way of one."""
+    damage(events)
+    disk_write = SystemFile.write_at
+
+    def full(file: SystemFile, position: int, parts: Sequence[Buffer]) -> None:
+        if file.path.endswith(".log"):
+            raise StorageError(errno.ENOSPC, "No space left on device", file.path)
+        disk_write(file, position, parts)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SystemFile, "write_at", full)
+        done = replog("repair", events, "--to", tmp_path / "new", "--yes")
+    assert done.code == 1
+    assert done.err.splitlines()[0] == f"replog repair: {tmp_path / 'new'} is not whole: remove it before you repair again"
+    assert "No space left on device" in done.err.splitlines()[1]
+    done = replog("repair", events, "--to", tmp_path / "new", "--yes")
+    assert (done.code, "not whole" in done.err) == (1, False)
+    shutil.rmtree(tmp_path / "new")
+    assert replog("repair", events, "--to", tmp_path / "new", "--yes").code == 3

@@ -20,6 +20,7 @@ from pyreplog.cli.options import EXIT_DAMAGED, EXIT_FAILED, EXIT_OK, EXIT_USAGE,
 from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
 from pyreplog.cli.verify import lines_of, summary
+from pyreplog.errors import ConfigError
 from pyreplog.ports import Disk
 from pyreplog.repair import PartitionPlan, Range, check_target, save, survey
 from pyreplog.system import SystemClock, SystemDisk
@@ -83,6 +84,12 @@ def _save(arguments: argparse.Namespace, disk: Disk, source: str, target: str, p
     progress = Progress("saved", total=size, forced=arguments.progress, sized=True)
     try:
         save(disk, source, target, plans, clock=SystemClock(), random=SystemRandom(), progress=progress.add)
+    except ConfigError:
+        raise  # before anything was made
+    except BaseException:
+        if os.path.isdir(target):  # it opens, and looks sound
+            say(f"replog repair: {arguments.to} is not whole: remove it before you repair again")
+        raise
     finally:
         progress.close()
     progress = Progress("verified", total=total_size(disk, target), forced=arguments.progress, sized=True)
