@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -15,7 +16,7 @@ import pytest
 from pyarrow import parquet
 
 import pyreplog
-from pyreplog.cli import bench
+from pyreplog.cli import bench, exporting
 from pyreplog.log import LogReader
 from tests.cli.support import Replog
 from tests.golden.units import manifest, unit
@@ -496,3 +497,19 @@ def test_wrong_names(replog: Replog, events: Path, tmp_path: Path, monkeypatch: 
     done = replog(*words)
     assert done.code in (1, 2)
     assert text in done.err
+
+
+@pytest.mark.parametrize("suffix", ["ndjson", "parquet"])
+def test_an_export_that_finds_no_room_names_its_file(
+    replog: Replog, events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    """Not the log, whose disk may be another one."""
+
+    def full(*others: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(exporting, "write_parquet" if suffix == "parquet" else "_ndjson", full)
+    target = tmp_path / f"out.{suffix}"
+    done = replog("export", events, target)
+    assert (done.code, done.err) == (1, f"replog export: {target}: No space left on device\n")
+    assert not target.exists()

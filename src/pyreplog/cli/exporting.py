@@ -85,16 +85,21 @@ def _replace(target: str, write: Callable[[IO[bytes]], None]) -> None:
     one: what it names is made."""
     target = os.path.realpath(target)
     part = f"{target}.{token_hex(4)}.part"
-    with open(part, "xb") as file:
-        try:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(part, target)
-        except BaseException:
-            with suppress(FileNotFoundError):  # it has its own name already
-                os.remove(part)
+    try:
+        with open(part, "xb") as file:
+            try:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(part, target)
+            except BaseException:
+                with suppress(FileNotFoundError):  # it has its own name already
+                    os.remove(part)
+                raise
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
             raise
+        raise OSError(error.errno, error.strerror, target) from error
 
 
 def _form_of(name: str) -> str:
