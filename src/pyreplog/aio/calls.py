@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from pyreplog.errors import ClosedError, ForkedError, NoThreadError
 from pyreplog.interruptions import is_no_thread
+from pyreplog.mutex import new_mutex
 
 __all__ = ["Calls", "Gift"]
 
@@ -29,7 +29,7 @@ class Gift(Generic[T]):
     def __init__(self, call: Callable[[], T], release: Callable[[T], object]) -> None:
         self._call = call
         self._release = release
-        self._lock = threading.Lock()
+        self._lock = new_mutex()
         self._made: list[T] = []
         self._is_unwanted = False
 
@@ -154,8 +154,9 @@ class Calls:
     def begin(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """As :meth:`write`, for who wants to hold the call itself, and to hear how it ended."""
         future = self._submit(self._writing, call)
-        self.waiting_count += 1
-        future.add_done_callback(self._done)
+        if not future.done():  # from Python 3.14 on it may be already
+            self.waiting_count += 1
+            future.add_done_callback(self._done)
         return future
 
     def dispatch(self, call: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pyreplog.errors import ClosedError
+from pyreplog.mutex import new_mutex
 from pyreplog.ports import Disk, Watch
 from pyreplog.record import Record
 from pyreplog.runtime.background import release
@@ -114,7 +115,7 @@ class DiskNews:
     def __init__(self, disk: Disk, paths: list[str]) -> None:
         """Have news of ``paths`` from now on."""
         self._wake = -1
-        self._guard = threading.Lock()  # between `wake` and `close`: a number of a closed descriptor may be somebody else's
+        self._guard = new_mutex()  # between `wake` and `close`: a number of a closed descriptor may be somebody else's
         self._watch: Watch | None = disk.watch(paths)
         if self._watch is not None:
             try:
@@ -171,7 +172,7 @@ class DiskNews:
 
     def forked(self) -> None:
         """In the child of a fork: a guard that another thread of the parent held would never be free."""
-        self._guard = threading.Lock()
+        self._guard = new_mutex()
 
     def close(self) -> None:
         """Release the descriptors. REQUIRES that nobody waits."""

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pyreplog.errors import ReentrantCallError
+from pyreplog.mutex import new_mutex
 
 __all__ = ["Guard"]
 
 
 class Guard:
-    """``lock``, to be entered by ``with`` (an entry in C: no signal handler comes between taking it and guarding it), and who has it.
+    """``lock``, to be entered by ``with`` (no signal handler comes between taking it and guarding it), and who has it.
 
     It knows its owner, which costs nothing more. That its owner could take it again is what nobody may do: ask ``is_mine`` first.
     """
@@ -25,7 +26,7 @@ class Guard:
     def __init__(self, name: str) -> None:
         """``name``: what errors call the log, or the cluster."""
         self._name = name
-        lock: Any = threading.RLock()
+        lock: Any = new_mutex()
         self.lock: Final[threading.RLock] = lock
         #: Whether this thread has it. What ``threading.Condition`` asks, too.
         self.is_mine: Final[Callable[[], bool]] = lock._is_owned

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from types import TracebackType
 from typing import Final
 
 from pyreplog.log import Log, LogRoot
+from pyreplog.mutex import new_mutex
 from pyreplog.ports import Clock
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -27,7 +27,7 @@ class Recovery:
         self._name = name
         self._clock = clock
         self._progress = progress
-        self._lock = Lock()
+        self._lock = new_mutex()
         self._began_ns = -1
         self._told = False
         self._size = 0

@@ -33,6 +33,7 @@ from pyreplog.errors import (
 )
 from pyreplog.interruptions import is_interruption
 from pyreplog.log import Appended, Log, LogRoot, LogSlice
+from pyreplog.mutex import new_mutex
 from pyreplog.ports import Buffer, Clock, Headers
 from pyreplog.record import Ack, BatchBuilder, Gathering
 from pyreplog.runtime.awaited import loop_future
@@ -86,7 +87,7 @@ class LogWriter:
         self.closed = False
         self.released = False
         """Whether :meth:`close` is over: an exception may have cut it short."""
-        self._closing = threading.Lock()
+        self._closing = new_mutex()
         self._closer: int | None = None
         self.is_told_of = False
         """Whether somebody was warned that nobody closed it."""
@@ -854,7 +855,7 @@ class LogWriter:
     def _forked(self) -> None:
         """In the child of a fork: this object is the parent's. REQUIRES that no other thread runs yet (a fork leaves one)."""
         self._guard = Guard(self.name)
-        self._closing, self._closer = threading.Lock(), None
+        self._closing, self._closer = new_mutex(), None
         self.closed = self.released = True
         self._gatherer.reset()
         self._failure = ForkedError(

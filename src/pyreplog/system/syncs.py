@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyreplog.errors import ClosedError, InternalError, NoThreadError, StorageError
 from pyreplog.interruptions import is_ending, is_no_thread
+from pyreplog.mutex import new_mutex
 from pyreplog.ports import File, SyncDone
 from pyreplog.system.file import Descriptor, SystemFile, sync_data
 from pyreplog.system.shelf import hard_limit
@@ -73,7 +74,7 @@ class SyncPool:
     def __init__(self, held: HeldSyncs | None = None) -> None:
         self._held = held
         # Entered by itself, not by way of the condition: that is Python, in which Ctrl-C could strike with the lock held.
-        self._lock = threading.RLock()
+        self._lock = new_mutex()
         self._changed = threading.Condition(self._lock)
         self._waiting: Waiting = {}
         self._running: dict[Descriptor, None] = {}
@@ -234,7 +235,7 @@ class SyncPool:
 
     def abandon(self) -> None:
         """In a forked child: a copy of a pool whose threads and waiters are all in the parent."""
-        self._lock = threading.RLock()
+        self._lock = new_mutex()
         self._changed = threading.Condition(self._lock)
         self._stopped = True
         self._threads.clear()
