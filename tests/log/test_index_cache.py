@@ -111,3 +111,15 @@ def test_tails_share_their_room(place: Place, monkeypatch: pytest.MonkeyPatch) -
         assert [one.base_offset for one in found] == list(range(log.end_offset))
     root.close()
     assert (room.size, len(room)) == (0, 0)
+
+
+def test_who_wants_no_tail_gets_none_of_the_room(place: Place) -> None:
+    """Such a log can be put among those of its root, as one is that was opened again after an append was interrupted."""
+    root = LogRoot.open(place.disk, place.of("root"), clock=CLOCK, random=Random(1))
+    log = root.create_log("t", 0, ID, LogConfig(durability="os"))
+    log.keep_tail(0)
+    root.logs[log.topic_partition] = log
+    log.become_leader(0)
+    log.append_as_leader(batch(1), 0)
+    assert log._tail.size == root.tail_room.size == 0
+    root.close()

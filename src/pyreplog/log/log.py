@@ -36,7 +36,7 @@ from pyreplog.log.opening import NewLog, Parts, create_parts, durability_text, o
 from pyreplog.log.reserve import with_reserve
 from pyreplog.log.scan import sound_batches
 from pyreplog.log.settings import write_config
-from pyreplog.log.state import TAIL_SIZE, LogState
+from pyreplog.log.state import LogState
 from pyreplog.log.transaction_index import AbortedTransaction
 from pyreplog.ports import Buffer, Clock, Disk, File
 from pyreplog.values import LogStats, TopicPartition
@@ -184,7 +184,7 @@ class Log(LogState):
         """Keep indexes of closed segments in memory as ``cache`` allows, and what is appended as ``room`` does, together with other logs
         of the same owner. REQUIRES that nothing was appended yet."""
         self._segments.share(cache)
-        self._tail = TailCache(TAIL_SIZE, room)
+        self._tail = TailCache(self._tail.size_max, room)
 
     def keep_tail(self, size_max: int) -> None:
         """Keep up to ``size_max`` bytes of what is appended in memory for readers near the end; with 0 buffers are free at once."""
