@@ -311,6 +311,9 @@ class PartitionCopy:
             # Each commit is a reason to look, and a log may have thousands of segments.
             plan = before_plan
             first = max(bisect_right(plan.bases, settled) - 1, 0)
+            # Where a backup was put back and went on, all from some offset on are other files: the last of these tells.
+            if first and not self._is_as_it_was(known[plan.bases[first - 1]]):
+                first = 0
             self._files = {base: known.pop(base) for base in plan.bases[:first]}
         else:
             plan = plan_folder(disk, directory, names_there)
@@ -335,6 +338,10 @@ class PartitionCopy:
         self._segments = Segments(segments, self._index_cache) if segments else None
         if not plan.drop and not plan.rename:  # else it goes by what is in the files, too
             self._names, self._plan = names_there, plan
+
+    def _is_as_it_was(self, file: _LogFile) -> bool:
+        found = self.disk.stat(file.path)
+        return found is not None and (found.size, found.mtime_ms) == (file.size, file.mtime_ms)
 
     def _look_into(
         self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
