@@ -228,6 +228,23 @@ def test_what_went_on_from_a_backup_is_another_file_under_the_same_name(tmp_path
     disk.close()
 
 
+def test_a_mark_with_the_number_of_the_one_before_may_say_something_else(place: Place) -> None:
+    """A log that went on from a backup numbers its marks on from there, and may have come to the number that a reader knows."""
+    for name, count in (("root", 1), ("other", 2)):
+        root, log = begin(place, name)
+        log.append_as_leader(batch(count), 0)
+        log.advance_high_watermark(count)
+        log.write_mark()
+        root.close(clean=False)
+    reader = only(open_readers(place.disk, place.of("root")))
+    assert offsets(reader) == [0]
+    place.disk.rename(place.of("root"), place.of("gone"))
+    place.disk.rename(place.of("other"), place.of("root"))
+    reader.refresh()
+    assert offsets(reader) == [0, 1]
+    reader.close()
+
+
 def test_a_reader_sees_the_start_move(place: Place) -> None:
     """What the writer hides is hidden after the next refresh."""
     root, log = begin(place)

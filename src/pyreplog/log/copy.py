@@ -177,8 +177,7 @@ class PartitionCopy:
         if self._closed:
             raise ClosedError(f"the reader of {self.topic_partition} is closed")
         mark = read_mark(self.disk, self.directory)
-        known = self._mark
-        if mark is not None and known is not None and (mark.sequence, mark.topic_id) == (known.sequence, known.topic_id):
+        if mark is not None and mark == self._mark:
             return False
         openings = self.disk.openings
         self._load(mark)
