@@ -119,12 +119,15 @@ cdef class TailRoom:
     def __len__(self):
         return len(self._tails)
 
+    cdef int _enter(self, TailCache tail) except -1:
+        # `tail` is about to keep something. Before it does: what is kept must not be told to have failed.
+        self._tails.append(tail)
+        tail._place = len(self._tails) - 1
+        return 0
+
     cdef int _charge(self, TailCache tail, int64_t size) except -1:
-        # `tail`, which was just appended to, takes `size` bytes now.
+        # `tail`, which was just appended to, takes `size` bytes now. Allocates nothing.
         cdef TailCache other
-        if tail._place < 0:
-            self._tails.append(tail)
-            tail._place = len(self._tails) - 1
         self.size += size - tail._charged
         tail._charged = size
         tail._is_used = True
@@ -137,7 +140,7 @@ cdef class TailRoom:
                 other._is_used = False
                 self._hand += 1
             else:
-                other.clear()
+                other._drop()
         return 0
 
     cdef int _leave(self, TailCache tail) except -1:
@@ -168,7 +171,7 @@ cdef class TailCache:
         self.size_max = INT64_MAX if size_max > INT64_MAX else size_max
         self._room = room
         self._place = -1
-        self.clear()
+        self._entries = []
 
     def __len__(self):
         return len(self._entries) - self._first
@@ -177,13 +180,18 @@ cdef class TailCache:
         cdef list entries = self._entries
         cdef _Entry entry
         if size > self.size_max:
-            self.clear()
+            self._drop()
             return
         if entries:
             entry = <_Entry>entries[-1]
             if entry.end != start:
-                self.clear()
-                entries = self._entries
+                self._drop()
+        # All that needs memory comes before anything is kept: where this fails, whoever calls fills the bytes of `data` anew.
+        if self._first >= COMPACT_COUNT:
+            del entries[: self._first]
+            self._first = 0
+        if self._room is not None and self._place < 0:
+            self._room._enter(self)
         entry = _Entry()
         entry.start = start
         entry.end = end
@@ -197,9 +205,6 @@ cdef class TailCache:
             entry.view = GONE
             entry.size = 0
             self._first += 1
-        if self._first >= COMPACT_COUNT:
-            del entries[: self._first]
-            self._first = 0
         if self._room is not None:
             self._room._charge(self, self.size + (len(entries) - self._first) * ENTRY_COST)
 
@@ -259,11 +264,16 @@ cdef class TailCache:
         return low - 1
 
     def clear(self):
-        self._entries = []
+        self._drop()
+
+    cdef int _drop(self) except -1:
+        # Allocates nothing.
+        self._entries.clear()
         self._first = 0
         self.size = 0
         if self._place >= 0:
             self._room._leave(self)
+        return 0
 
 
 # -- appending --

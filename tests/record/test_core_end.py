@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyreplog._core import UNKNOWN_POSITION, OffsetIndex, ProducerEntry, RecordBatch, SegmentEnd, SentBatch, TailCache, TimeIndex, crc32c
+from pyreplog._core import (
+    UNKNOWN_POSITION,
+    OffsetIndex,
+    ProducerEntry,
+    RecordBatch,
+    SegmentEnd,
+    SentBatch,
+    TailCache,
+    TailRoom,
+    TimeIndex,
+    crc32c,
+)
 from pyreplog.config import INT64_MAX
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.log.producers import ProducerTable
@@ -497,3 +508,27 @@ def test_what_a_producer_sent() -> None:
     assert len({wrapped, SentBatch(1, 20, 3, 0), SentBatch(1, 20, 2, 0)}) == 2
     assert wrapped != (1, 20, 3, 0)
     assert repr(wrapped) == "SentBatch(last_sequence=1, last_offset=20, offset_delta=3, timestamp=0)"
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_what_finds_no_memory_is_not_kept(shares: bool) -> None:
+    """Whatever allocation fails: bytes that were not taken are their owner's again, who fills them anew, so nothing of them is kept."""
+    memory = pytest.importorskip("_testcapi")
+    refused = 0
+    for nth in range(8):
+        tail = TailCache(1000, TailRoom(10_000) if shares else None)
+        data = memoryview(bytes(100))
+        for number in range(600):  # the list of them grows, and is cut, at some of them
+            before, size = len(tail), tail.size
+            memory.set_nomemory(nth, nth + 1)
+            try:
+                tail.append(number, number + 1, data, 100)
+            except MemoryError:
+                refused += 1
+                memory.remove_mem_hooks()
+                assert (len(tail), tail.size) == (before, size)
+                tail.append(number, number + 1, data, 100)
+            finally:
+                memory.remove_mem_hooks()
+        assert len(tail) == 10
+    assert refused
