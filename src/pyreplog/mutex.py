@@ -1,4 +1,4 @@
-"""The lock that ``with`` takes and gives back whatever a signal handler raises, also on Python 3.14."""
+"""The lock that ``with`` takes and gives back whatever a signal handler raises, also on Python 3.14 and newer."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["Mutex", "new_mutex"]
 
 _RLock: Any = type(threading.RLock())
 
-IS_LEAKY: Final = sys.version_info[:2] == (3, 14)
-"""Whether a signal handler may run between the end of an ``__enter__`` of C's and the beginning of what ``with`` guards. What it raises
-there leaves the lock taken for ever: https://github.com/python/cpython/issues/148874. No other Python has such a gap."""
+IS_LEAKY: Final = sys.version_info >= (3, 14)
+"""Whether something may be raised between the end of an ``__enter__`` of C's and the beginning of what ``with`` guards, which leaves the
+lock taken for ever. On Python 3.14 by signal handlers: https://github.com/python/cpython/issues/148874. Since 3.15 by tracers alone."""
 
 
 class Mutex(_RLock):  # type: ignore[misc]  # typeshed calls it final; it is not

@@ -295,6 +295,7 @@ def test_whole_batches() -> None:
 
 @given(st.binary(max_size=300), st.integers(-(2**63), 2**63 - 1))
 @example(bytes(17), 0)  # a message of old, if its length were not wrong
+@example(bytes(10) + b"\1" + bytes(6), 0)  # the beginning of one
 def test_searches_on_any_bytes(data: bytes, least: int) -> None:
     """Made-up bytes give an answer or CorruptError."""
     for made_up in (data, data[:16] + b"\2" + data[17:], data[:8] + b"\0\0\0\x40" + data[12:16] + b"\2" + data[17:]):
@@ -309,7 +310,8 @@ def test_searches_on_any_bytes(data: bytes, least: int) -> None:
             assert 0 <= whole_batches(made_up, least, 1000) <= len(made_up)
         except CorruptError:
             pass
-        agrees(made_up)
+        if made_up[16:17] > b"\1" or int.from_bytes(made_up[8:12], "big", signed=True) <= 0:  # the twin knows no messages of old
+            agrees(made_up)
 
 
 # -- what Kafka wrote --

@@ -46,6 +46,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.suggest_on_error = False  # Python's own words for it, given unasked since 3.15
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong and where help is, on standard error; exit code 2."""
