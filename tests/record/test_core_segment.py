@@ -39,7 +39,11 @@ def agrees(data: bytes, base: int = 0, interval: int = 4096) -> SegmentScanner:
     scanner = SegmentScanner(base, index_interval=interval)
     twin = oracle.scan(data, base, interval)
     assert scanner.feed(data) == twin.valid_size == scanner.position
-    assert scanner.status == WORDS[twin.problem]
+    behind = data[twin.valid_size :]
+    if twin.problem == "magic" and behind[16] <= 1 and int.from_bytes(behind[8:12]) > len(behind) - 12:
+        assert scanner.status in {0, WORDS["magic"]}  # the twin knows no messages of old, of which this may be the beginning
+    else:
+        assert scanner.status == WORDS[twin.problem]
     assert (scanner.next_offset, scanner.max_timestamp, scanner.epochs) == (twin.next_offset, twin.max_timestamp, twin.epochs)
     assert scanner.offset_entries() == twin.offset_entries
     assert scanner.time_entries() == twin.time_entries
@@ -205,6 +209,7 @@ def test_chunks_make_no_difference(drawn: list[tuple[int, int, int, int, int]], 
 
 
 @given(batches, st.binary(max_size=100), st.integers(0, 2000))
+@example([], bytes(11) + b"\x0e" + bytes(5), 0)  # the beginning of a message of old
 def test_garbage_behind(drawn: list[tuple[int, int, int, int, int]], garbage: bytes, at: int) -> None:
     """Garbage behind or amid the batches stops both scans at the same byte with the same reason."""
     data = build(drawn, 0)
@@ -310,8 +315,7 @@ def test_searches_on_any_bytes(data: bytes, least: int) -> None:
             assert 0 <= whole_batches(made_up, least, 1000) <= len(made_up)
         except CorruptError:
             pass
-        if made_up[16:17] > b"\1" or int.from_bytes(made_up[8:12], "big", signed=True) <= 0:  # the twin knows no messages of old
-            agrees(made_up)
+        agrees(made_up)
 
 
 # -- what Kafka wrote --
