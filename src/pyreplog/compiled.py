@@ -16,10 +16,14 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-__all__ = ["mypyc_attr"]
+__all__ = ["advice_on", "mypyc_attr"]
 
 _GROUP: Final = "pyreplog__mypyc"
 _INIT: Final = "init_"
+_ONE: Final = (
+    "pyreplog is for one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` has an application run in the main one)"
+)
+_REFUSALS: Final = ("one interpreter per process", "loading in subinterpreters")  # Cython's, and since 3.12 Python's
 _ADVICE: Final = "build all of it anew: `pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`, or `make pure`"
 
 if TYPE_CHECKING:
@@ -31,6 +35,12 @@ else:
         return lambda cls: cls
 
 
+def advice_on(error: ImportError, otherwise: str) -> str:
+    """What to do about ``error``, with which something compiled could not be loaded: ``otherwise``, if it is not that another interpreter
+    of the process is at it."""
+    return _ONE if any(words in str(error) for words in _REFUSALS) else otherwise
+
+
 def _check() -> None:
     """Raises ImportError where some of the modules are compiled and others are not."""
     here = os.path.dirname(__file__)
@@ -39,7 +49,8 @@ def _check() -> None:
         group = import_module(_GROUP)
     except ImportError as error:
         if any(name.startswith("arrivals.") and name != "arrivals.py" for name in os.listdir(here)):
-            raise ImportError(f"{_GROUP} cannot be loaded ({error}), and what is compiled needs it: {_ADVICE}", name=_GROUP) from None
+            why = advice_on(error, f"what is compiled needs it: {_ADVICE}")
+            raise ImportError(f"{_GROUP} cannot be loaded ({error}): {why}", name=_GROUP) from None
         return  # nothing is compiled
     suffix = os.path.basename(group.__file__ or "").removeprefix(_GROUP)
     names = [name.removeprefix(_INIT).replace("___", ".") for name in dir(group) if name.startswith(_INIT)]

@@ -1,5 +1,7 @@
 """The one door to the compiled core. Import from here, never from the modules behind it: the layer check sees only this file."""
 
+from pyreplog.compiled import advice_on
+
 try:
     from pyreplog._core import _platform as _platform
     from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
@@ -30,11 +32,10 @@ try:
         TailRoom,
     )
 except ImportError as _error:
-    _why = (
-        "pyreplog is for one interpreter of a process (mod_wsgi: `WSGIApplicationGroup %{GLOBAL}` has an application run in the main one)"
-        if "interpreter" in str(_error)
-        else "the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
-        "`pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`"
+    _why = advice_on(
+        _error,
+        "the compiled core of pyreplog is missing, or not all of it is of one build; build it anew: "
+        "`pip install --force-reinstall pyreplog`; in a checkout `make .venv/.ready-core`",
     )
     raise ImportError(f"{_error}: {_why}", name=_error.name, path=_error.path) from _error
 
