@@ -34,16 +34,21 @@ def segment(*sizes: int, base: int = 0, epochs: tuple[int, ...] = (0,), timestam
     return data
 
 
+def begins_as_of_old(data: bytes) -> bool:
+    """Whether ``data`` may be the beginning of a message of magic 0 or 1, of which the rest is missing."""
+    length = int.from_bytes(data[8:12], signed=True)
+    return data[16] <= 1 and (14, 22)[data[16]] <= length <= INT_MAX - 12 and length > len(data) - 12
+
+
 def agrees(data: bytes, base: int = 0, interval: int = 4096) -> SegmentScanner:
     """A scanner that took ``data`` at once, after comparing all it says with the twin."""
     scanner = SegmentScanner(base, index_interval=interval)
     twin = oracle.scan(data, base, interval)
     assert scanner.feed(data) == twin.valid_size == scanner.position
-    behind = data[twin.valid_size :]
-    if twin.problem == "magic" and behind[16] <= 1 and int.from_bytes(behind[8:12]) > len(behind) - 12:
-        assert scanner.status in {0, WORDS["magic"]}  # the twin knows no messages of old, of which this may be the beginning
-    else:
-        assert scanner.status == WORDS[twin.problem]
+    problem = twin.problem
+    if problem == "magic" and not twin.valid_size and begins_as_of_old(data):
+        problem = "cut"  # the twin knows no messages of old, which come before all batches
+    assert scanner.status == WORDS[problem]
     assert (scanner.next_offset, scanner.max_timestamp, scanner.epochs) == (twin.next_offset, twin.max_timestamp, twin.epochs)
     assert scanner.offset_entries() == twin.offset_entries
     assert scanner.time_entries() == twin.time_entries
