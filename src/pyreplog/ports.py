@@ -92,12 +92,13 @@ class Chance(Protocol):
 
 class Stat(NamedTuple):
     """What a path is. ``size`` in bytes, ``mtime_ms`` since 1970; ``allocated`` in bytes: what it takes on the disk, reservations
-    too."""
+    too; ``identity``: another one is another file, whatever it is called."""
 
     size: int
     mtime_ms: int
     is_directory: bool
     allocated: int
+    identity: tuple[int, int]
 
 
 class File(Protocol):

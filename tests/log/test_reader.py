@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from pathlib import Path
 from random import Random
 
@@ -27,6 +28,7 @@ from pyreplog.log.mark import SLOT_POSITIONS, SLOT_SIZE, parse_slot
 from pyreplog.ports import Disk, Stat
 from pyreplog.record import records_of, split
 from pyreplog.system.disk import SystemDisk
+from pyreplog.system.shelf import SHELF
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
 from pyreplog.values import TopicPartition
@@ -202,8 +204,8 @@ def test_a_look_at_a_log_that_grew_is_not_one_at_each_segment(place: Place, monk
 
 @pytest.mark.parametrize("is_open", [True, False])
 def test_what_went_on_from_a_backup_is_another_file_under_the_same_name(tmp_path: Path, is_open: bool) -> None:
-    """A backup is put back and written to, until its segments have the names, the sizes and the history of those that were there. A reader
-    finds none of the rows that are gone, whether it has their files open or not."""
+    """A backup is put back and written to, until its segments have the names, the sizes, the times and the history of those that were
+    there. A reader finds none of the rows that are gone, whether it has their files open or not."""
     disk = SystemDisk()
     place = Place(disk, str(tmp_path))
     for name, tag, count in (("root", b"old", 29), ("other", b"new", 30)):
@@ -214,7 +216,7 @@ def test_what_went_on_from_a_backup_is_another_file_under_the_same_name(tmp_path
             log.write_mark()
         root.close(clean=False)
         for path in (tmp_path / name / "events-0").glob("*.log"):
-            os.utime(path, (count, count))
+            os.utime(path, (1, 1))
     reader = only(open_readers(disk, place.of("root")))
     assert offsets(reader) == list(range(29))
     if not is_open:
@@ -224,6 +226,28 @@ def test_what_went_on_from_a_backup_is_another_file_under_the_same_name(tmp_path
     reader.refresh()
     found = [bytes(record.value or b"")[:3] for one in reader.batches(0, 30) for record in records_of(one)]
     assert found == [b"all"] * 4 + [b"new"] * 26
+    reader.close()
+    disk.close()
+
+
+@pytest.mark.parametrize("which", ["*", "*01.log"])
+def test_a_copy_in_the_place_of_a_file_is_read(tmp_path: Path, which: str) -> None:
+    """A backup was put back, times and all, or one file exchanged for a copy: who had given up its descriptors finds other files by the
+    names that they had, and reads those."""
+    disk = SystemDisk()
+    place = Place(disk, str(tmp_path))
+    root, log = begin(place)
+    for _ in range(30):
+        log.append_as_leader(batch(1, size=1000), 0)
+    log.advance_high_watermark(30)
+    root.close()
+    reader = only(open_readers(disk, place.of("root")))
+    assert offsets(reader) == list(range(30))
+    SHELF.clear()
+    for path in (tmp_path / "root" / "events-0").glob(which):
+        shutil.copy2(path, tmp_path / "copy")
+        (tmp_path / "copy").rename(path)
+    assert offsets(reader) == list(range(30))
     reader.close()
     disk.close()
 

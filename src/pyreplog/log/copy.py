@@ -40,13 +40,17 @@ T = TypeVar("T")
 
 
 class _LogFile(NamedTuple):
-    """A log file of ``size`` bytes, changed last at ``mtime_ms``, as the segments it holds: one, but for an old broker's whose offsets
-    reach too far."""
+    """A log file, ``found`` to be of so many bytes at that time, as the segments it holds: one, but for an old broker's whose offsets reach
+    too far."""
 
     path: str
-    size: int
-    mtime_ms: int
+    found: Stat
     segments: list[Segment]
+
+    def is_still(self, found: Stat) -> bool:
+        """Whether ``found`` is the same file, with what was there before."""
+        before = self.found
+        return (found.size, found.mtime_ms, found.identity) == (before.size, before.mtime_ms, before.identity)
 
 
 def _scan_end(segment: Segment) -> SegmentScanner:
@@ -311,8 +315,11 @@ class PartitionCopy:
             plan = before_plan
             first = max(bisect_right(plan.bases, settled) - 1, 0)
             # Where a backup was put back and went on, all from some offset on are other files: the last of these tells.
-            if first and not self._is_as_it_was(known[plan.bases[first - 1]]):
-                first = 0
+            if first:
+                last = known[plan.bases[first - 1]]
+                found = disk.stat(last.path)
+                if found is None or not last.is_still(found):
+                    first = 0
             self._files = {base: known.pop(base) for base in plan.bases[:first]}
         else:
             plan = plan_folder(disk, directory, names_there)
@@ -327,7 +334,7 @@ class PartitionCopy:
             before = known.pop(base, None)
             # What lay above may have been cut, and as many other bytes be in its place. Where there is no mark only the file can tell.
             kept = foreign or (following is not None and following <= settled)
-            if not kept or before is None or before[:3] != (path, found.size, found.mtime_ms):
+            if not kept or before is None or before.path != path or not before.is_still(found):
                 before = self._look_into(base, following, names, found, before, foreign=foreign)
             self._files[base] = before
         for gone in known.values():
@@ -337,10 +344,6 @@ class PartitionCopy:
         self._segments = Segments(segments, self._index_cache) if segments else None
         if not plan.drop and not plan.rename:  # else it goes by what is in the files, too
             self._names, self._plan = names_there, plan
-
-    def _is_as_it_was(self, file: _LogFile) -> bool:
-        found = self.disk.stat(file.path)
-        return found is not None and (found.size, found.mtime_ms) == (file.size, file.mtime_ms)
 
     def _look_into(
         self, base: int, following: int | None, names: SegmentNames, found: Stat, before: _LogFile | None, *, foreign: bool
@@ -356,15 +359,14 @@ class PartitionCopy:
         else:
             segment = Segment(disk, directory, base, size=size, index_interval=INDEX_INTERVAL, writable=False, names=names)
         if not foreign or not may_overflow(segment, following):
-            return _LogFile(path, size, found.mtime_ms, [segment])
+            return _LogFile(path, found, [segment])
         parts = find_parts(segment.file, size, base, following)
         if len(parts) == 1:
-            return _LogFile(path, size, found.mtime_ms, [segment])
+            return _LogFile(path, found, [segment])
         segment.release()
         return _LogFile(
             path,
-            size,
-            found.mtime_ms,
+            found,
             [
                 Segment(
                     disk,
@@ -524,6 +526,7 @@ class PartitionCopy:
             failure = error
         removals = _Removals()
         while removals.explain(failure) and not self._closed:
+            self._plan = None  # what the last look left alone may be what went
             self._load()
             try:
                 return look()

@@ -115,7 +115,8 @@ class SystemDisk:
                 if error.errno != errno.ELOOP:
                     raise
                 return None
-        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512)
+        identity = (status.st_dev, status.st_ino)
+        return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512, identity)
 
     def make_directory(self, path: str) -> None:
         """Make it (0700), parents too; existing is fine. The entries of parents made on the way are synced, its own is not."""

@@ -385,8 +385,9 @@ class SimDisk:
         if node is None:
             return None
         if isinstance(node, Folder):
-            return Stat(0, self._mtime_ms(), is_directory=True, allocated=0)
-        return Stat(len(node.data), node.mtime_ms, is_directory=False, allocated=max(len(node.data), node.reserved))
+            return Stat(0, self._mtime_ms(), is_directory=True, allocated=0, identity=(0, 0))
+        allocated = max(len(node.data), node.reserved)
+        return Stat(len(node.data), node.mtime_ms, is_directory=False, allocated=allocated, identity=(0, node.number))
 
     def make_directory(self, path: str) -> None:
         """Make it, parents too. Names of parents made on the way are stable at once; its own needs :meth:`sync_directory`."""

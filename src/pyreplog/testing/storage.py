@@ -6,6 +6,7 @@ pieces: writes and truncations of a file, changes of names in folders. A crash k
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 from typing import Final, NamedTuple
 
@@ -27,7 +28,8 @@ class Piece(NamedTuple):
 class Inode:
     """A file's content, without its name."""
 
-    __slots__ = ("_frozen_data", "_frozen_stable", "data", "failed_start", "mtime_ms", "pending", "reserved", "stable")
+    __slots__ = ("_frozen_data", "_frozen_stable", "data", "failed_start", "mtime_ms", "number", "pending", "reserved", "stable")
+    _numbers: Final = count()
 
     def __init__(self, data: bytes = b"", stable: bytes = b"", *, mtime_ms: int = 0, reserved: int = 0) -> None:
         self.data: bytes | bytearray = data
@@ -35,6 +37,8 @@ class Inode:
         self.pending: list[Piece] = []
         self.mtime_ms = mtime_ms
         self.reserved = reserved
+        #: Of no other file of this process.
+        self.number = next(self._numbers)
         #: The generation of processes and the errno of a sync that failed when it was only begun: the process remembers, not the file.
         self.failed_start = (-1, 0)
         self._frozen_data: bytes | None = data
