@@ -212,12 +212,29 @@ def test_as_much_as_there_is_room_for(disk: SimDisk) -> None:
     assert disk.used == RESERVE_SIZE - RESERVE_STEP
     keep_reserve(disk, "data")
     assert disk.used == RESERVE_SIZE - RESERVE_STEP
-    disk.capacity = RESERVE_SIZE
+    disk.capacity = None
     keep_reserve(disk, "data")
-    assert disk.used == RESERVE_SIZE
+    assert (disk.used, disk.list("data")) == (RESERVE_SIZE, ["replog.reserve"])
     before = disk.calls
     keep_reserve(disk, "data")
     assert disk.calls - before == 1, "a look"
+
+
+def test_what_is_left_of_it_is_not_given_up(disk: SimDisk) -> None:
+    """Whoever else waits for room on the full disk would have it at once: it gives way only to a whole one, which is made beside it. What
+    an end in between left there is in nobody's way."""
+    disk.capacity = disk.used + RESERVE_SIZE - 1
+    keep_reserve(disk, "data")
+    disk.observer = lambda call: fill(disk) if call.kind == "create" else None
+    disk.capacity = None
+    for _ in range(2):
+        keep_reserve(disk, "data")
+        assert (disk.used, disk.list("data")) == (RESERVE_SIZE - RESERVE_STEP, ["replog.reserve"])
+    disk.observer = None
+    disk.capacity = None
+    disk.create(f"{RESERVE}.tmp", 5).close()
+    keep_reserve(disk, "data")
+    assert (disk.used, disk.list("data")) == (RESERVE_SIZE, ["replog.reserve"])
 
 
 def test_none(disk: SimDisk) -> None:

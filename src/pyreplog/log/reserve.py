@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from pyreplog.errors import LockedError, StorageError
 from pyreplog.interruptions import is_interruption
-from pyreplog.log.layout import RESERVE_NAME, join
+from pyreplog.log.layout import RESERVE_NAME, TEMPORARY_SUFFIX, join
 from pyreplog.ports import OUT_OF_MEANS, Disk
 
 RESERVE_SIZE: Final = 256 << 10
@@ -30,7 +30,8 @@ _Result = TypeVar("_Result")
 
 
 def keep_reserve(disk: Disk, folder: str) -> bool:
-    """Make the reserve of ``folder`` where there is none, or one that is not whole (nor is a copy of one); as large as there is room for.
+    """Make the reserve of ``folder`` where there is none, or only a copy of one; as large as there is room for. One that is not whole gives
+    way to one that is, where there is room for both: were it removed first, others who wait for room would have it.
 
     Without room, a descriptor or memory it does without. False where there is no inode for an empty one. Raises
     :class:`StorageError` for any other refusal.
@@ -40,6 +41,9 @@ def keep_reserve(disk: Disk, folder: str) -> bool:
         found = disk.stat(path)
         if found is not None:
             if found.is_directory or found.allocated >= RESERVE_SIZE:
+                return True
+            if found.allocated:
+                _exchange(disk, path)
                 return True
             disk.remove(path)
         size = RESERVE_SIZE
@@ -96,6 +100,15 @@ def _lend(disk: Disk, folder: str) -> bool:
     except StorageError:
         return False  # who asked has an error of its own, which tells more
     return True
+
+
+def _exchange(disk: Disk, path: str) -> None:
+    """Put a whole reserve in the place of the one under ``path``, if there is room for it."""
+    temporary = path + TEMPORARY_SUFFIX
+    if disk.stat(temporary) is not None:
+        disk.remove(temporary)
+    if _make(disk, temporary, RESERVE_SIZE):
+        disk.rename(temporary, path)
 
 
 def _make(disk: Disk, path: str, size: int) -> bool:
