@@ -221,7 +221,7 @@ def test_as_much_as_there_is_room_for(disk: SimDisk) -> None:
 
 
 def test_what_is_left_of_it_is_not_given_up(disk: SimDisk) -> None:
-    """Whoever else waits for room on the full disk would have it at once: it gives way only to a whole one, which is made beside it. What
+    """Whoever else waits for room on the full disk would have it at once: it gives way only to a larger one, which is made beside it. What
     an end in between left there is in nobody's way."""
     disk.capacity = disk.used + RESERVE_SIZE - 1
     keep_reserve(disk, "data")
@@ -235,6 +235,18 @@ def test_what_is_left_of_it_is_not_given_up(disk: SimDisk) -> None:
     disk.create(f"{RESERVE}.tmp", 5).close()
     keep_reserve(disk, "data")
     assert (disk.used, disk.list("data")) == (RESERVE_SIZE, ["replog.reserve"])
+
+
+def test_what_is_left_of_it_grows_with_the_room_beside_it(disk: SimDisk) -> None:
+    """Not only where a whole one fits: what a removal frees a step at a time is kept, too."""
+    disk.capacity = disk.used + RESERVE_STEP
+    keep_reserve(disk, "data")
+    disk.capacity = disk.used + 3 * RESERVE_STEP + 5
+    keep_reserve(disk, "data")
+    assert (disk.used, disk.list("data")) == (3 * RESERVE_STEP, ["replog.reserve"])
+    disk.capacity = disk.used + 3 * RESERVE_STEP
+    keep_reserve(disk, "data")
+    assert (disk.used, disk.list("data")) == (3 * RESERVE_STEP, ["replog.reserve"])
 
 
 def test_none(disk: SimDisk) -> None:

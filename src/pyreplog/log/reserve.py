@@ -31,7 +31,7 @@ _Result = TypeVar("_Result")
 
 def keep_reserve(disk: Disk, folder: str) -> bool:
     """Make the reserve of ``folder`` where there is none, or only a copy of one; as large as there is room for. One that is not whole gives
-    way to one that is, where there is room for both: were it removed first, others who wait for room would have it.
+    way to a larger one, where there is room for both: were it removed first, others who wait for room would have it.
 
     Without room, a descriptor or memory it does without. False where there is no inode for an empty one. Raises
     :class:`StorageError` for any other refusal.
@@ -43,7 +43,7 @@ def keep_reserve(disk: Disk, folder: str) -> bool:
             if found.is_directory or found.allocated >= RESERVE_SIZE:
                 return True
             if found.allocated:
-                _exchange(disk, path)
+                _exchange(disk, path, found.allocated)
                 return True
             disk.remove(path)
         size = RESERVE_SIZE
@@ -102,13 +102,15 @@ def _lend(disk: Disk, folder: str) -> bool:
     return True
 
 
-def _exchange(disk: Disk, path: str) -> None:
-    """Put a whole reserve in the place of the one under ``path``, if there is room for it."""
+def _exchange(disk: Disk, path: str, allocated: int) -> None:
+    """Put a larger reserve in the place of the one under ``path``, which has ``allocated`` bytes, if there is room for it."""
     temporary = path + TEMPORARY_SUFFIX
     if disk.stat(temporary) is not None:
         disk.remove(temporary)
-    if _make(disk, temporary, RESERVE_SIZE):
-        disk.rename(temporary, path)
+    for size in range(RESERVE_SIZE, allocated, -RESERVE_STEP):
+        if _make(disk, temporary, size):
+            disk.rename(temporary, path)
+            return
 
 
 def _make(disk: Disk, path: str, size: int) -> bool:
