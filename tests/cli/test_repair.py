@@ -146,3 +146,36 @@ def test_a_repair_that_is_cut_short_says_so(replog: Replog, events: Path, tmp_pa
     assert (done.code, "not whole" in done.err) == (1, False)
     shutil.rmtree(tmp_path / "new")
     assert replog("repair", events, "--to", tmp_path / "new", "--yes").code == 3
+
+
+@pytest.mark.parametrize("opened", [False, True], ids=["straight", "opened between"])
+@pytest.mark.parametrize("offsets", [(1, 1, 1), (1, 2, 3)], ids=["the same", "another in each"])
+def test_what_was_saved_goes_back_into_its_cluster(replog: Replog, tmp_path: Path, offsets: tuple[int, int, int], *, opened: bool) -> None:
+    """As the guide has it: every copy is damaged, the repaired one takes the place of each, and a person has one lead where need be."""
+    with pyreplog.Cluster(tmp_path / "data", nodes=3) as cluster:
+        cluster.admin.create_topic("orders")
+        with cluster.producer() as producer:
+            sizes = [producer.send("orders", b"%d" % number * 50).result().offset + 1 for number in range(5)]
+    folders = [tmp_path / "data" / f"node-{number}" / "orders-0" for number in (1, 2, 3)]
+    for folder, offset in zip(folders, offsets, strict=True):
+        log = folder / f"{0:020}.log"
+        data = bytearray(log.read_bytes())
+        data[len(data) // len(sizes) * offset + 70] ^= 2
+        log.write_bytes(data)
+    if opened:
+        with pyreplog.Cluster(tmp_path / "data") as cluster:
+            assert cluster.leader("orders") is None
+
+    lost = {1} if offsets == (1, 1, 1) else set()
+    assert replog("repair", tmp_path / "data", "--to", tmp_path / "saved", "--yes").code == (3 if lost else 0)
+    for number, folder in enumerate(folders):
+        folder.rename(tmp_path / f"damaged-{number}")
+        shutil.copytree(tmp_path / "saved" / "orders-0", folder)
+
+    with pyreplog.Cluster(tmp_path / "data") as cluster:
+        assert cluster.leader("orders") is None or not lost  # what may lack something leads when a person says so
+        cluster.admin.elect_leaders("orders", [0], unclean=True)
+        with cluster.producer() as producer, cluster.consumer("orders") as consumer:
+            assert producer.send("orders", b"more").result().offset == 5  # which two replicas at least have
+            assert {record.offset for record in consumer.until_end()} == set(range(6)) - lost
+    assert replog("verify", tmp_path / "data").code == 0
