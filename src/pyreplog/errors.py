@@ -457,7 +457,7 @@ class BrokerNotAvailableError(ClusterError):
 
 
 class MessageTooLargeError(ClusterError, ValueError):
-    """A batch larger than ``max.message.bytes``."""
+    """A batch larger than ``max.message.bytes``, or than a segment (``segment.bytes``)."""
 
     code = 10
     about = "message too large"

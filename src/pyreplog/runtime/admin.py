@@ -103,12 +103,13 @@ class Admin(Face[Machine]):
     ) -> TopicDescription:
         """Make a topic and return when it can be used.
 
-        ``partitions``: default 1. ``replication_factor``: default 3, or as many as there are nodes. ``config``: Kafka's keys, or a
-        LogConfig, of which counts what differs from the defaults; ``min.insync.replicas`` is a majority of the replicas unless given.
+        ``partitions``: default 1, at most 10,000. ``replication_factor``: default 3, or as many as there are nodes. ``config``:
+        Kafka's keys, or a LogConfig, of which counts what differs from the defaults; ``min.insync.replicas`` is a majority of the
+        replicas unless given.
         ``exist_ok``: a topic that is there is taken, if it has what is given here. ``timeout``: seconds to wait until
         every node that is up serves all of it; None: as long as it makes progress, which very many partitions take a while for.
-        Raises TopicExistsError, InvalidTopicError, ConfigError; TimeoutError, which says how far it is: the topic is made then, and the
-        nodes go on.
+        Raises TopicExistsError, InvalidTopicError, ConfigError, BrokerNotAvailableError where no node is up; TimeoutError, which says how
+        far it is: the topic is made then, and the nodes go on.
         """
         check_name(name)
         check_topic(name)
@@ -166,8 +167,8 @@ class Admin(Face[Machine]):
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the log start offsets now.
 
-        Raises OffsetOutOfRangeError for an offset above the high watermark, UnknownTopicError, RequestTimedOutError where a node is slow:
-        it goes on then.
+        Raises OffsetOutOfRangeError for an offset above the high watermark, UnknownTopicError, BrokerNotAvailableError where nobody leads,
+        RequestTimedOutError where a node is slow: it goes on then.
         """
         if not hasattr(offsets, "items"):
             raise ConfigError(f"offsets is {offsets!r}; it must be a dict of offsets by partition, such as {{0: -1}}")

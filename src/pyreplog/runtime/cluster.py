@@ -84,12 +84,14 @@ _log.addHandler(logging.NullHandler())  # silent unless the application configur
 class Cluster:
     """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
 
-    ``nodes``: how many; None: as many as the folder has, 3 in a new one. More than before adds nodes. ``config``: every node's
-    settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this cluster, so SIGTERM ends both in order, as
-    Ctrl-C does; call it from the main thread. ``progress`` is called while logs are recovered that were not closed cleanly, as by
-    ``open_log``. ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
+    ``nodes``: how many, up to 100; None: as many as the folder has, 3 in a new one. More than before adds nodes, fewer are a
+    ConfigError. ``config``: every node's settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this
+    cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread. ``progress`` is called while logs are
+    recovered that were not closed cleanly, as by ``open_log``. ``disk`` (by name: "node-1", ..., "controller") and ``clock``
+    replace the machine's own, for tests.
 
-    Raises LockedError (with the holder) when another process has it open, ConfigError for a folder that is something else.
+    Raises LockedError (with the holder) when somebody has it open, ConfigError for a folder that is something else, StorageError where
+    the disk refuses.
     """
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork

@@ -303,7 +303,7 @@ class Consumer(Face[Machine]):
         """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
 
         ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Only a ``timestamp`` has to be asked for:
-        RequestTimedOutError after ``timeout`` seconds without an answer.
+        RequestTimedOutError after ``timeout`` seconds without an answer. UnknownTopicError for a partition that it does not read.
         """
         self._check()
         check_seconds("timeout", timeout)
@@ -377,7 +377,7 @@ class Consumer(Face[Machine]):
     @overload
     def start_offset(self, topic: tuple[str, int], /, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int: ...
     def start_offset(self, topic: str | tuple[str, int], partition: int | None = None, *, timeout: float | None = ANSWER_TIMEOUT_S) -> int:
-        """The first offset that is there. RequestTimedOutError after ``timeout`` seconds without an answer."""
+        """The first offset that is there, of any partition. RequestTimedOutError after ``timeout`` seconds without an answer."""
         return self._look_up(*place_of("start_offset", topic, partition), EARLIEST_TIMESTAMP, timeout)
 
     @overload

@@ -73,9 +73,10 @@ def open_log(
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
     Raises LockedError (with the holder) when somebody else writes it, ConfigError for a setting that cannot be, another durability or a
-    folder that is a cluster's or a partition's, StorageError where the disk refuses (for ``"r"`` StorageNotFoundError, which is a
-    FileNotFoundError, where nothing is there; StoragePermissionError, a PermissionError), CorruptLogError where acknowledged records can
-    no longer be read.
+    folder that is a cluster's or a partition's, InvalidTopicError for a name that cannot be a topic's (of a new log also the folder's,
+    where ``topic`` is not given), StorageError where the disk refuses (for ``"r"`` StorageNotFoundError, which is a FileNotFoundError,
+    where nothing is there, and UnknownTopicError, where others are; StoragePermissionError, a PermissionError), CorruptLogError where
+    acknowledged records can no longer be read.
     """
     folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
@@ -194,9 +195,10 @@ class Log:
         """Append one record and return its offset, once it is as safe as the log's durability says.
 
         ``value`` and ``key`` are bytes (or None); ``timestamp`` in ms since 1970, or an aware datetime (default: now). Threads
-        that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ConfigError for a naive datetime
-        and a time before 1970 (-1 means none), MessageTooLargeError above max.message.bytes, InvalidTimestampError outside
-        message.timestamp.before.max.ms and .after.max.ms, StorageError where the disk refuses: nothing was appended then.
+        that wait share one sync. ``wait=False`` is :meth:`append_nowait`. Raises TypeError for a ``str``, ValueError for a memoryview
+        or array with gaps between its bytes, ConfigError for a naive datetime and a time before 1970 (-1 means none),
+        MessageTooLargeError above max.message.bytes, InvalidTimestampError outside message.timestamp.before.max.ms and .after.max.ms,
+        StorageError where the disk refuses: nothing was appended then.
         OutcomeUnknownError where a refused write could not be undone; its kind UnsyncedError (a StorageError and a ClosedError, too) where
         the sync failed, here or in another thread: what of it is there shows when the log is opened again.
         """

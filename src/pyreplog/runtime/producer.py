@@ -166,7 +166,7 @@ class Producer(Face[Machine]):
         return acks
 
     def partitions(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """How many partitions the topic has. Raises UnknownTopicError, and RequestTimedOutError as :meth:`send` does."""
         while True:
             machine, _ = self._place  # as in send
             if topic in self._known:
