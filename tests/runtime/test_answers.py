@@ -92,7 +92,11 @@ def test_nobody_may_lead(cluster: pyreplog.Cluster, create: Callable[..., str]) 
     assert cluster._driver.wait_until(awaited, 30)
     with pytest.raises(pyreplog.RequestTimedOutError) as late:
         reader.end_offset(topic, 0, timeout=0.05)
-    assert re.search(f"it has no leader, and no node is known to have all that was acknowledged: {elect}", str(late.value))
+    nobody = f"it has no leader, and no node is known to have all that was acknowledged: {elect}"
+    assert re.search(nobody, str(late.value))
+    with pytest.raises(pyreplog.RequestTimedOutError) as late:
+        reader.position(topic, 0, timeout=0.05)
+    assert re.search(nobody, str(late.value))
     with cluster.producer(delivery_timeout_ms=300) as producer:
         refused = producer.send(topic, b"y").exception(30)
         assert isinstance(refused, pyreplog.RequestTimedOutError | pyreplog.LeaderNotAvailableError)

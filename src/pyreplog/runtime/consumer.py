@@ -143,8 +143,15 @@ class Consumer(Face[Machine]):
                 raise
             raise self._advice.unknown_topic(topic) from None
 
-    def _answer(self, ask: Callable[[Machine], None], answer: Callable[[Machine], int | None], timeout: float | None, what: str) -> int:
-        """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known."""
+    def _answer(
+        self,
+        ask: Callable[[Machine], None],
+        answer: Callable[[Machine], int | None],
+        timeout: float | None,
+        what: str,
+        of: TopicPartition | None = None,
+    ) -> int:
+        """The ``answer`` of the machine once it is there, after :func:`ask`: then ``what`` is known, of the partition ``of`` or of none."""
         found = -1
 
         def is_known(machine: Machine) -> bool:
@@ -154,7 +161,7 @@ class Consumer(Face[Machine]):
             return value is not None
 
         if not self._await(ask, is_known, timeout):
-            raise self._advice.late(what, timeout)
+            raise self._advice.late(what, timeout, of)
         return found
 
     @property
@@ -361,7 +368,7 @@ class Consumer(Face[Machine]):
             found = machine.position(name, number)
             return None if found < 0 else found
 
-        return self._answer(lambda machine: None, settled, patience, f"the position in {name}-{number}")
+        return self._answer(lambda machine: None, settled, patience, f"the position in {name}-{number}", TopicPartition(name, number))
 
     def _known_position(self, topic: str, partition: int) -> int:
         """As :meth:`position`, which waits where this says -1."""
