@@ -102,4 +102,4 @@ class LogStats(NamedTuple):
     syncs: int
     """Syncs of its files that made records durable."""
     torn_bytes_cut: int
-    """What recovery cut when it was opened. It is kept beside the log, but where it is nothing than zeros."""
+    """What recovery cut when it was opened. It is kept beside the log, unless it is nothing but zeros."""
