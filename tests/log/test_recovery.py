@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from pyreplog._core import TAIL_COUNT, TailCache
-from pyreplog.config import LogConfig
+from pyreplog.config import Durability, LogConfig
 from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, StorageError
 from pyreplog.log import Log, NewLog, Origin
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import (
+    EPOCHS_NAME,
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
+    MARK_NAME,
     TIME_INDEX_ENTRY_SIZE,
     TIME_INDEX_SUFFIX,
     TORN_PREFIX,
@@ -965,3 +967,45 @@ def test_after_a_failed_sync_the_data_is_written_again(seed: int, noted: bool, s
     log = reopen(disk.crash(Random(seed)), f"logs/{T}", same_boot=False)
     assert log.end_offset >= flushed
     assert raw(log) == expected
+
+
+def test_a_segment_that_gets_its_name_again_is_the_one_that_is_written(place: Place) -> None:
+    """Also where a look at it, as after a clean stop, came before: the marker was there, and the history was not to be believed."""
+    create(place.disk, place.of(T), SMALL).close(clean=True)
+    place.write(f"{T}/{EPOCHS_NAME}", b"garbage")
+    log = reopen(place.disk, place.of(T), clean=True)
+    assert not log.recovery.clean
+    log.append_as_leader(batch(2), 0)
+    sync(place.disk, log)
+    log.close(clean=False)
+    assert reopen(place.disk, place.of(T)).end_offset == 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("durability", ["sync", "os"])
+def test_after_a_failed_sync_of_its_folder_a_segment_gets_its_name_again(durability: Durability, noted: bool, seed: int) -> None:
+    """The name of a segment that a failed sync was to make durable is shown, and no later sync makes it so by itself: what is flushed in
+    that segment once the log was opened again survives power loss. Also where the process ended before it could note the failure."""
+    disk = SimDisk(Random(seed))
+    disk.make_directory("logs")
+    disk.sync_directory(".")
+    directory = f"logs/{T}"
+    log = create(disk, directory, LogConfig(durability=durability, segment_bytes=SMALL.segment_bytes))
+    disk.sync_directory("logs")
+    disk.fail("sync_directory", directory)
+    if not noted:
+        disk.fail("write", f"{directory}/{MARK_NAME}", times=None)
+    with pytest.raises(StorageError):
+        for _ in range(3):
+            log.append_as_leader(batch(2, size=400), 0)
+    assert log.stats().segment_count == 1
+    disk.clear_faults()
+    disk.kill()
+    log = reopen(disk, directory)
+    assert log.stats().segment_count == 2
+    log.append_as_leader(batch(2, size=50), 0)
+    sync(disk, log)
+    expected = raw(log)
+    disk.kill()
+    assert raw(reopen(disk.crash(Random(seed)), directory, same_boot=False)) == expected

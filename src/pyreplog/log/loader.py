@@ -31,6 +31,7 @@ from pyreplog.log.layout import (
     SEGMENT_SUFFIXES,
     TORN_PREFIX,
     join,
+    parent_of,
     segment_name,
 )
 from pyreplog.log.mark import MarkState, mark_incomplete, sync_found_mark
@@ -39,6 +40,7 @@ from pyreplog.log.overflow import OFFSET_TOO_FAR, OFFSETS_FALL, Part, find_parts
 from pyreplog.log.scan import scan_segment, why_ended
 from pyreplog.log.segment import Segment, resume_offset
 from pyreplog.log.segments import Segments
+from pyreplog.log.snapshot import replace_file
 from pyreplog.log.torn import keep_tail
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import NO_EPOCH, TopicPartition
@@ -236,6 +238,11 @@ class Loader:
 
     def _load_unclean(self, segments: list[Segment]) -> Loaded:
         state = self.state
+        if segments and not segments[-1].size:
+            # The process may have ended when the sync of the folder failed in which this name was made: then it is shown, and another sync
+            # would believe it. Nothing is appended to a segment before that sync. So it gets its name once more.
+            segments[-1].release()
+            replace_file(self.disk, segments[-1].path, b"", durable=False, reserve_in=parent_of(self.directory))
         scan_from = 0 if state is None or state.poisoned else state.synced_end
         epochs = self._trusted_epochs()
         history = None if epochs is None else EpochCache(epochs.entries)
