@@ -471,6 +471,26 @@ def test_a_poisoned_log_reopens_verified() -> None:
     assert disk.stat("data/root/.kafka_cleanshutdown") is not None
 
 
+def test_a_log_that_ended_without_a_segment_hinders_no_checkpoint() -> None:
+    """Where the disk refuses a follower that begins anew after its old segments went, the root goes on, and closes."""
+    disk = SimDisk(Random(3))
+    disk.make_directory("data")
+    root = open_root(Place(disk, "data"))
+    log = root.create_log("events", 0, ID, LogConfig())
+    log.append_as_follower([bytes(batch(3, leader_epoch=0))])
+    disk.fail("list", "*/events-0")
+    with pytest.raises(StorageError):
+        log.truncate_fully(7)
+    assert log.segments() == []
+    root.checkpoint_recovery_points()
+    root.checkpoint_log_starts()
+    root.checkpoint_high_watermarks()
+    root.close()
+    again = open_root(Place(disk, "data"))
+    assert again.logs[KEY].end_offset == 0
+    again.close()
+
+
 def test_a_poisoned_log_leaves_no_marker() -> None:
     """A root with a poisoned log never says that it ended in order."""
     disk = SimDisk(Random(3))

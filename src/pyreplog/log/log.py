@@ -135,8 +135,8 @@ class Log(LogState):
 
     @property
     def first_base_offset(self) -> int:
-        """Base offset of the oldest segment: not above the start offset."""
-        return self._segments.first.base_offset
+        """Base offset of the oldest segment: not above the start offset, which it is where the log ended before it could begin anew."""
+        return self._segments.first.base_offset if len(self._segments) else self.start_offset
 
     @property
     def recovery_point(self) -> int:
