@@ -491,6 +491,26 @@ def test_a_log_that_ended_without_a_segment_hinders_no_checkpoint() -> None:
     again.close()
 
 
+def test_a_root_whose_name_could_not_be_made_durable_is_not_there() -> None:
+    """The name of a new folder that a failed sync was to make durable is shown, and no later sync makes it so by itself: it is taken back,
+    so that what is kept at the next try survives power loss."""
+    for seed in range(8):
+        disk = SimDisk(Random(seed))
+        disk.make_directory("data")
+        disk.sync_directory("/")
+        disk.fail("sync_directory", "data")
+        place = Place(disk, "data")
+        with pytest.raises(StorageError):
+            open_root(place)
+        assert disk.list("data") == []
+        log = open_root(place).create_log("events", 0, ID, LogConfig())
+        log.become_leader(0)
+        log.append_as_leader(batch(3), 0)
+        sync(disk, log)
+        again = open_root(Place(disk.crash(Random(seed)), "data"))
+        assert again.logs[KEY].end_offset == 3
+
+
 def test_a_poisoned_log_leaves_no_marker() -> None:
     """A root with a poisoned log never says that it ended in order."""
     disk = SimDisk(Random(3))

@@ -139,6 +139,19 @@ def test_the_name_of_its_folder_is_durable_before_it_answers() -> None:
         assert load(left.crash(Random(seed)), "top/data") is not None
 
 
+def test_a_folder_whose_name_could_not_be_made_durable_is_not_there() -> None:
+    """A second sync would be believed: the folder is taken back, and made anew at the next try."""
+    for seed in range(8):
+        disk = SimDisk(Random(seed))
+        disk.make_directory("top")
+        disk.sync_directory("")
+        disk.fail("sync_directory", "top")
+        with pytest.raises(StorageError):
+            Authority.open(disk, "top/data", NodeConfig(), Random(1), now_ns=0)
+        Authority.open(disk, "top/data", NodeConfig(), Random(2), now_ns=0)
+        assert load(disk.crash(Random(seed)), "top/data") is not None
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_a_sync_that_fails_for_lack_of_room_is_no_refusal(error: int) -> None:
     """The state is in its place by then: a kill would bring about what was refused."""

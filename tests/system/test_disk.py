@@ -207,8 +207,8 @@ class TestFolders:
         assert synced == [str(tmp_path)], "with something in it, it was made by who synced its name, or not for us"
 
     def test_a_name_that_cannot_be_synced_is_an_error(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """In a folder that may be written to and not read, the second try is not to succeed where the first one failed. Where nobody
-        of ours may write, we made nothing."""
+        """In a folder that may be written to and not read, the second try is not to succeed where the first one failed: nothing that was
+        made stays. Where nobody of ours may write, we made nothing."""
 
         def refused(folder: str) -> None:
             raise PermissionError(errno.EACCES, "Permission denied", folder)
@@ -219,7 +219,10 @@ class TestFolders:
             with pytest.raises(StorageError) as caught:
                 SystemDisk().make_directory(str(tmp_path / "a/b/c"))
             assert caught.value.errno == errno.EACCES
-        assert not any((tmp_path / "a").iterdir())
+        assert [path.name for path in tmp_path.iterdir()] == ["other"]
+        (tmp_path / "a").mkdir()
+        with pytest.raises(StorageError):
+            SystemDisk().make_directory(str(tmp_path / "a/b"))
         monkeypatch.setattr("os.access", lambda path, mode, **rest: path != str(tmp_path))
         SystemDisk().make_directory(str(tmp_path / "a/b"))
 

@@ -28,7 +28,7 @@ from pyreplog.log.onlooker import Onlooker
 from pyreplog.log.opening import NewLog
 from pyreplog.log.reader import LogReader
 from pyreplog.log.reserve import keep_reserve, with_reserve
-from pyreplog.log.root import LogRoot
+from pyreplog.log.root import LogRoot, make_folder
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, replace_file, write_state
@@ -70,6 +70,7 @@ __all__ = [
     "join",
     "keep_reserve",
     "list_topics",
+    "make_folder",
     "open_readers",
     "parse_directory_name",
     "parse_state",

@@ -95,6 +95,18 @@ _CHECKPOINTS: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
 """What each checkpoint says of a partition that is open, or was left in order; None: nothing."""
 
 
+def make_folder(disk: Disk, path: str) -> None:
+    """Make the folder ``path``, which is not there, and its name durable. Where that fails it is taken back, unless somebody put something
+    in it: the next sync of the folder above would be believed, and power loss take everything that was kept here since."""
+    disk.make_directory(path)
+    try:
+        disk.sync_directory(parent_of(path))
+    except StorageError:
+        with suppress(StorageError):
+            disk.remove_directory(path)
+        raise
+
+
 class Known(NamedTuple):
     """What a root knows of a partition without opening it. Offsets as in :class:`Log`."""
 
@@ -186,7 +198,8 @@ class LogRoot:
         known = disk.stat(path)
         if known is not None and not known.is_directory:
             raise StorageError(errno.ENOTDIR, "a file is where the log's folder should be", path)
-        disk.make_directory(path)
+        if known is None:
+            make_folder(disk, path)
         # Who got the lock and no room to say who it is does not have it: another may come first, who makes the reserve anew.
         lock = with_reserve(disk, path, lambda: disk.lock(join(path, LOCK_NAME), f"node {node_id or 0}"))
         root: LogRoot | None = None
@@ -230,8 +243,8 @@ class LogRoot:
         survived = self.clean or self.same_boot or new  # in a folder that was not there nothing is of an earlier boot
         written = Incarnation(self.incarnation_id, boot_id if survived else "", adopting)
         write_incarnation(disk, path, written)
-        if properties is None:
-            disk.sync_directory(parent_of(path))
+        if properties is None and not new:
+            disk.sync_directory(parent_of(path))  # whoever made it may have been killed before that
         self._write_identity(properties or {})
         remove_farewell(disk, path)
         try:

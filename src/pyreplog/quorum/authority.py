@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from pyreplog.config import NodeConfig
 from pyreplog.errors import ClosedError, CorruptError, InternalError, StorageError, excerpt
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import keep_reserve
+from pyreplog.log import keep_reserve, make_folder
 from pyreplog.ports import Address, Clock, Disk, Random, Received, Transport
 from pyreplog.quorum import describe
 from pyreplog.quorum.controller import ELECTION_WAIT_MS, Controller
@@ -134,7 +134,7 @@ class Authority:
         damaged, or is not the one that was decided by ``after``; :class:`StorageError` where the disk refuses.
         """
         if after is None and disk.stat(folder) is None:
-            disk.make_directory(folder)
+            make_folder(disk, folder)
         state = load(disk, folder)
         if after is not None:
             after._check_state(state)

@@ -44,7 +44,7 @@ from pyreplog.errors import (
     again,
 )
 from pyreplog.interruptions import is_interruption
-from pyreplog.log import is_partition, open_readers, with_reserve
+from pyreplog.log import is_partition, make_folder, open_readers, with_reserve
 from pyreplog.ports import Address, Clock, Disk, Lock
 from pyreplog.quorum import CONTROLLER_ADDRESS, STATE_FILE, Authority, AuthorityEndpoint, TopicImage
 from pyreplog.runtime.admin import Admin
@@ -143,8 +143,8 @@ class Cluster:
         self._refusal: PyreplogError | None = None
         self._controller_disk = self._make_disk("controller")
         number = _node_count(self._controller_disk, self._path, nodes)
-        self._controller_disk.make_directory(self._path)
-        self._controller_disk.sync_directory(os.path.dirname(self._path) or ".")
+        if self._controller_disk.stat(self._path) is None:
+            make_folder(self._controller_disk, self._path)
         try:
             self._start(number, nodes, progress)
             if disk is None:  # other processes reach this machine's files only

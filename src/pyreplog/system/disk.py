@@ -288,7 +288,13 @@ def _make_directory(path: str) -> None:
     for index, folder in enumerate(reversed(missing)):
         if index:
             # The folder made just before: nobody else knows that it needs its name synced.
-            _sync_directory(os.path.dirname(os.path.dirname(folder.rstrip("/"))))
+            made = os.path.dirname(folder.rstrip("/"))
+            try:
+                _sync_directory(os.path.dirname(made))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.rmdir(made)  # else the next one who needs it would find it there, and take its name for durable
+                raise
         try:
             os.mkdir(folder, DIRECTORY_MODE)
         except FileExistsError:
