@@ -1009,3 +1009,40 @@ def test_after_a_failed_sync_of_its_folder_a_segment_gets_its_name_again(durabil
     expected = raw(log)
     disk.kill()
     assert raw(reopen(disk.crash(Random(seed)), directory, same_boot=False)) == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("who", ["follower", "recovery"])
+def test_after_a_failed_sync_of_its_folder_a_segment_is_removed_again(who: str, seed: int) -> None:
+    """The removal of a segment that a failed sync was to make durable is shown, and no later sync makes it so by itself: what is flushed
+    where it was, once the log was opened again, survives power loss, and the old segment does not come back beside it."""
+    disk = SimDisk(Random(seed))
+    disk.make_directory("logs")
+    disk.sync_directory(".")
+    directory = f"logs/{T}"
+    log = create(disk, directory, LogConfig(durability="os", segment_bytes=SMALL.segment_bytes))
+    disk.sync_directory("logs")
+    for number in range(8):
+        log.append_as_leader(batch(2, size=200, tag=b"%d:" % number), 0)
+    assert log.stats().segment_count > 2
+    disk.write_back()
+    if who == "follower":
+        fault = disk.fail("sync_directory", directory)
+        with pytest.raises(StorageError):
+            log.truncate_to(3)
+    else:  # the second batch is torn, and no segment behind it may stay
+        disk.flip(f"{directory}/{segment_name(0, '.log')}", 900)
+        disk.kill()
+        fault = disk.fail("sync_directory", directory)
+        with pytest.raises(StorageError):
+            reopen(disk, directory, same_boot=False)
+    assert fault.hits == 1
+    disk.kill()
+    log = reopen(disk, directory, same_boot=False)
+    log.become_leader(1)
+    for number in range(12):
+        log.append_as_leader(batch(3, size=100, tag=b"%d;" % number), 1)
+    sync(disk, log)
+    expected = raw(log)
+    disk.kill()
+    assert raw(reopen(disk.crash(Random(seed)), directory, same_boot=False)) == expected

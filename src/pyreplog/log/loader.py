@@ -14,6 +14,7 @@ Rules (docs/internals/durability.md):
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from pyreplog._core import LOG_OVERHEAD, SegmentScanner
@@ -445,6 +446,7 @@ class Loader:
     def _drop(self, segments: list[Segment], index: int) -> None:
         """Take the segments from ``index`` on out of the log, the last one first; their logs stay beside it under another name."""
         dropped = segments[index:]
+        gone: list[tuple[str, str | None]] = []
         for segment in reversed(dropped):
             segment.release()
             for suffix in SEGMENT_SUFFIXES:
@@ -454,13 +456,30 @@ class Loader:
                 if suffix == LOG_SUFFIX and segment.size:
                     kept = self._free_name(segment.base_offset)
                     self.disk.rename(path, kept)
+                    gone.append((path, kept))
                     self._kept.append(kept)
                     self._torn_size += segment.size
                 else:
                     self.disk.remove(path)
+                    if suffix == LOG_SUFFIX:
+                        gone.append((path, None))
         if dropped:
-            self.disk.sync_directory(self.directory)
+            try:
+                self.disk.sync_directory(self.directory)
+            except StorageError:
+                self._take_back(gone)
+                raise
         del segments[index:]
+
+    def _take_back(self, gone: Sequence[tuple[str, str | None]]) -> None:
+        """The sync failed that was to make it durable that logs are gone, or (second) under another name: they get their names again, for
+        the next opening. What is not there cannot be dropped once more, and another sync would be believed."""
+        for path, kept in gone:
+            with suppress(StorageError):
+                if kept is None:
+                    self.disk.create(path).close()
+                else:
+                    self.disk.rename(kept, path)
 
     def _free_name(self, base_offset: int) -> str:
         number = 0

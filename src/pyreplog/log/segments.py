@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from pyreplog._core import HEADER_SIZE, RecordBatch, SegmentScanner
@@ -399,8 +400,16 @@ class Segments:
             segment.release()
             _remove_files(segment)
         if gone:
-            # Without this a removed segment could come back after power loss, behind what is written from now on.
-            gone[0].disk.sync_directory(gone[0].directory)
+            disk = gone[0].disk
+            try:
+                # Without this a removed segment could come back after power loss, behind what is written from now on.
+                disk.sync_directory(gone[0].directory)
+            except StorageError:
+                # What is not there cannot be removed once more, and another sync would be believed: the next opening is to find something.
+                for segment in gone:
+                    with suppress(StorageError):
+                        disk.create(segment.path).close()
+                raise
             del self._segments[slot:]
             del self._bases[slot:]
 
