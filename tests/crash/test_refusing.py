@@ -55,7 +55,7 @@ def read_error_taken_for_the_end(patch: pytest.MonkeyPatch) -> None:
 
 
 def _some() -> None:
-    refuse_recovery("sync_log", 6, 0, 24)
+    refuse_recovery("sync_log", 8, 0, 24)
 
 
 def test_a_read_error_taken_for_the_end_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ from pyreplog.errors import ConfigError, CorruptLogError, PyreplogError, Storage
 from pyreplog.log import Log, NewLog, Origin
 from pyreplog.log.folder import apply_plan, plan_folder
 from pyreplog.log.layout import (
-    EPOCHS_NAME,
     INDEX_ENTRY_SIZE,
     INDEX_SUFFIX,
     MARK_NAME,
@@ -31,7 +30,7 @@ from pyreplog.record import split
 from pyreplog.repair import survey
 from pyreplog.testing.crash import crash_points
 from pyreplog.testing.disk import SimDisk
-from pyreplog.testing.faults import Call
+from pyreplog.testing.faults import MUTATING, Call
 from pyreplog.values import TopicPartition
 from pyreplog.verify import Level, verify
 from tests.log.conftest import Place
@@ -969,18 +968,6 @@ def test_after_a_failed_sync_the_data_is_written_again(seed: int, noted: bool, s
     assert raw(log) == expected
 
 
-def test_a_segment_that_gets_its_name_again_is_the_one_that_is_written(place: Place) -> None:
-    """Also where a look at it, as after a clean stop, came before: the marker was there, and the history was not to be believed."""
-    create(place.disk, place.of(T), SMALL).close(clean=True)
-    place.write(f"{T}/{EPOCHS_NAME}", b"garbage")
-    log = reopen(place.disk, place.of(T), clean=True)
-    assert not log.recovery.clean
-    log.append_as_leader(batch(2), 0)
-    sync(place.disk, log)
-    log.close(clean=False)
-    assert reopen(place.disk, place.of(T)).end_offset == 2
-
-
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("durability", ["sync", "os"])
@@ -1046,3 +1033,30 @@ def test_after_a_failed_sync_of_its_folder_a_segment_is_removed_again(who: str, 
     expected = raw(log)
     disk.kill()
     assert raw(reopen(disk.crash(Random(seed)), directory, same_boot=False)) == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_segment_gets_its_name_again_before_those_below_the_start_go(seed: int) -> None:
+    """Else power loss may leave neither, and the log would end where its mark says that it must not."""
+    disk = SimDisk(Random(seed))
+    disk.make_directory("logs")
+    disk.sync_directory(".")
+    directory = f"logs/{T}"
+    log = create(disk, directory, SMALL)
+    disk.sync_directory("logs")
+    for number in range(5):
+        log.append_as_leader(batch(2, size=200, tag=b"%d:" % number), 0)
+    sync(disk, log)
+    log.advance_high_watermark(log.end_offset)
+    end = log.delete_records(-1)
+    assert log.stats().segment_count > 1
+    disk.fail("sync_directory", directory)
+    with pytest.raises(StorageError):
+        log.append_as_leader(batch(2, size=500), 0)
+    disk.kill()
+    left: list[SimDisk] = []
+    chance = Random(seed)
+    disk.observer = lambda call: left.extend(disk.crash(chance) for _ in range(4)) if call.kind in MUTATING else None
+    assert reopen(disk, directory).end_offset == end
+    for one in left:
+        assert reopen(one, directory, same_boot=False).end_offset == end

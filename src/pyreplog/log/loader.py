@@ -161,6 +161,8 @@ class Loader:
     def _load(self) -> Loaded:
         plan = plan_folder(self.disk, self.directory, self.disk.list(self.directory))
         apply_plan(self.disk, self.directory, plan)
+        if not self.origin.clean:
+            self._name_again(plan.bases)
         segments = [self._segment(base) for base in self._drop_below_start(plan.bases)]
         self._check_start(segments)
         if self.origin.clean and self.state is not None and segments:
@@ -176,6 +178,16 @@ class Loader:
             except StorageError as failure:
                 raise rot from failure
             raise
+
+    def _name_again(self, bases: Sequence[int]) -> None:
+        """Give the last segments their names once more, those that are empty: the sync of the folder that was to make a name durable may
+        have failed. Then it is shown, and another sync would be believed. Nothing is appended to a segment before that sync."""
+        for base in reversed(bases):
+            path = join(self.directory, segment_name(base, LOG_SUFFIX))
+            found = self.disk.stat(path)
+            if found is None or found.size:
+                break
+            replace_file(self.disk, path, b"", durable=False, reserve_in=parent_of(self.directory))
 
     def _keep_evidence(self) -> None:
         """Make durable by what rot was known, the mark and the history it vouches for: power loss may bring back ones that promise less,
@@ -239,11 +251,6 @@ class Loader:
 
     def _load_unclean(self, segments: list[Segment]) -> Loaded:
         state = self.state
-        if segments and not segments[-1].size:
-            # The process may have ended when the sync of the folder failed in which this name was made: then it is shown, and another sync
-            # would believe it. Nothing is appended to a segment before that sync. So it gets its name once more.
-            segments[-1].release()
-            replace_file(self.disk, segments[-1].path, b"", durable=False, reserve_in=parent_of(self.directory))
         scan_from = 0 if state is None or state.poisoned else state.synced_end
         epochs = self._trusted_epochs()
         history = None if epochs is None else EpochCache(epochs.entries)
