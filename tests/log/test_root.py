@@ -314,6 +314,7 @@ def test_a_half_made_partition_counts_as_never_made(place: Place) -> None:
     place.disk.make_directory(place.of("root/events-0"))
     place.write("root/events-0/partition.metadata", b"version: 0")
     place.write("root/events-0/00000000000000000000.log", b"")
+    place.write("root/events-0/00000000000000000000.log.tmp", b"")  # its name was made once more, while there was a mark
     root = open_root(place)
     assert not root.logs
     assert not root.damaged

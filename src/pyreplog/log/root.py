@@ -84,8 +84,8 @@ CREATED_TOGETHER: Final = 64
 """New logs whose files are open at a time."""
 _EMPTY: Final = frozenset(segment_name(0, suffix) for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX))
 _STATES: Final = (PARTITION_METADATA_NAME, CONFIG_NAME)
-_BEGUN: Final = _EMPTY | {MARK_NAME, *_STATES, *(name + TEMPORARY_SUFFIX for name in _STATES)}
-"""What may be in the folder of a partition whose making was interrupted."""
+_BEGUN: Final = _EMPTY | {MARK_NAME, *_STATES, *(name + TEMPORARY_SUFFIX for name in (*_STATES, segment_name(0, LOG_SUFFIX)))}
+"""What may be in the folder of a partition whose making was interrupted, and the recovery of what was made."""
 
 _CHECKPOINTS: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
     RECOVERY_POINT_NAME: lambda log: log.recovery_point,
