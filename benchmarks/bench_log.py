@@ -82,6 +82,20 @@ class Bare(Folders):
         self.clear()
 
 
+class Joined(Bare):
+    """The same, of values that have to be put together first, and nothing else: no log that writes once a call does with less."""
+
+    def __init__(self, parent: Path, values: list[bytes], calls: int) -> None:
+        super().__init__(parent, memoryview(b"".join(values)), calls)
+        self.values = values
+
+    def run(self) -> None:
+        """Join and write."""
+        size = len(self.data)
+        for position in range(0, self.calls * size, size):
+            os.pwrite(self.file, b"".join(self.values), position)
+
+
 class WithLmdb(Folders):
     """LMDB with growing keys appended, nothing synced, one transaction per call of ours."""
 
@@ -150,6 +164,7 @@ def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
     values = payloads(size, BATCH_COUNT)
     ours = Ours(tmp_path / "log")
     bare = Bare(tmp_path / "file", memoryview(bytearray(batch_size(tmp_path, values))), calls)
+    joined = Joined(tmp_path / "joined", values, calls)
     with_lmdb, with_sqlite = WithLmdb(tmp_path / "lmdb", values, calls), WithSqlite(tmp_path / "sqlite", values, calls)
 
     def append() -> None:
@@ -159,6 +174,7 @@ def test_append_many(duel: Duel, tmp_path: Path, size: int, calls: int) -> None:
 
     peers = [
         Peer("pwrite of the same bytes", bare.run, 0.6, bare.open, bare.close, is_limit=True),
+        Peer("b''.join(values) and pwrite", joined.run, None, joined.open, joined.close),
         Peer("LMDB, append, no sync", with_lmdb.run, 5.0, with_lmdb.open, with_lmdb.close),
         Peer("SQLite WAL, sync off", with_sqlite.run, 20.0, with_sqlite.open, with_sqlite.close),
     ]
