@@ -495,49 +495,6 @@ def test_who_lost_records_since_somebody_vouched_for_it_is_out() -> None:
         assert (house[key].leader, house[key].isr, house[key].elr) == (NOBODY, (), ())
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 3])))
-@pytest.mark.parametrize("again", [False, True])
-def test_no_missing_copy_leads_over_one_with_records(order: tuple[int, ...], again: bool) -> None:
-    """Where all members' copies are gone, one that is no member any more and has records says that they were not never made: a person has
-    to decide. Also where it comes last to a controller that began anew."""
-    house, key = everybody_dies()
-    for broker in order:
-        if broker == 1:
-            house.register(1, {key: (0, 100)}, incomplete=[key])
-            house.beat(1)
-        else:
-            house.up(broker, {})
-    if again:
-        house.restart()
-        house.up(2, {})
-        house.up(3, {})
-        house.wait(1000, beating=[2, 3])
-        assert house[key].leader == NOBODY, "broker 1 may have something"
-        house.register(1, {key: (0, 100)}, incomplete=[key])
-        house.beat(1)
-    house.wait(1000, beating=[1, 2, 3])
-    assert house[key].leader == NOBODY
-    assert house.controller.elect_uncleanly("t", 0) is not None
-    assert house[key].leader == 1
-
-
-@pytest.mark.parametrize("end", [(0, 5), (-1, 0)])
-def test_no_missing_copy_leads_before_a_running_one_said_how_far_it_reaches(end: tuple[int, int]) -> None:
-    """Who is no member, and went on running when the leader was lost, may have records by then: it is asked first."""
-    house = House()
-    key = house.topic(min_isr=3)
-    house.kill(2, 3)
-    house.register(2, {key: (-1, 0)}, incomplete=[key])
-    house.beat(2)
-    house.up(3, {})
-    assert (house[key].leader, house[key].isr, house[key].elr) == (1, (1,), (3,))
-    house.kill(1)
-    house.up(1, {}, disk="a new one")
-    assert house[key].leader == NOBODY, "broker 2 may have fetched something"
-    house.beat(2, partition_ends=[PartitionEnd(*key, *end, incomplete=True)])
-    assert house[key].leader == (NOBODY if end[1] else 3)
-
-
 def test_nobody_vouched_for_a_copy_made_after_a_missing_one() -> None:
     """Who is eligible only because its copy was missing, so that it may never have had one, is so no longer with what it has made and
     fetched since: that is not what it was put in the set with."""

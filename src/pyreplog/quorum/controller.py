@@ -77,8 +77,6 @@ class _Session:
     metadata_offset: int = -1
     shutdown_offset: int = -1
     """In controlled shutdown: the newest record that moved something away from it."""
-    untold: set[PartitionKey] = field(default_factory=set)
-    """Partitions whose leader was lost, and it has not said yet how far its copy reached then."""
 
 
 @dataclass(slots=True)
@@ -275,12 +273,6 @@ class Controller:
                 ends[key] = MISSING
             elif request.current_metadata_offset >= self._leaderless.get(key, -1):
                 ends[key] = ReplicaEnd(end.last_epoch, end.end_offset)
-                untold = self._sessions[request.broker_id].untold
-                if key in untold:
-                    untold.remove(key)
-                    partition = self.image.partition(key)
-                    if partition is not None and partition.leader == NO_LEADER:
-                        self._settle(key, now_ns)
 
     def _give_way(self, key: PartitionKey, broker_id: int, broker_epoch: int) -> None:
         """A part of that copy is damaged. Somebody else in the in-sync set leads in its place, where there is one who is not known to have
@@ -331,7 +323,7 @@ class Controller:
     def _unfence(self, broker: BrokerImage, now_ns: int) -> None:
         self._write(BrokerRegistrationChangeRecord(broker.broker_id, broker.epoch, fenced=-1))
         for key, partition in self._partitions():
-            if partition.leader == NO_LEADER and broker.broker_id in partition.replicas:
+            if partition.leader == NO_LEADER and (broker.broker_id in partition.isr or broker.broker_id in partition.elr):
                 self._settle(key, now_ns)
 
     def _move_away(self, broker_id: int, now_ns: int) -> None:
@@ -515,15 +507,8 @@ class Controller:
             ends=self._still(key, partition),
             lost=lost,
             flawed=tuple(member for member in partition.replicas if self._is_rotten(key, member)),
-            bare=tuple(member for member in partition.replicas if self._is_bare(key, member)),
             patient=patient,
         )
-
-    def _is_bare(self, key: PartitionKey, broker_id: int) -> bool:
-        """Whether that broker is there and is known to have no records of the partition."""
-        if not self._active(broker_id) or key in self._sessions[broker_id].untold:
-            return False
-        return self._ends.get(broker_id, {}).get(key, MISSING).end_offset <= 0
 
     def _still(self, key: PartitionKey, partition: PartitionImage) -> dict[int, ReplicaEnd]:
         """How far the copies reach of those who began when nobody led any more: they had nobody to fetch from since. One that went on
@@ -541,8 +526,8 @@ class Controller:
             self._leaderless[key] = self.image.offset
             for member in before.replicas:
                 session = self._sessions.get(member)
-                if session is not None and session.registered and self._ends.get(member, {}).pop(key, None) is not None:
-                    session.untold.add(key)  # it went on since
+                if session is not None and session.registered:
+                    self._ends.get(member, {}).pop(key, None)  # it went on since
         if after.leader != NO_LEADER:
             self._leaderless.pop(key, None)
             self._waiting.pop(key, None)

@@ -34,9 +34,8 @@ class ReplicaEnd(NamedTuple):
 
 MISSING = ReplicaEnd(-2, 0)
 """On the disk it always had, a member has no copy: it never made one. Then nothing was ever committed while it was a member, or its
-copy was taken away; which of the two, only the others can tell. It leads only when every other member has none either, and every replica
-that is no member any more is there and has no records; until then it is a member like other suspects, because a topic whose nodes all die
-before they made a copy must not be lost for ever."""
+copy was taken away; which of the two, only the others can tell. It leads only when every other member has none either; until then it is
+a member like other suspects, because a topic whose nodes all die before they made a copy must not be lost for ever."""
 
 
 class Settlement(NamedTuple):
@@ -79,23 +78,21 @@ def settle(
     ends: Mapping[int, ReplicaEnd],
     lost: tuple[int, ...] = (),
     flawed: tuple[int, ...] = (),
-    bare: tuple[int, ...] = (),
     patient: bool = False,
 ) -> Settlement:
     """The state after the in-sync set becomes ``isr``: keeps a valid leader, else elects.
 
     ``lost`` members may lack committed records: they leave isr and elr. ``flawed`` ones cannot serve all of their copy, or have none yet:
-    among members that are trusted alike the others lead before them. ``bare``: replicas that are there and have no records. ``patient``:
-    suspects are compared only when all of isr and elr are there, and nobody leads before the last leader is there, where that one is in
-    the in-sync set. ``ends``: how far the copies of members reach that cannot have grown since. No suspect is left in the set of a
-    partition with a leader.
+    among members that are trusted alike the others lead before them. ``patient``: suspects are compared only when all of isr and elr are
+    there, and nobody leads before the last leader is there, where that one is in the in-sync set. ``ends``: how far the copies of members
+    reach that cannot have grown since. No suspect is left in the set of a partition with a leader.
     """
     isr = tuple(member for member in isr if member not in lost)
     elr = _eligible(partition, isr, min_isr, lost)
     leader = partition.leader
     if leader != NO_LEADER and leader in isr and active(leader):
         return Settlement(isr, elr, leader)
-    return _elect(partition, isr, elr, min_isr, active, suspects, ends, flawed, bare, patient)
+    return _elect(partition, isr, elr, min_isr, active, suspects, ends, flawed, patient)
 
 
 def _eligible(partition: PartitionImage, isr: tuple[int, ...], min_isr: int, lost: tuple[int, ...]) -> tuple[int, ...]:
@@ -115,7 +112,6 @@ def _elect(
     suspects: Mapping[int, ReplicaEnd],
     ends: Mapping[int, ReplicaEnd],
     flawed: tuple[int, ...],
-    bare: tuple[int, ...],
     patient: bool,
 ) -> Settlement:
     members = tuple(member for member in partition.replicas if member in isr or member in elr)
@@ -136,10 +132,8 @@ def _elect(
         return Settlement(isr, elr, NO_LEADER)
     complete = len(present) == len(members)
     best = max(suspects[member] for member in present)
-    if best == MISSING and not (complete and all(one in bare for one in partition.replicas if one not in members)):
-        return Settlement(isr, elr, NO_LEADER)
-    if not complete and patient:
-        return Settlement(isr, elr, NO_LEADER, waits=True)
+    if not complete and (patient or best == MISSING):
+        return Settlement(isr, elr, NO_LEADER, waits=best != MISSING)
     equals = tuple(member for member in present if suspects[member] == best)
     leader = next((member for member in equals if member in isr), equals[0])
     settlement = _led_by(partition, leader, equals, members, min_isr, {} if best == MISSING else suspects)
