@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from pyreplog.errors import CorruptError, StorageError
 from pyreplog.ports import Disk
+from pyreplog.values import NO_EPOCH
 from pyreplog.verify import (
     CHUNK_SIZE,
     HEADER_SIZE,
@@ -222,17 +223,25 @@ def _read_segment(plan: PartitionPlan, window: Window, path: str, expected: int,
             expected, position = after.base_offset, after.position
             continue
         next_offset = batch.last_offset + 1
-        plan.pieces.append(Piece(batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2))
+        piece = Piece(batch.base_offset, next_offset, batch.leader_epoch, path, position, batch.size, old=batch.magic < 2)
+        if batch.leader_epoch == NO_EPOCH and not piece.old:
+            # A log takes none without: that of the one before it will do.
+            epoch = max(_epoch_before(plan), 0)
+            patch = _HEAD.pack(batch.base_offset, batch.size - OVERHEAD, epoch, batch.magic, batch.crc)
+            piece = piece._replace(leader_epoch=epoch, patch=patch)
+        plan.pieces.append(piece)
         expected, position = next_offset, position + batch.size
 
 
 def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch, later: Sequence[int]) -> bool:
     """Whether the leader epoch of ``batch``, which no checksum covers, is what the history says, or may follow that of the batch before:
     one that rises is not believed where those behind it all have an older one."""
-    epoch, before = batch.leader_epoch, plan.pieces[-1].leader_epoch if plan.pieces else None
-    if before is not None and epoch < before:
-        return False
+    epoch, before = batch.leader_epoch, _epoch_before(plan)
     known = plan.state.epoch_at(batch.base_offset)
+    if epoch == NO_EPOCH and batch.magic == 2:
+        return known is None
+    if epoch < before:
+        return False
     if known == epoch:
         return True
     if known is not None and batch.base_offset < (plan.state.promised or 0):
@@ -240,6 +249,11 @@ def _epoch_fits(plan: PartitionPlan, window: Window, batch: Batch, later: Sequen
     if epoch == before:
         return True
     return not _rose(epoch, [one.leader_epoch for one in look_behind(window, batch)] or later)
+
+
+def _epoch_before(plan: PartitionPlan) -> int:
+    """The leader epoch of the batch that was saved last; :data:`NO_EPOCH` where there is none."""
+    return plan.pieces[-1].leader_epoch if plan.pieces else NO_EPOCH
 
 
 def _rose(epoch: int, behind: Sequence[int]) -> bool:
@@ -301,10 +315,13 @@ def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[
     known = plan.state.epoch_at(offset)
     if known is not None:
         return known
-    before = plan.pieces[-1].leader_epoch if plan.pieces else None
-    if behind and before in (None, behind[0]):
+    before = _epoch_before(plan)
+    behind = [epoch for epoch in behind if epoch >= 0]
+    if behind and before in (NO_EPOCH, behind[0]):
         return behind[0]
-    return None if (before is not None and said < before) or _rose(said, behind) else said
+    if before == NO_EPOCH:
+        said = max(said, 0)
+    return None if said < before or _rose(said, behind) else said
 
 
 def _lose_moved(disk: Disk, plan: PartitionPlan) -> None:
