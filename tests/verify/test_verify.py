@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -651,3 +651,40 @@ def test_timestamps_far_apart_are_no_finding(tmp_path: Path, timestamps: list[in
     data = next(path.rglob("*0.log")).read_bytes()
     base = int.from_bytes(data[27:35], "big", signed=True)
     assert [one.timestamp for one in records_of(data[61:], len(timestamps), 0, base)] == timestamps
+
+
+class _Name(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        _Name.compared += 1
+        return str.__eq__(self, other)
+
+
+class _NamesCounted(SimDisk):
+    """Lists names that count."""
+
+    def list(self, directory: str) -> Sequence[str]:
+        return [_Name(name) for name in super().list(directory)]
+
+
+def _comparisons(segment_count: int) -> int:
+    """How often names are compared while a folder of so many empty segments, each with its indexes, is looked at."""
+    disk = _NamesCounted()
+    disk.make_directory("t-0")
+    for base in range(segment_count):
+        for suffix in (".log", ".index", ".timeindex"):
+            disk.create(f"t-0/{base:020}{suffix}").close()
+    before = _Name.compared
+    verify(disk, "t-0")
+    return _Name.compared - before
+
+
+def test_names_are_looked_up_not_searched_for() -> None:
+    """The work for the names of a folder grows as their number does, however many segments a log has."""
+    few, many = _comparisons(20), _comparisons(80)
+    assert many <= 5 * few

@@ -344,6 +344,7 @@ class FolderCheck:
         return True
 
     def _leftovers(self) -> None:
+        names = frozenset(self._names)  # a log of many segments has many indexes to look up
         for name in self._names:
             path = self._at(name)
             if name.endswith((".swap", ".cleaned")):
@@ -356,7 +357,7 @@ class FolderCheck:
                 self._book.warn(path, "a file that Kafka would refuse to start with: its name should begin with an offset", "move it away")
             elif len(match[1]) != _OFFSET_DIGITS:
                 self._book.warn(path, f"nobody reads this file: the offset in its name should have {_OFFSET_DIGITS} digits", "move it away")
-            elif match[2].endswith("index") and f"{match[1]}.log" not in self._names:
+            elif match[2].endswith("index") and f"{match[1]}.log" not in names:
                 mark, base = self.facts.mark, int(match[1])
                 if mark is not None and not mark.start_offset <= base < mark.promised:
                     # Between the files of one segment: its first or its last moment, as a kill may leave it or a live writer show it.
