@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -15,7 +16,7 @@ from pyreplog.errors import ClosedError, LockedError, StorageError
 from pyreplog.log import LogRoot
 from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_reserve
 from pyreplog.log.snapshot import replace_file
-from pyreplog.ports import File, Lock
+from pyreplog.ports import File, Lock, Stat
 from pyreplog.record import stamp
 from pyreplog.testing.disk import SimDisk
 from pyreplog.testing.faults import Call
@@ -289,6 +290,34 @@ def test_only_for_lack_of_room(disk: SimDisk) -> None:
     with pytest.raises(StorageError):
         with_reserve(disk, "data", partial(refused, errno.ENOSPC))
     assert len(calls) == 1
+
+
+def test_who_finds_no_room_while_it_is_lent_waits_for_it(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several logs that are closed side by side one has the reserve, and then the next: nobody finds it gone."""
+    keep_reserve(disk, "data")
+    stat, looked = disk.stat, threading.Event()
+    tries: list[str] = []
+
+    def look(path: str) -> Stat | None:
+        if threading.current_thread() is other:
+            looked.set()
+        return stat(path)
+
+    def needs_room(name: str) -> str:
+        tries.append(name)
+        if tries.count(name) == 1:
+            raise StorageError(errno.ENOSPC, "no room", "data/x")
+        if name == "first":
+            other.start()
+            looked.wait(0.2)  # who would not wait looks for the reserve now
+        return name
+
+    done: list[str] = []
+    other = threading.Thread(target=lambda: done.append(with_reserve(disk, "data", partial(needs_room, "second"))))
+    monkeypatch.setattr(disk, "stat", look)
+    assert with_reserve(disk, "data", partial(needs_room, "first")) == "first"
+    other.join()
+    assert done == ["second"]
 
 
 def test_a_reserve_that_cannot_be_removed(disk: SimDisk) -> None:

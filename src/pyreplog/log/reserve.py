@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from pyreplog.errors import LockedError, StorageError
 from pyreplog.interruptions import is_interruption
 from pyreplog.log.layout import RESERVE_NAME, TEMPORARY_SUFFIX, join
+from pyreplog.mutex import new_mutex
 from pyreplog.ports import OUT_OF_MEANS, Disk
 
 RESERVE_SIZE: Final = 256 << 10
@@ -27,6 +28,8 @@ _NOT_NOW: Final = OUT_OF_MEANS | {errno.EFBIG}
 _NOT_ALONE: Final = (errno.EEXIST, errno.ENOENT)
 
 _Result = TypeVar("_Result")
+_lent: Final = new_mutex()
+"""Held while a reserve is lent: of several logs that are closed side by side, who finds no room meanwhile waits until it is made anew."""
 
 
 def keep_reserve(disk: Disk, folder: str) -> bool:
@@ -69,9 +72,18 @@ def with_reserve(disk: Disk, folder: str, action: Callable[[], _Result], undo: C
     try:
         return action()
     except StorageError as error:
-        if error.errno not in _NO_ROOM or is_interruption(error) or not _lend(disk, folder):
+        if error.errno not in _NO_ROOM or is_interruption(error):
             raise
         refusal = error
+    with _lent:
+        return _with_lent(disk, folder, action, undo, refusal)
+
+
+def _with_lent(
+    disk: Disk, folder: str, action: Callable[[], _Result], undo: Callable[[_Result], bool] | None, refusal: StorageError
+) -> _Result:
+    if not _lend(disk, folder):
+        raise refusal
     alone = is_kept = True
     try:
         result = action()

@@ -95,6 +95,15 @@ _CHECKPOINTS: Final[dict[str, Callable[[Log | Summary], int | None]]] = {
 """What each checkpoint says of a partition that is open, or was left in order; None: nothing."""
 
 
+def _end(log: Log) -> StorageError | None:
+    """Close ``log`` cleanly; what the disk says against it."""
+    try:
+        log.close(clean=True)
+    except StorageError as error:
+        return error
+    return None
+
+
 def make_folder(disk: Disk, path: str) -> None:
     """Make the folder ``path``, which is not there, and its name durable. Where that fails it is taken back, unless somebody put something
     in it: the next sync of the folder above would be believed, and power loss take everything that was kept here since."""
@@ -659,11 +668,12 @@ class LogRoot:
             # A log closed before, and one that was poisoned, cannot vouch for what is on the disk.
             opened = self.logs.opened()
             well = not self.damaged and not any(log.failure or (log.closed and clean) for log in opened)
-            for log in opened:
-                try:
-                    log.close(clean=clean)
-                except StorageError as error:
-                    failure = failure or error
+            if clean:
+                # Each is several syncs: side by side, for a file system writes its journal once for all that begin at the same moment.
+                failure = next(filter(None, self.disk.map(_end, opened, waits=True)), None)
+            else:
+                for log in opened:
+                    log.close(clean=False)
             if clean and failure is None:
                 keep_reserve(self.disk, self.path)
                 for name in _CHECKPOINTS:
