@@ -15,7 +15,7 @@ import pytest
 import pyreplog
 from pyreplog import aio
 from pyreplog.aio.calls import Calls
-from pyreplog.system import SystemDisk
+from pyreplog.system import SystemDisk, held
 
 Refuse = Callable[[int], None]
 
@@ -146,6 +146,22 @@ def test_a_sync_that_would_need_one(tmp_path: Path, refuse: Refuse) -> None:
     assert [done.token for done in disk.poll()] == [token]
     file.close()
     disk.close()
+
+
+def test_a_cluster_works_and_is_closed_without_one(tmp_path: Path, refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a cluster has to sync while no thread is to be had, of C's neither, is synced by whoever drives it; closed, its folder is free
+    at once."""
+    cluster = pyreplog.Cluster(tmp_path / "data", nodes=3)
+    cluster.admin.create_topic("t", partitions=2)
+    refuse(1)
+    monkeypatch.setattr(held._Group, "begin", lambda group: False)
+    producer = cluster.producer()
+    assert producer.send("t", b"x", partition=0).result(timeout=10).offset == 0
+    producer.send("t", b"y", partition=1)
+    cluster.close()
+    refuse(-1)
+    with pyreplog.Cluster(tmp_path / "data") as cluster, cluster.consumer("t") as consumer:
+        assert sorted(record.value or b"" for record in consumer.until_end()) == [b"x", b"y"]
 
 
 def test_awaiting_what_would_need_one(tmp_path: Path, refuse: Refuse) -> None:

@@ -149,9 +149,13 @@ class SyncPool:
                     del self._waiting[descriptor]
 
     def begin(self) -> None:
-        """Begin what was held back, and leave the list; last, so that who is interrupted before finds it there."""
+        """Begin what was held back, and leave the list; last, so that who is interrupted before finds it there. Where no thread is to be
+        had the caller does it: those who asked for it were not refused, and a cluster could not be closed."""
         with self._lock:
-            is_mine = bool(self._waiting) and self._employ()
+            try:
+                is_mine = bool(self._waiting) and self._employ()
+            except NoThreadError:
+                is_mine = True
             if self._held is not None and self in self._held.pools:
                 self._held.pools.remove(self)
         if is_mine:
