@@ -13,7 +13,7 @@ import pytest
 
 from pyreplog.config import LogConfig
 from pyreplog.errors import ClosedError, LockedError, StorageError
-from pyreplog.log import LogRoot
+from pyreplog.log import LogRoot, reserve
 from pyreplog.log.reserve import RESERVE_SIZE, RESERVE_STEP, keep_reserve, with_reserve
 from pyreplog.log.snapshot import replace_file
 from pyreplog.ports import File, Lock, Stat
@@ -295,12 +295,25 @@ def test_only_for_lack_of_room(disk: SimDisk) -> None:
 def test_who_finds_no_room_while_it_is_lent_waits_for_it(disk: SimDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of several logs that are closed side by side one has the reserve, and then the next: nobody finds it gone."""
     keep_reserve(disk, "data")
-    stat, looked = disk.stat, threading.Event()
+    stat, mutex, arrived = disk.stat, reserve._lent, threading.Event()
     tries: list[str] = []
 
-    def look(path: str) -> Stat | None:
+    class Watched:
+        """The lock, which tells that the other thread asks for it."""
+
+        def __enter__(self) -> None:
+            arrive()
+            mutex.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            mutex.release()
+
+    def arrive() -> None:
         if threading.current_thread() is other:
-            looked.set()
+            arrived.set()
+
+    def look(path: str) -> Stat | None:
+        arrive()  # who does not wait for the lock looks for the reserve
         return stat(path)
 
     def needs_room(name: str) -> str:
@@ -309,12 +322,13 @@ def test_who_finds_no_room_while_it_is_lent_waits_for_it(disk: SimDisk, monkeypa
             raise StorageError(errno.ENOSPC, "no room", "data/x")
         if name == "first":
             other.start()
-            looked.wait(0.2)  # who would not wait looks for the reserve now
+            assert arrived.wait(30)
         return name
 
     done: list[str] = []
     other = threading.Thread(target=lambda: done.append(with_reserve(disk, "data", partial(needs_room, "second"))))
     monkeypatch.setattr(disk, "stat", look)
+    monkeypatch.setattr(reserve, "_lent", Watched())
     assert with_reserve(disk, "data", partial(needs_room, "first")) == "first"
     other.join()
     assert done == ["second"]
