@@ -177,6 +177,45 @@ def test_a_leader_epoch_that_rose_by_damage_costs_nothing_behind_it(synced: int,
     assert kept == [(base, 1027 if unsure and base == 18 and damaged == 9 else 3) for base in range(deleted, 20, 2)]
 
 
+@pytest.mark.parametrize(
+    ("epoch", "which", "lost"),
+    [
+        (-1, (0,), []),
+        (-1, (2,), []),
+        (-1, (0, 1, 2), []),
+        (-2, (0,), []),
+        (-(1 << 31), (2,), [4]),
+        (-2, (0, 1, 2), [2, 4]),
+    ],
+)
+def test_a_negative_leader_epoch_keeps_nothing_else_from_being_saved(epoch: int, which: tuple[int, ...], lost: list[int]) -> None:
+    """No log takes one. -1 says that a batch has none: it gets that of the one before it, the first of all 0. What is lower is damage of
+    what no checksum covers: mended where one value fits, named as lost where, at the end, nobody can say."""
+    disk = SimDisk(Random(1))
+    root, log = led(disk, 0)
+    for _ in range(3):
+        log.append_as_leader(batch(2, size=50), 0)
+    root.close()
+    path = f"{ROOT}/t-0/{0:020}.log"
+    size = disk.open(path).size()
+    data = bytearray(disk.open(path).read_at(0, size))
+    for number in which:
+        data[size // 3 * number + 12 : size // 3 * number + 16] = epoch.to_bytes(4, "big", signed=True)
+    disk.remove(path)
+    file = disk.create(path)
+    file.write_at(0, [data])
+    file.close()
+    disk.remove(f"{ROOT}/t-0/replog.mark")
+    disk.remove(f"{ROOT}/t-0/leader-epoch-checkpoint")
+    (plan,) = survey(disk, ROOT)
+    save(disk, ROOT, NEW, [plan], clock=CLOCK, random=Random(3))
+    assert [one.start for one in plan.lost] == lost
+    (reader,) = open_readers(disk, NEW).values()
+    kept = [(one.base_offset, one.leader_epoch) for one in reader.batches(0, reader.end_offset)]
+    assert kept == [(base, 0) for base in (0, 2, 4) if base not in lost]
+    reader.close()
+
+
 @pytest.mark.parametrize("history", [True, False])
 @pytest.mark.parametrize("deleted", [0, 10])
 def test_a_leader_epoch_that_rose_at_the_end_of_a_segment_costs_nothing(deleted: int, history: bool) -> None:

@@ -311,7 +311,7 @@ def _extent(window: Window, position: int, head: bytes, reach: int) -> tuple[int
 
 def _mended_epoch(plan: PartitionPlan, offset: int, said: int, behind: Sequence[int]) -> int | None:
     """The leader epoch of the batch of ``offset``, which says ``said``: the history's, that of its neighbours where they agree, else its
-    own, where it may stand between them."""
+    own, where it may stand between them (0 for the first of all, where its own is negative)."""
     known = plan.state.epoch_at(offset)
     if known is not None:
         return known
