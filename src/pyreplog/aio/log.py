@@ -38,7 +38,7 @@ def open_log(
     mode: Literal["a", "r"] = "a",
     *,
     topic: str | None = None,
-    partition: int = 0,
+    partition: int | None = None,
     durability: Literal["sync", "os"] | None = None,
     config: Mapping[str, object] | LogConfig | None = None,
     buffer_memory: int | None = None,

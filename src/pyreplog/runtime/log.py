@@ -45,7 +45,7 @@ def open_log(
     mode: Literal["a", "r"] = "a",
     *,
     topic: str | None = None,
-    partition: int = 0,
+    partition: int | None = None,
     durability: Literal["sync", "os"] | None = None,
     config: Mapping[str, object] | LogConfig | None = None,
     buffer_memory: int | None = None,
@@ -58,6 +58,8 @@ def open_log(
     """Open the log in the folder ``path``: ``"a"`` to append and read (made if it is not there), ``"r"`` to read only.
 
     ``topic``: default the folder's name, or the only topic that is there; another name makes one more topic beside those that are.
+    ``partition``: default the only partition that the topic has, 0 in a new log. If the topic has several partitions and none is named,
+    ConfigError: a log is one partition, and ``Cluster(path, mode="r")`` reads the whole topic.
     ``durability``: ``"sync"`` (default for a new log, and for a broker's that is written the first time: an append is on stable storage
     when it returns) or ``"os"`` (in the page cache: survives the process, not power loss); it is stored with the log, and another one later
     is refused. ``config``: a topic's settings by Kafka's keys, stored with the log; those that are given later replace the ones that are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -46,6 +46,8 @@ __all__ = [
 _NO_FOLDER: Final = "a log is a folder, and this is a file"
 
 BUFFER_MEMORY_MIN: Final = 4096
+NUMBERS_NAMED_MAX: Final = 10
+"""Partitions that an error lists."""
 
 
 def folder_of(path: str | os.PathLike[str]) -> str:
@@ -85,11 +87,11 @@ def check_disk(disk: object) -> None:
     check_methods("disk", disk, ("stat", "open", "lock", "hold"), "a Disk (see pyreplog.ports), or None for the machine's own")
 
 
-def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int) -> LogReader:
+def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> LogReader:
     """The reader of the one partition that is meant; no other is opened. Nothing is locked or written."""
     if topic is not None:
         check_name(topic)
-    partition = whole("partition", partition)
+    partition = None if partition is None else whole("partition", partition)
     stat = disk.stat(folder)
     if stat is None:
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
@@ -121,7 +123,7 @@ def _warn_of_rest(reader: LogReader) -> None:
         LOGGER.warning("%s; `replog verify` says more", said)
 
 
-def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int) -> TopicPartition:
+def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None) -> TopicPartition:
     topics = sorted({key.topic for key in found})
     if not topics:
         raise StorageError(errno.ENOENT, "the folder holds no log; mode='a' makes one", folder)
@@ -130,11 +132,23 @@ def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, par
         if len(topics) > 1 and name not in topics:
             raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
         topic = name if name in topics else topics[0]
-    chosen = TopicPartition(topic, partition)
     numbers = sorted(key.partition for key in found if key.topic == topic)
+    if partition is None:
+        if len(numbers) > 1:
+            raise _several(folder, topic, numbers)
+        return TopicPartition(topic, numbers[0])
     if partition not in numbers:
         raise UnknownTopicError(f"{topic!r} in {folder} has no partition {partition}; it has {', '.join(map(str, numbers))}")
-    return chosen
+    return TopicPartition(topic, partition)
+
+
+def _several(folder: str, topic: str, numbers: Sequence[int]) -> ConfigError:
+    """The caller named no partition, and ``topic`` has more than one: no choice would be the whole topic."""
+    named = ", ".join(map(str, numbers[:NUMBERS_NAMED_MAX])) + (", ..." if len(numbers) > NUMBERS_NAMED_MAX else "")
+    return ConfigError(
+        f"{topic!r} in {folder} has {len(numbers)} partitions ({named}), and a log is one of them: name it with partition=N, or read the "
+        f"whole topic with pyreplog.Cluster({folder!r}, mode='r'), which has scan({topic!r}) and consumer({topic!r})"
+    )
 
 
 def _folder_name(folder: str) -> str:
@@ -146,7 +160,8 @@ class Asked(NamedTuple):
 
     topic: str | None
     """None: the folder's name, or the only topic that is there."""
-    partition: int
+    partition: int | None
+    """None: the only partition of the topic, and 0 if the topic has none yet."""
     settings: Mapping[str, object]
     """Those that were asked for, by Kafka's keys."""
     buffer_memory: int
@@ -156,7 +171,7 @@ class Asked(NamedTuple):
     def of(
         cls,
         topic: str | None,
-        partition: int,
+        partition: int | None,
         durability: str | None,
         config: Mapping[str, object] | LogConfig | None,
         buffer_memory: int | None,
@@ -165,25 +180,29 @@ class Asked(NamedTuple):
         """As :func:`open_log` was asked. Raises :class:`ConfigError` for what cannot be."""
         return cls(
             topic,
-            whole("partition", partition, 0, INT32_MAX),
+            None if partition is None else whole("partition", partition, 0, INT32_MAX),
             _asked_settings(durability, config),
             whole("buffer_memory, in bytes,", BUFFER_MEMORY if buffer_memory is None else buffer_memory, BUFFER_MEMORY_MIN),
             MAX_BLOCK_MS if max_block_ms is None else milliseconds("max_block_ms", max_block_ms),
         )
 
-    def place(self, folder: str, topics: Collection[str]) -> TopicPartition | None:
-        """The partition in ``folder``, which has ``topics``; None where it could be one of several."""
+    def place(self, folder: str, topics: Mapping[str, Sequence[int]]) -> TopicPartition:
+        """The partition in ``folder``, which has these partitions of ``topics``. Raises :class:`ConfigError` if several could be meant."""
         topic, name = self.topic, _folder_name(folder)
         if topic is None and len(topics) > 1 and name not in topics:
-            return None
+            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
         if topic is None:
             topic = next(iter(topics)) if len(topics) == 1 else name
-        return TopicPartition(topic, self.partition)
+        if self.partition is not None:
+            return TopicPartition(topic, self.partition)
+        numbers = topics.get(topic, ())
+        if len(numbers) > 1:
+            raise _several(folder, topic, numbers)
+        return TopicPartition(topic, numbers[0] if numbers else 0)
 
-    def durability(self, folder: str, topics: Collection[str]) -> dict[TopicPartition, Durability]:
+    def durability(self, key: TopicPartition) -> dict[TopicPartition, Durability]:
         """That of the partition alone: those beside it, of a broker's folder, were not asked for."""
-        key = self.place(folder, topics)
-        return {key: LogConfig.from_mapping(self.settings).durability} if key is not None and "durability" in self.settings else {}
+        return {key: LogConfig.from_mapping(self.settings).durability} if "durability" in self.settings else {}
 
 
 def open_for_writing(
@@ -197,15 +216,12 @@ def open_for_writing(
 ) -> LogWriter:
     """Take the folder's lock, find or make the partition, and lead it. ``name``: what errors call it. ``progress`` is told of a
     recovery. The writer is added to ``made`` besides, in one step with leaving it to the caller."""
-    durability = asked.durability(folder, _check_place(disk, folder, asked.topic))
+    durability = asked.durability(asked.place(folder, _check_place(disk, folder, asked.topic)))
     root: LogRoot | None = None
     try:
         with Recovery(name, clock, progress) as recovery:
             root = LogRoot.open(disk, folder, clock=clock, random=SystemChance(), lazy=True, durability=durability, onlooker=recovery)
-        topics = {key.topic for key in (*root.logs, *root.damaged)}
-        key = asked.place(folder, topics)
-        if key is None:
-            raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(sorted(topics))}")
+        key = asked.place(folder, _by_topic((*root.logs, *root.damaged)))
         if key in root.damaged:
             raise root.damaged[key]
         log = root.logs.get(key)
@@ -227,15 +243,23 @@ def open_for_writing(
         raise
 
 
-def _check_place(disk: Disk, folder: str, topic: str | None) -> Collection[str]:
-    """Refuse a folder that is no log's, before anything is made in it. The topics that are there, where ``topic`` does not name one."""
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of each topic's partitions, rising."""
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        topics.setdefault(topic, []).append(number)
+    return topics
+
+
+def _check_place(disk: Disk, folder: str, topic: str | None) -> dict[str, list[int]]:
+    """Refuse a folder that is no log's, before anything is made in it. Returns the partitions that are there, by topic."""
     stat = disk.stat(folder)
     if stat is not None and not stat.is_directory:
         raise StorageError(errno.ENOTDIR, _NO_FOLDER, folder)
     cluster = _cluster_of(disk, folder)  # before its name: a cluster's may be anything
     if cluster is not None:
         raise ConfigError(f"{folder} belongs to a cluster: write to it with Cluster({cluster!r}), or read it with mode='r'")
-    topics = () if topic is not None or stat is None else list_topics(disk, folder)
+    topics = {} if stat is None else list_topics(disk, folder)
     _check_names(folder, topic, topics)
     if is_partition(disk, folder):
         raise ConfigError(f"{folder} is a partition's folder: write to the folder it lies in, or read it with mode='r'")
