@@ -31,7 +31,6 @@ from kernels cimport (
     STATUS_CUT,
     STATUS_ORDER,
     STATUS_TRAILING,
-    STATUS_UTF8,
     batch_check_crc,
     batch_check_records,
     batch_find_timestamp,
@@ -215,7 +214,7 @@ cdef class Record:
 
     @property
     def headers(self):
-        """(key, value or None) pairs in order. Raises CorruptError where a key is not UTF-8."""
+        """(key, value or None) pairs in order. In a key, U+FFFD replaces what is not UTF-8."""
         cdef cursor c
         cdef record_header header
         cdef list pairs
@@ -226,10 +225,7 @@ cdef class Record:
         pairs = []
         while c.p < c.end:
             check(header_read(&c, &header), c.p - self.source.p)
-            try:
-                key = PyUnicode_DecodeUTF8(<char *>header.key, header.key_size, NULL)
-            except UnicodeDecodeError:
-                check(STATUS_UTF8, header.key - self.source.p)
+            key = PyUnicode_DecodeUTF8(<char *>header.key, header.key_size, "replace")
             value = None if header.value == NULL else PyBytes_FromStringAndSize(<const char *>header.value, header.value_size)
             pairs.append((key, value))
         return tuple(pairs)
@@ -279,7 +275,7 @@ cdef class Record:
 
     def __repr__(self):
         count = self.fields.header_count
-        headers = "()" if count == 0 else f"<{count} pair{'' if count == 1 else 's'}>"  # may be many, and need not be UTF-8
+        headers = "()" if count == 0 else f"<{count} pair{'' if count == 1 else 's'}>"  # may be many
         return (
             f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, timestamp={self.timestamp}, "
             f"key={_excerpt(self.key)}, value={_excerpt(self.value)}, headers={headers})"

@@ -14,10 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyreplog._core import ColumnsBuilder, RecordBatch
 from pyreplog.arrow import COLUMNS, LOG_COLUMNS, READ_SIZE, TOPIC_COLUMNS, Scan, timestamp_ms
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError
 from pyreplog.ports import Buffer
 from tests.arrow.memory import EPOCH, Event, MemorySource, Stored, expected
+from tests.oracle import batch as oracle
 
 ALL = tuple(name for name in COLUMNS if name != "partition")
 TIMES = st.one_of(st.just(-1), st.integers(0, 20), st.integers(0, 250_000_000_000_000))
@@ -251,3 +253,21 @@ def test_rot_is_an_error_that_says_where() -> None:
             list(scan.batches())
         with pytest.raises(OSError, match="CorruptError: checksum mismatch"):
             pa.table(scan)
+
+
+@pytest.mark.parametrize("count", [1, 40, 5000])
+def test_header_names_that_are_not_utf8_grow_the_column(count: int) -> None:
+    """Header names of wrong bytes become three times as long in Arrow; the column has room for them, and the other columns are right."""
+    name = b"\xff" * 100
+    body = b"\0\0%b\1\2v\2" + oracle.varint(len(name)) + name + b"\2w"
+    records = [body % oracle.varint(delta) for delta in range(count)]
+    payload = b"".join(oracle.varint(len(record)) + record for record in records)
+    data = oracle.encode_header(oracle.Batch(record_count=count, last_offset_delta=count - 1), payload)
+    builder = ColumnsBuilder(["offset", "value", "headers"])
+    builder.extend(data)
+    builder.append(RecordBatch(data))
+    rows = pa.record_batch(builder.finish())
+    assert rows["offset"].to_pylist() == [*range(count)] * 2
+    assert rows["value"].to_pylist() == [b"v"] * 2 * count
+    assert set(rows["headers"].flatten().field("key").to_pylist()) == {"\ufffd" * 100}
+    assert rows["headers"].flatten().field("value").to_pylist() == [b"w"] * 2 * count

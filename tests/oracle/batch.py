@@ -230,10 +230,7 @@ def decode_record(batch: Batch, reader: Reader) -> tuple[int, OneRecord]:
         name = body.nullable()
         if name is None:
             raise Wrong("header key")
-        try:
-            headers.append((name.decode(), body.nullable()))
-        except UnicodeDecodeError:
-            raise Wrong("utf8") from None
+        headers.append((name.decode(errors="replace"), body.nullable()))
     if body.left:
         raise Wrong("length")
     if batch.attributes & 8:

@@ -1,7 +1,6 @@
 #include "batch.h"
 
 #include "crc32c.h"
-#include "utf8.h"
 
 /* -- batch header -- */
 
@@ -165,17 +164,6 @@ int record_read(cursor *c, batch_record *out) {
     return STATUS_OK;
 }
 
-static bool header_keys_are_utf8(const batch_record *record) {
-    cursor c = {record->headers, record->headers + record->headers_size};
-    record_header header;
-    while (c.p < c.end && header_read(&c, &header) == STATUS_OK) {
-        if (!utf8_is_valid(header.key, header.key + header.key_size)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp) {
     cursor c = {p, end};
     batch_record record;
@@ -193,9 +181,6 @@ int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *
         }
         if (record.offset_delta <= previous || record.offset_delta > h->last_offset_delta) {
             return STATUS_ORDER;
-        }
-        if (record.header_count > 0 && !header_keys_are_utf8(&record)) {
-            return STATUS_UTF8;
         }
         const int64_t timestamp = batch_record_timestamp(h, record.timestamp_delta);
         greatest = timestamp > greatest ? timestamp : greatest;

@@ -93,7 +93,7 @@ int64_t batch_size_at(const uint8_t *p, const uint8_t *end);
 /* CRC-32C of a whole batch of `size` >= 61 bytes at p; STATUS_CRC unless it is the stored one. */
 int batch_check_crc(const uint8_t *p, size_t size);
 
-/* Read the record at the cursor, and validate the whole of it, headers too (except that header keys are UTF-8).
+/* Read the record at the cursor, and validate the whole of it, headers too. Kafka does not check that header keys are UTF-8.
  * On an error the cursor stays at the record's first byte. */
 int record_read(cursor *c, batch_record *out);
 
@@ -101,7 +101,7 @@ int record_read(cursor *c, batch_record *out);
 int header_read(cursor *c, record_header *out);
 
 /* Walk the uncompressed records [p, end) of a batch: exactly record_count, well formed, offset deltas rising within
- * [0, last_offset_delta], header keys UTF-8, nothing behind. `*position` is where the bad record starts, in bytes from p.
+ * [0, last_offset_delta], nothing behind. `*position` is where the bad record starts, in bytes from p.
  * Returns 1 when the deltas are 0, 1, 2, ... and the last one is last_offset_delta, 0 when they have gaps, or a status. Where it
  * is none, `*max_timestamp` is the greatest of their timestamps as readers see them, -1 where none has one. */
 int batch_check_records(const batch_header *h, const uint8_t *p, const uint8_t *end, int64_t *position, int64_t *max_timestamp);

@@ -158,6 +158,17 @@ static inline void put(binary_column *column, int64_t row, int64_t *pending, con
     }
 }
 
+/* As put, for a header's key that is not UTF-8, which an Arrow text has to be: with U+FFFD for the wrong bytes. STATUS_UTF8 when there is no
+ * room for them, since has_space counts the bytes as they are stored. */
+static int put_replaced(binary_column *column, int64_t row, const field *from) {
+    if (column->capacity - column->size < UTF8_GROWTH * from->size) {
+        return STATUS_UTF8;
+    }
+    column->size = utf8_replace(column->data + column->size, from->data, from->data + from->size) - column->data;
+    column->offsets[row + 1] = (int32_t)column->size;
+    return STATUS_OK;
+}
+
 /* The headers of a record, up to the end of its body. */
 static int put_headers(columns *c, cursor *body, const uint8_t *from_end) {
     int32_t count;
@@ -180,11 +191,12 @@ static int put_headers(columns *c, cursor *body, const uint8_t *from_end) {
         if (key.data == NULL) {
             return STATUS_HEADER_KEY;
         }
-        if (!utf8_is_valid(key.data, key.data + key.size)) {
-            return STATUS_UTF8;
-        }
         int64_t pending = c->header_count;
-        put(&c->header_key, c->header_count, &pending, &key, from_end);
+        if (utf8_is_valid(key.data, key.data + key.size)) {
+            put(&c->header_key, c->header_count, &pending, &key, from_end);
+        } else if ((status = put_replaced(&c->header_key, c->header_count, &key)) < 0) {
+            return status;
+        }
         pending = c->header_count;
         put(&c->header_value, c->header_count, &pending, &value, from_end);
         if (value.data == NULL) {
@@ -717,9 +729,13 @@ int64_t columns_append(columns *c, const columns_selection *selection, const bat
     }
     const int status = fill(c, selection, h, &rest);
     if (status < 0) {
+        put_back(c, &before);
+        if (status == STATUS_UTF8) { /* room for all header keys with replacements */
+            progress->bytes_needed *= UTF8_GROWTH;
+            return STATUS_SPACE;
+        }
         progress->rows_needed = 0;
         progress->position = rest.p - p;
-        put_back(c, &before);
         return status;
     }
     fill_constant(c, selection, h, before.row_count);

@@ -1,7 +1,8 @@
 /* Record batches (format v2) to Arrow columns: each record's fields are copied into arrays that the caller sized.
  *
  * Nothing is allocated, no byte outside [p, end) is read, none outside the stated capacities is written. A batch is added
- * whole (all of its selected records) or not at all: after a negative status the columns are as they were.
+ * whole (all of its selected records) or not at all: after a negative status the columns are as they were. In a header key, U+FFFD
+ * replaces what is not UTF-8.
  */
 #ifndef REPLOG_COLUMNS_H
 #define REPLOG_COLUMNS_H

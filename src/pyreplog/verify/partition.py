@@ -367,6 +367,7 @@ class PartitionCheck(FolderCheck):
         try:
             payload = decompress(batch.codec, batch.data[61:])
             before, greatest, count = batch.base_offset - 1, -1, 0
+            odd: list[int] = []
             for record in records_of(payload, batch.record_count, batch.base_offset, batch.base_timestamp):
                 if not before < record.offset <= batch.last_offset:
                     raise Malformed(
@@ -375,6 +376,8 @@ class PartitionCheck(FolderCheck):
                 before = record.offset
                 greatest = max(greatest, record.timestamp)
                 count += 1
+                if not record.is_text:
+                    odd.append(record.offset)
                 if batch.is_control:
                     self._producers.marker(batch, record)
         except Unavailable as error:
@@ -384,6 +387,9 @@ class PartitionCheck(FolderCheck):
             codec = f" ({NAMES[batch.codec]})" if 0 < batch.codec < len(NAMES) else ""
             self._book.damage(path, f"the checksum is right, but the records{codec} are not: {error}", "please report this", **where)
             return
+        if odd:
+            text = f"{len(odd)} records from offset {odd[0]} have header names that are not UTF-8; readers show U+FFFD for the wrong bytes"
+            self._book.note(path, text, position=batch.position, start=odd[0], end=odd[-1] + 1)
         if count and not batch.is_log_append_time and greatest != batch.max_timestamp:
             self._book.warn(
                 path,

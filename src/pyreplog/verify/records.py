@@ -15,13 +15,14 @@ class Malformed(ValueError):
 
 
 class PlainRecord(NamedTuple):
-    """A record as it is stored. ``timestamp`` -1: none."""
+    """A record as it is stored. ``timestamp`` -1: none. ``is_text``: all header names are UTF-8; else U+FFFD replaces the wrong bytes."""
 
     offset: int
     timestamp: int
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    is_text: bool = True
 
 
 _INT64_COUNT: Final = 1 << 64
@@ -73,6 +74,7 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
         if not 0 <= header_count <= end - at:
             raise Malformed(f"record {number} says that it has {header_count} headers, in {end - at} bytes")
         headers: tuple[tuple[str, bytes | None], ...] = ()
+        is_text = True
         if header_count:
             found = []
             for _ in range(header_count):
@@ -81,9 +83,11 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
                     raise Malformed(f"record {number} has a header without key")
                 content, at = _bytes(payload, at, end, "header value")
                 try:
-                    found.append((name.decode("utf-8"), content))
+                    text = name.decode("utf-8")
                 except UnicodeDecodeError:
-                    raise Malformed(f"record {number} has a header key that is not UTF-8") from None
+                    text = name.decode("utf-8", "replace")
+                    is_text = False
+                found.append((text, content))
             headers = tuple(found)
         if at != end:
             raise Malformed(f"record {number} says that it ends at byte {end}, and its fields at byte {at}")
@@ -91,7 +95,7 @@ def records_of(payload: bytes, count: int, base_offset: int, base_timestamp: int
         if not -_INT64_COUNT <= 2 * timestamp < _INT64_COUNT:
             # Java's sum wraps, and so a delta may stand for one that no 64 bits hold.
             timestamp += _INT64_COUNT if timestamp < 0 else -_INT64_COUNT
-        yield PlainRecord(base_offset + offset_delta, timestamp, key, value, headers)
+        yield PlainRecord(base_offset + offset_delta, timestamp, key, value, headers, is_text)
     if at != len(payload):
         raise Malformed(f"{len(payload) - at} bytes behind the last of {count} records")
 
