@@ -19,17 +19,20 @@ from failure cimport words_of_error
 from kernels cimport (
     ARROW_NULLABLE, ATTRIBUTE_CODEC, ATTRIBUTE_CONTROL, BATCH_HEADER_SIZE, COLUMN_HEADERS, COLUMN_KEY, COLUMN_VALUE,
     LARGE_PAGE_SIZE, STATUS_SPACE, arrow_array, arrow_array_stream, arrow_schema, batch_header, batch_read,
-    binary_column, check, columns, columns_append, columns_extend, columns_move, columns_progress, columns_rows_size,
-    columns_selection, columns_size, pages_spare, prefer_large_pages, shared_add, shared_begin, shared_count,
+    binary_column, check, columns, columns_append, columns_extend, columns_move, columns_progress, columns_repeat,
+    columns_rows_size, columns_selection, columns_size, pages_spare, prefer_large_pages, shared_add, shared_begin, shared_count,
     shared_drop, shared_slot, shared_take, slot_put, slot_take,
 )
 
 from pyreplog.errors import ClosedError
 
 COLUMNS = ("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
+LOG_COLUMN = "log"
+cdef tuple names_of_columns = (*COLUMNS, LOG_COLUMN)  # by number
 
 cdef enum:
-    COLUMN_COUNT = 8
+    NUMBER_LOG = 8
+    COLUMN_COUNT = 9
     BLOCK_LARGE = 262144        # bytes from which a block is kept when it comes back
     SPARE_COUNT = 128           # blocks kept
     SPARE_SIZE_MAX = 100663296  # bytes of them
@@ -45,18 +48,19 @@ cdef tuple read_columns(object names):
     """The numbers of ``names`` in COLUMNS, in the order asked for."""
     cdef list order = []
     for name in names:
-        if name not in COLUMNS:
-            raise ValueError(f"unknown column {name!r}; known are {', '.join(COLUMNS)}")
-        if COLUMNS.index(name) in order:
+        if name not in names_of_columns:
+            raise ValueError(f"unknown column {name!r}; known are {', '.join(names_of_columns)}")
+        if names_of_columns.index(name) in order:
             raise ValueError(f"column {name!r} is asked for twice")
-        order.append(COLUMNS.index(name))
+        order.append(names_of_columns.index(name))
     return tuple(order)
 
 
 cdef uint32_t wanted_bits(tuple order) except? 0:
     cdef uint32_t bits = 0
     for number in order:
-        bits |= 1U << <uint32_t>number
+        if number != NUMBER_LOG:  # the kernels do not know it: its values are not in the records
+            bits |= 1U << <uint32_t>number
     return bits
 
 
@@ -121,8 +125,10 @@ cdef int add_column_schema(arrow_schema *root, int number) except -1:
         item = root.children[root.n_children - 1].children[0]
         add_schema(item, b"u", b"key", 0)
         add_schema(item, b"z", b"value", ARROW_NULLABLE)
-    else:
+    elif number == 7:
         add_schema(root, b"i", b"leader_epoch", 0)
+    else:
+        add_schema(root, b"u", b"log", 0)
     return 0
 
 
@@ -262,6 +268,7 @@ cdef struct Memory:
     shared_count count
     columns c    # the blocks, and how large they are
     void *rows   # the block of all that has one entry for each row
+    void *log    # the column "log": row_count + 1 offsets (int32), and behind them the same text for each row; NULL without it
 
 
 cdef void free_binary(binary_column *column, bint of_rows) noexcept nogil:
@@ -283,6 +290,7 @@ cdef void let_go(Memory *memory) noexcept nogil:
     """Give up one share; with the last one the memory is given back."""
     if memory != NULL and shared_drop(&memory.count):
         free_blocks(&memory.c, memory.rows)
+        free(memory.log)
         free(memory)
 
 
@@ -345,8 +353,7 @@ cdef int add_binary(arrow_array *parent, Memory *memory, binary_column *column, 
 
 cdef int add_column(arrow_array *root, Memory *memory, columns *c, int number, int64_t start, int64_t length) except -1:
     cdef bint whole = length == c.row_count
-    cdef arrow_array *headers
-    cdef arrow_array *item
+    cdef arrow_array *headers, *item
     cdef int64_t nulls
     if number == 0:
         add_array(root, memory, length, start, 0, 2, NULL, c.partition, NULL)
@@ -368,8 +375,10 @@ cdef int add_column(arrow_array *root, Memory *memory, columns *c, int number, i
         item = headers.children[0]
         add_binary(item, memory, &c.header_key, c.header_count, 0, True)
         add_binary(item, memory, &c.header_value, c.header_count, 0, True)
-    else:
+    elif number == 7:
         add_array(root, memory, length, start, 0, 2, NULL, c.leader_epoch, NULL)
+    else:
+        add_array(root, memory, length, start, 0, 3, NULL, memory.log, <int32_t *>memory.log + c.row_count + 1)
     return 0
 
 
@@ -418,7 +427,7 @@ cdef class ArrowBatch:
         return parts
 
     def __repr__(self):
-        names = ", ".join([COLUMNS[number] for number in self.order])
+        names = ", ".join([names_of_columns[number] for number in self.order])
         return f"<pyreplog.arrow.ArrowBatch of {self.length} row{'' if self.length == 1 else 's'}: {names}>"
 
     def __arrow_c_schema__(self):
@@ -461,6 +470,18 @@ cdef ArrowBatch share(ArrowBatch whole, int64_t start, int64_t length):
 
 
 # -- builder --
+
+cdef void *repeated(bytes text, int64_t count) except NULL:
+    """A block as Memory.log: ``count`` times the same text, with its offsets in front."""
+    cdef int64_t size = len(text)
+    if size * count > INT32_MAX:
+        raise OverflowError(f"{count} rows that name a log by {size} bytes in one Arrow batch: finish() it earlier")
+    cdef void *block = malloc(<size_t>((count + 1) * <int64_t>sizeof(int32_t) + size * count))
+    if block == NULL:
+        raise MemoryError()
+    columns_repeat(<const uint8_t *><const char *>text, size, count, <int32_t *>block, <uint8_t *>(<int32_t *>block + count + 1))
+    return block
+
 
 cdef int grow(void **block, int64_t size) except -1:
     cdef void *grown = realloc(block[0], <size_t>size)
@@ -598,7 +619,7 @@ cdef class ColumnsBuilder:
             PyBuffer_Release(&view)
         return position
 
-    def finish(self):
+    def finish(self, log=""):
         cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
         self.begin()
         try:
@@ -611,6 +632,8 @@ cdef class ColumnsBuilder:
             if batch.memory == NULL:
                 raise MemoryError()
             shared_begin(&batch.memory.count)
+            if NUMBER_LOG in self.order:
+                batch.memory.log = repeated(log.encode(), self.c.row_count)
             batch.memory.c = self.c
             batch.memory.rows = self.rows
             batch.order = self.order

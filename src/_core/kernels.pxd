@@ -243,6 +243,7 @@ cdef extern from "columns.h" nogil:
     int columns_extend(columns *c, const columns_selection *selection, const uint8_t *p, const uint8_t *end, bint check_crc,
                        int64_t row_limit, int64_t size_limit, columns_progress *progress)
     int64_t columns_size(const columns *c)
+    void columns_repeat(const uint8_t *text, int64_t size, int64_t count, int32_t *offsets, uint8_t *data)
 
 
 cdef extern from "rows.h" nogil:

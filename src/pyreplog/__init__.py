@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from pyreplog import aio as aio
     from pyreplog import errors as errors
     from pyreplog import testing as testing
-    from pyreplog.runtime import Admin, Cluster, ClusterNode, Consumer, PartitionDescription, Producer, TopicDescription
+    from pyreplog.runtime import Admin, Cluster, ClusterNode, Consumer, PartitionDescription, Producer, TopicDescription, scan
 
 __version__ = "0.1.0"
 
@@ -169,6 +169,7 @@ __all__ = [
     "UnsyncedError",
     "__version__",
     "open_log",
+    "scan",
 ]
 
 _MODULES: Final = ("aio", "errors", "testing")
@@ -181,6 +182,7 @@ _LATER: Final = {
     "PartitionDescription": ".runtime",
     "Producer": ".runtime",
     "TopicDescription": ".runtime",
+    "scan": ".runtime",
 }
 
 

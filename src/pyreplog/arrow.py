@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, NoReturn, Protocol, SupportsIndex, TypedDict
 
-from pyreplog._core import COLUMNS, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
+from pyreplog._core import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowRows, ArrowSchema, ArrowStream, ColumnsBuilder
 from pyreplog.config import INT64_MAX, suggestion, whole
 from pyreplog.errors import ConfigError, CorruptError, CorruptLogError, InternalError, OffsetOutOfRangeError
 from pyreplog.moments import datetime_ms
@@ -20,6 +20,8 @@ from pyreplog.record import RecordBatch, payload_of
 
 __all__ = [
     "COLUMNS",
+    "LOGS_COLUMNS",
+    "LOG_COLUMN",
     "LOG_COLUMNS",
     "TOPIC_COLUMNS",
     "ArrowBatch",
@@ -36,6 +38,8 @@ LOG_COLUMNS: Final = ("offset", "timestamp", "timestamp_type", "key", "value", "
 """What a scan of one log gives unless asked otherwise. ``partition`` and ``leader_epoch`` come on request."""
 TOPIC_COLUMNS: Final = ("partition", *LOG_COLUMNS)
 """What a scan of a topic gives unless asked otherwise."""
+LOGS_COLUMNS: Final = (LOG_COLUMN, *TOPIC_COLUMNS)
+"""The columns of a scan of several logs unless the caller names others."""
 
 APPENDED_COLUMNS: Final = ("value", "key", "headers", "timestamp")
 """What ``append_arrow`` takes of a table. The other columns of a scan it leaves out: they are the log's to give."""
@@ -96,7 +100,7 @@ def timestamp_ms(value: object, name: str) -> int:
         raise ConfigError(f"{name} is {value!r}; it must be {what}") from None
 
 
-def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...], *, several: bool) -> tuple[str, ...]:
     if columns is None:
         return default
     if isinstance(columns, str):
@@ -106,9 +110,12 @@ def _checked_columns(columns: Sequence[str] | None, default: tuple[str, ...]) ->
     names = tuple(columns)
     if not names:
         raise ConfigError("columns is empty; name at least one, or leave it out")
+    known = (*COLUMNS, LOG_COLUMN) if several else COLUMNS
     for position, name in enumerate(names):
-        if name not in COLUMNS:
-            raise ConfigError(f"unknown column {name!r}{suggestion(str(name), COLUMNS)}")
+        if name == LOG_COLUMN and not several:
+            raise ConfigError("the column 'log' is there only if several logs are read together: see pyreplog.scan")
+        if name not in known:
+            raise ConfigError(f"unknown column {name!r}{suggestion(str(name), known)}")
         if name in names[:position]:
             raise ConfigError(f"column {name!r} is asked for twice")
     return names
@@ -124,8 +131,11 @@ def rows_of(source: object) -> ArrowRows:
     rows = ArrowRows(source)
     for position, name in enumerate(rows.names):
         if name not in COLUMNS:
-            index = ": pandas hands the frame's index over as a column; leave it out by .reset_index(drop=True)"
-            why = index if name.startswith("__index_level_") else suggestion(name, APPENDED_COLUMNS)
+            why = suggestion(name, APPENDED_COLUMNS)
+            if name.startswith("__index_level_"):
+                why = ": pandas hands the frame's index over as a column; leave it out by .reset_index(drop=True)"
+            elif name == LOG_COLUMN:
+                why = ": a record cannot hold the log that it came from; name the columns to append, as in scan(paths, columns=[...])"
             raise ConfigError(f"unknown column {name!r}{why}")
         if name in rows.names[:position]:
             raise ConfigError(f"column {name!r} is there twice")
@@ -180,25 +190,29 @@ class Scan:
         start_timestamp: int | datetime | None = None,
         end_timestamp: int | datetime | None = None,
         spread: bool = False,
+        logs: Sequence[str] = (),
     ) -> None:
         """``sources`` are (partition, where to read it). ``start`` and ``end`` are offsets of each partition, ``end`` not included;
         ``start_timestamp`` and ``end_timestamp`` are ms since 1970 or aware datetimes, the end not included. A record without a
         timestamp is in no timestamp range. ``name`` is what errors call it.
         ``checked`` says that the sources check the CRC of what they read, as :class:`pyreplog.log.LogReader` does.
         ``spread``: the sources share what there is, so one that ends before ``start`` has no rows; where nobody says so, that is an error.
+        ``logs``: the name of each source's log, if the sources belong to several. It is the value of the column ``log``.
         """
         self._sources = tuple(sources)
+        self._logs = tuple(logs) or ("",) * len(self._sources)
+        self._several = bool(logs)
         self._name = name
         self._checked = checked
         self._spread = spread
-        self._columns = _checked_columns(columns, default_columns)
+        self._columns = _checked_columns(columns, default_columns, several=self._several)
         self._start = _checked_offset(start, "start")
         self._end = _checked_offset(end, "end")
         self._start_timestamp = None if start_timestamp is None else timestamp_ms(start_timestamp, "start_timestamp")
         self._end_timestamp = None if end_timestamp is None else timestamp_ms(end_timestamp, "end_timestamp")
         check_range(self._start, self._end, self._start_timestamp, self._end_timestamp)
-        for partition, source in self._sources:
-            self._range(partition, source)
+        for log, (partition, source) in zip(self._logs, self._sources, strict=True):
+            self._range(self._where(log, partition), source)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
@@ -225,28 +239,35 @@ class Scan:
         """A fresh pass as Arrow batches (each speaks ``__arrow_c_array__``), of at most 32768 rows and about 2 MiB, or, where
         that is more, one batch of the log. Errors come as they are."""
         builder = ColumnsBuilder(self._columns)
-        for partition, source in self._sources:
-            yield from self._partition(builder, partition, source)
+        before = ""
+        for log, (partition, source) in zip(self._logs, self._sources, strict=True):
+            if log != before and builder.row_count:
+                yield from _finished(builder, before)  # one Arrow batch has rows of one log
+            before = log
+            yield from self._partition(builder, log, partition, source)
         if builder.row_count:
-            yield from _finished(builder)
+            yield from _finished(builder, before)
 
-    def _where(self, partition: int) -> str:
+    def _where(self, log: str, partition: int) -> str:
+        if self._several:
+            return f"partition {partition} of the log {log!r} of {self._name}"
         return self._name if len(self._sources) == 1 else f"partition {partition} of {self._name}"
 
-    def _range(self, partition: int, source: BatchSource) -> tuple[int, int]:
+    def _range(self, where: str, source: BatchSource) -> tuple[int, int]:
         """The half-open range of offsets to read now."""
         first, last = source.start_offset, source.end_offset
         start = first if self._start is None else self._start
         if start < first or (start > last and not self._spread):
-            raise OffsetOutOfRangeError(start, first, last, log=self._where(partition))
+            raise OffsetOutOfRangeError(start, first, last, log=where)
         if self._end is not None and self._end < 0:
-            raise OffsetOutOfRangeError(self._end, first, last, log=self._where(partition))
+            raise OffsetOutOfRangeError(self._end, first, last, log=where)
         return start, last if self._end is None else min(self._end, last)
 
-    def _partition(self, builder: ColumnsBuilder, partition: int, source: BatchSource) -> Iterator[ArrowBatch]:
+    def _partition(self, builder: ColumnsBuilder, log: str, partition: int, source: BatchSource) -> Iterator[ArrowBatch]:
         """The Arrow batches that one partition completes; what is left stays in ``builder``."""
         source.refresh()
-        start, end = self._range(partition, source)
+        where = self._where(log, partition)
+        start, end = self._range(where, source)
         if start >= end:
             return
         offset = start
@@ -261,20 +282,21 @@ class Scan:
             while offset < end:
                 data = memoryview(source.read(offset, asked))
                 asked = _next_size(asked, len(data))
-                if not len(data) or (yield from self._chunk(builder, partition, data, start, end)):
+                if not len(data) or (yield from self._chunk(builder, log, partition, data, start, end)):
                     return
                 del data  # before the next is read: two of them in turn cost new memory each
                 if builder.next_offset <= offset:
-                    raise InternalError(f"{self._where(partition)} gave batches below offset {offset} when asked from there")
+                    raise InternalError(f"{where} gave batches below offset {offset} when asked from there")
                 offset = builder.next_offset
         except CorruptLogError:
             raise  # says where already
         except CorruptError as error:
             at = offset if builder.next_offset == before else max(offset, builder.next_offset)
-            where = f"{self._where(partition)}, in or behind the batch at offset {at}"
-            raise CorruptError(f"{error.reason} in {where}", file=error.file) from error
+            raise CorruptError(f"{error.reason} in {where}, in or behind the batch at offset {at}", file=error.file) from error
 
-    def _chunk(self, builder: ColumnsBuilder, partition: int, data: memoryview, start: int, end: int) -> Generator[ArrowBatch, None, bool]:
+    def _chunk(
+        self, builder: ColumnsBuilder, log: str, partition: int, data: memoryview, start: int, end: int
+    ) -> Generator[ArrowBatch, None, bool]:
         """Add the batches of ``data``, handing out what becomes full; returns whether ``end`` was reached."""
         selection = _Selection(
             partition=partition,
@@ -294,14 +316,14 @@ class Scan:
             if batch.base_offset >= end:
                 return True
             if not batch.codec and not batch.is_control:
-                yield from _finished(builder)
+                yield from _finished(builder, log)
                 continue
             if not self._checked:
                 batch.check_crc()
             payload = None if batch.is_control else payload_of(batch)
             size = 0 if payload is None else memoryview(payload).nbytes
             if builder.row_count and (builder.row_count + batch.record_count > BATCH_ROWS_MAX or builder.size + size > BATCH_SIZE):
-                yield from _finished(builder)
+                yield from _finished(builder, log)
             builder.append(batch, payload, **selection)
             position += batch.size
 
@@ -318,6 +340,6 @@ def _next_size(asked: int, got: int) -> int:
     return READ_SIZE
 
 
-def _finished(builder: ColumnsBuilder) -> list[ArrowBatch]:
-    """What was gathered; a single record batch may have made it longer than a batch should be."""
-    return builder.finish().slices(BATCH_ROWS_MAX)
+def _finished(builder: ColumnsBuilder, log: str) -> list[ArrowBatch]:
+    """The rows of ``log`` that were gathered; a single record batch may have made it longer than a batch should be."""
+    return builder.finish(log).slices(BATCH_ROWS_MAX)

@@ -780,3 +780,11 @@ int columns_extend(columns *c, const columns_selection *selection, const uint8_t
     progress->position = at - p;
     return STATUS_OK;
 }
+
+void columns_repeat(const uint8_t *text, int64_t size, int64_t count, int32_t *offsets, uint8_t *data) {
+    offsets[0] = 0;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(data + i * size, text, (size_t)size);
+        offsets[i + 1] = (int32_t)((i + 1) * size);
+    }
+}

@@ -94,4 +94,7 @@ static inline int64_t columns_size(const columns *c) {
     return c->key.size + c->value.size + c->header_key.size + c->header_value.size;
 }
 
+/* Write `count` times the same text, of `size` bytes, to `data`, and their count + 1 offsets. REQUIRES size * count <= INT32_MAX. */
+void columns_repeat(const uint8_t *text, int64_t size, int64_t count, int32_t *offsets, uint8_t *data);
+
 #endif

@@ -6,7 +6,7 @@ try:
     from pyreplog._core import _platform as _platform
     from pyreplog._core.batch import HEADER_SIZE, LOG_OVERHEAD, Record, RecordBatch, crc32c, stamp
     from pyreplog._core.builder import Ack, BatchBuilder, Gathering, find_too_large
-    from pyreplog._core.columns import COLUMNS, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
+    from pyreplog._core.columns import COLUMNS, LOG_COLUMN, ArrowBatch, ArrowSchema, ArrowStream, ColumnsBuilder
     from pyreplog._core.legacy import legacy_messages
     from pyreplog._core.rows import RowEncoder, murmur2
     from pyreplog._core.segment import (
@@ -43,6 +43,7 @@ __all__ = [
     "COLUMNS",
     "ENTRIES_PENDING_MAX",
     "HEADER_SIZE",
+    "LOG_COLUMN",
     "LOG_OVERHEAD",
     "TAIL_COUNT",
     "UNKNOWN_POSITION",

@@ -10,12 +10,14 @@ from pyreplog._core.batch import RecordBatch
 COLUMNS: tuple[str, ...]
 """``("partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")``."""
 
+LOG_COLUMN: str
+"""``"log"``: the column that says which of several logs a row is from. It is not in the records: :meth:`ColumnsBuilder.finish` takes it."""
+
 @final
 class ArrowSchema:
     """The schema of ``columns``, in the order given: partition int32, offset int64, timestamp timestamp[ms, UTC] (-1 is null),
-    timestamp_type int8, key binary, value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32. ValueError
-    for an unknown or
-    repeated name."""
+    timestamp_type int8, key binary, value binary, headers list<struct<key utf8 not null, value binary>>, leader_epoch int32, log utf8.
+    ValueError for an unknown or repeated name."""
 
     def __new__(cls, columns: Sequence[str]) -> ArrowSchema: ...
     def __arrow_c_schema__(self) -> object: ...
@@ -73,8 +75,9 @@ class ColumnsBuilder:
         that might make it more than ``row_limit`` rows or ``size_limit`` bytes of keys, values and headers (the first is always taken).
         Batches
         before a corrupt one stay added. Releases the GIL above 5 KiB."""
-    def finish(self) -> ArrowBatch:
-        """What was gathered; the builder begins anew, in memory of earlier batches where all that imported them let go of it."""
+    def finish(self, log: str = "") -> ArrowBatch:
+        """What was gathered; the builder begins anew, in memory of earlier batches where all that imported them let go of it. ``log`` is
+        the value of the column ``log`` in each row, if that column was asked for."""
 
 @final
 class ArrowBatch:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pyreplog.aio.clients import Admin, Consumer, Producer
 from pyreplog.aio.cluster import Cluster, ClusterNode
 from pyreplog.aio.log import Log, open_log
+from pyreplog.aio.several import scan
 
-__all__ = ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer", "open_log"]
+__all__ = ["Admin", "Cluster", "ClusterNode", "Consumer", "Log", "Producer", "open_log", "scan"]
 
 
 def __dir__() -> list[str]:

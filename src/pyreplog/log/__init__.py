@@ -32,6 +32,7 @@ from pyreplog.log.root import LogRoot, make_folder
 from pyreplog.log.settings import read_config
 from pyreplog.log.sleeping import Sleeping
 from pyreplog.log.snapshot import format_state, parse_state, read_state, replace_file, write_state
+from pyreplog.log.together import Together, cluster_id_of, log_names, printable_name, twice
 from pyreplog.log.transaction_index import AbortedTransaction
 
 __all__ = [
@@ -58,8 +59,10 @@ __all__ = [
     "Sleeping",
     "StableSource",
     "SyncPlan",
+    "Together",
     "check_isolation",
     "check_topic",
+    "cluster_id_of",
     "decode_uuid",
     "directory_name",
     "distrusted",
@@ -70,15 +73,18 @@ __all__ = [
     "join",
     "keep_reserve",
     "list_topics",
+    "log_names",
     "make_folder",
     "open_readers",
     "parse_directory_name",
     "parse_state",
+    "printable_name",
     "random_uuid",
     "read_config",
     "read_state",
     "replace_file",
     "segment_name",
+    "twice",
     "with_reserve",
     "write_state",
     "write_topic_id",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyreplog.runtime.nodes import Nodes
     from pyreplog.runtime.owner import apply_unowned
     from pyreplog.runtime.producer import Producer
+    from pyreplog.runtime.several import scan
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
@@ -40,6 +41,7 @@ __all__ = [
     "folder_of",
     "open_log",
     "place_of",
+    "scan",
 ]
 
 _LATER: Final = {
@@ -55,6 +57,7 @@ _LATER: Final = {
     "TopicDescription": ".admin",
     "apply_unowned": ".owner",
     "place_of": ".consumer",
+    "scan": ".several",
 }
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "check_name",
     "check_progress",
     "folder_of",
+    "open_all_for_reading",
     "open_for_reading",
     "open_for_writing",
 ]
@@ -89,9 +90,24 @@ def check_disk(disk: object) -> None:
 
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> LogReader:
     """The reader of the one partition that is meant; no other is opened. Nothing is locked or written."""
+    partition = None if partition is None else whole("partition", partition)
+    finder, found = _find(disk, folder, topic)
+    return _opened(disk, finder, _choose(found, folder, topic, partition))
+
+
+def open_all_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> list[LogReader]:
+    """The readers of all partitions of the topic that is meant, in order, or of ``partition`` alone. Nothing is locked or written."""
+    if partition is not None:
+        return [open_for_reading(disk, folder, topic, partition)]
+    finder, found = _find(disk, folder, topic)
+    name = _choose_topic(found, folder, topic)
+    return [_opened(disk, finder, key) for key in found if key.topic == name]
+
+
+def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[TopicPartition]]:
+    """The finder of ``folder``, and the partitions of ``topic``, or of all topics, that it found there."""
     if topic is not None:
         check_name(topic)
-    partition = None if partition is None else whole("partition", partition)
     stat = disk.stat(folder)
     if stat is None:
         raise StorageError(errno.ENOENT, "no log is there; mode='a' makes one", folder)
@@ -105,7 +121,11 @@ def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int 
     cluster = None if found else _cluster_of(disk, folder)
     if cluster is not None:
         raise StorageError(errno.ENOENT, f"the cluster has no topic yet; Cluster({cluster!r}).admin.create_topic makes one", folder)
-    reader = finder.open(_choose(found, folder, topic, partition))
+    return finder, found
+
+
+def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
+    reader = finder.open(key)
     assert reader is not None, "it was found just now"
     for refusal in distrusted(disk, reader):
         LOGGER.warning("%s; it is read all the same", refusal)
@@ -123,7 +143,7 @@ def _warn_of_rest(reader: LogReader) -> None:
         LOGGER.warning("%s; `replog verify` says more", said)
 
 
-def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None) -> TopicPartition:
+def _choose_topic(found: Iterable[TopicPartition], folder: str, topic: str | None) -> str:
     topics = sorted({key.topic for key in found})
     if not topics:
         raise StorageError(errno.ENOENT, "the folder holds no log; mode='a' makes one", folder)
@@ -132,6 +152,11 @@ def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, par
         if len(topics) > 1 and name not in topics:
             raise ConfigError(f"{folder} holds several topics; name one with topic=: {', '.join(topics)}")
         topic = name if name in topics else topics[0]
+    return topic
+
+
+def _choose(found: Iterable[TopicPartition], folder: str, topic: str | None, partition: int | None) -> TopicPartition:
+    topic = _choose_topic(found, folder, topic)
     numbers = sorted(key.partition for key in found if key.topic == topic)
     if partition is None:
         if len(numbers) > 1:

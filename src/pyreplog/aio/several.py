@@ -1,0 +1,46 @@
+"""scan of several logs for asyncio: the folders are opened in a thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Literal
+
+from pyreplog import runtime
+from pyreplog.aio.calls import Calls
+from pyreplog.arrow import Scan
+
+__all__ = ["scan"]
+
+
+async def scan(
+    paths: Iterable[str | os.PathLike[str]],
+    columns: Sequence[str] | None = None,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    start_timestamp: int | datetime | None = None,
+    end_timestamp: int | datetime | None = None,
+    isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+) -> Scan:
+    """Open several logs as one Arrow stream, as :func:`pyreplog.scan` does. Its importer reads the disk:
+    ``await asyncio.to_thread(pyarrow.table, scan)``."""
+    calls = Calls("several logs")
+    try:
+        return await calls.read(
+            runtime.scan,
+            paths,
+            columns,
+            topic=topic,
+            partition=partition,
+            start=start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+            isolation=isolation,
+        )
+    finally:
+        calls.stop()
