@@ -91,6 +91,25 @@ def test_every_layout_gives_the_same_records(cast: str, found: list[Any]) -> Non
         assert rows(log) == [(key, value, -1 if stamp is None else stamp, tuple(headers)) for key, value, stamp, headers in found]
 
 
+def test_a_sliced_struct_array_gives_the_rows_of_the_slice(log: pyreplog.Log) -> None:
+    """Its children are not sliced with it: every column begins at the struct's offset, and so do the names and values of headers."""
+    found: list[Any] = [
+        (b"k%d" % i, None if i % 3 == 2 else b"v%d" % i, 1000 + i, [(f"h{i}", None if i % 2 else b"%d" % i)] * (i % 3)) for i in range(20)
+    ]
+    (whole,) = table(found).to_struct_array().chunks
+    assert log.append_arrow(whole.slice(7, 9)) == range(9)
+    assert rows(log) == [(key, value, stamp, tuple(headers)) for key, value, stamp, headers in found[7:16]]
+    # The structs of a list may themselves be a slice: the null before it is none of theirs.
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(["a", "b", "c", "d"]), pa.array([b"1", None, b"3", b"4"], pa.binary())],
+        fields=list(HEADERS.value_type),
+        mask=pa.array([True, False, False, False]),
+    )
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 3], pa.int32()), pairs.slice(1))
+    log.append_arrow(pa.table({"value": [b"x", b"y"], "headers": lists}))
+    assert [tuple(record.headers) for record in log.read(start=9)] == [(("b", None), ("c", b"3")), (("d", b"4"),)]
+
+
 @given(found=st.lists(ROW, min_size=1, max_size=12))
 @settings(max_examples=20, deadline=None)
 def test_scan_append_scan(found: list[Any]) -> None:

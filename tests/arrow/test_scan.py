@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyreplog._core import ColumnsBuilder, RecordBatch
-from pyreplog.arrow import COLUMNS, LOG_COLUMNS, READ_SIZE, TOPIC_COLUMNS, Scan, timestamp_ms
+from pyreplog.arrow import BATCH_ROWS_MAX, COLUMNS, LOG_COLUMNS, READ_SIZE, TOPIC_COLUMNS, Scan, timestamp_ms
 from pyreplog.errors import ConfigError, CorruptError, OffsetOutOfRangeError
 from pyreplog.ports import Buffer
 from tests.arrow.memory import EPOCH, Event, MemorySource, Stored, expected
@@ -125,6 +125,33 @@ def test_batches_are_bounded() -> None:
     assert max(sizes) <= (2 << 20) + 4 * 32_769
     offsets = pa.concat_arrays([pa.record_batch(batch).column("offset") for batch in batches])
     assert offsets.to_pylist() == list(range(145_000))
+
+
+def test_later_pieces_of_a_large_batch_have_their_own_rows() -> None:
+    """One record batch of more than 32768 rows becomes several Arrow batches: every column of each begins at its own row."""
+    stored = [
+        Event(
+            value=None if index % 7 == 3 else b"v%d" % index,
+            key=None if index % 5 == 1 else b"k%d" % index,
+            headers=tuple((f"h{number}", None if index % 2 else b"%d" % index) for number in range(index % 3)),
+            timestamp=-1 if index % 11 == 4 else 1_000_000 + index,
+        )
+        for index in range(2 * BATCH_ROWS_MAX + 101)
+    ]
+    source = MemorySource([Stored(stored, codec=4)])
+    batches = [pa.record_batch(batch) for batch in Scan([(0, source)], columns=COLUMNS).batches()]
+    assert [batch.num_rows for batch in batches] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 101]
+    start = 0
+    wanted = expected(source)
+    for batch in batches:
+        batch.validate(full=True)
+        end = start + batch.num_rows
+        for name in COLUMNS:
+            found = batch.column(name)
+            values = [row[name] if name != "partition" else 0 for row in wanted[start:end]]
+            assert found.to_pylist() == values, name
+            assert found.null_count == values.count(None), name
+        start = end
 
 
 class Sized(MemorySource):

@@ -557,6 +557,26 @@ def test_a_search_by_time_passes_over_old_segments(place: Place, monkeypatch: py
     log.close(clean=True)
 
 
+def test_a_search_by_time_goes_on_over_several_segments(place: Place) -> None:
+    """A segment whose only late record was deleted does not end the search, and neither do older segments behind it."""
+    log = create(place.disk, place.of("t-0"), SMALL)
+    late = {0: 5000, 25: 6000, 39: 7000}
+    for number in range(40):
+        log.append_as_leader(batch(2, size=50, timestamp=late.get(number, 1000)), 0)
+    sync(place.disk, log)
+    log.advance_high_watermark(log.end_offset)
+    log.delete_records(2)
+    first, *between, last = bases(place)
+    assert (first, between[0] > 2, last > 51) == (0, True, True)
+    assert sum(base <= 50 for base in between) >= 3, "several segments lie between the deleted record and the one searched for"
+    assert log.find_timestamp(4000, log.end_offset) == (50, 6000)
+    assert log.find_timestamp(6500, log.end_offset) == (78, 7000)
+    assert log.find_timestamp(4000, 50) is None
+    assert log.find_timestamp(4000, 51) == (50, 6000)
+    assert log.find_timestamp(7002, log.end_offset) is None
+    log.close(clean=True)
+
+
 # -- what counts --
 
 
@@ -580,6 +600,48 @@ def test_the_end_that_counts(place: Place) -> None:
         log.synced(40, log.generation)
         assert log.flushed_offset == 41
         log.close(clean=True)
+
+
+def test_a_segment_that_was_half_synced_and_closed_is_synced_once_more(place: Place) -> None:
+    """A sync that began before the segment became full does not cover all of it: the next plan has its files again."""
+    log = create(place.disk, place.of("t-0"), LogConfig(durability="os", segment_bytes=1200))
+    log.append_as_leader(batch(2, size=50), 0)
+    early = log.sync_plan()
+    assert early is not None
+    while log.stats().segment_count < 3:
+        log.append_as_leader(batch(2, size=50), 0)
+    first, second, _ = bases(place)
+    log.synced(early.upto, early.generation)
+    assert first < log.flushed_offset == early.upto < second
+    assert log.has_unsynced_segment
+    assert log.sync_due(0), "a segment that is closed asks for its sync, whatever flush.messages says"
+    plan = log.sync_plan()
+    assert plan is not None
+    closed = 3  # its batches and its two indexes
+    assert len(plan.files) == 2 * closed + 1
+    # A sync up to the end of the first segment covers the first segment only.
+    log.synced(second, log.generation)
+    plan = log.sync_plan()
+    assert plan is not None
+    assert len(plan.files) == closed + 1
+    log.synced(plan.upto, plan.generation)
+    assert not log.has_unsynced_segment
+    log.close(clean=True)
+
+
+def test_a_segment_that_a_clean_stop_had_left_is_synced_again_after_it_grew(place: Place) -> None:
+    """A clean stop syncs the segment, but not the records that follow later: the segment is in the plan after it is closed."""
+    create(place.disk, place.of("t-0"), LogConfig(segment_bytes=1200)).close(clean=True)
+    log = reopen(place.disk, place.of("t-0"), clean=True, config=LogConfig(segment_bytes=1200))
+    log.become_leader(1)
+    assert not log.has_unsynced_segment
+    while log.stats().segment_count < 2:
+        log.append_as_leader(batch(2, size=50), 1)
+    assert log.has_unsynced_segment
+    plan = log.sync_plan()
+    assert plan is not None
+    assert len(plan.files) == 4, "the closed segment with its two indexes, and the one being written"
+    log.close(clean=True)
 
 
 def test_a_sync_of_before_a_truncation_is_void(place: Place) -> None:

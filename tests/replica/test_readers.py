@@ -137,6 +137,21 @@ def test_offsets_by_time(make_bench: MakeBench) -> None:
     assert bench.ask(2, ListOffsets, ListOffsetsPartition(0, 0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def test_a_search_by_time_at_a_leader_ends_at_the_high_watermark(make_bench: MakeBench) -> None:
+    """A consumer gets no offset at or above the high watermark, whatever its time; a replica does."""
+    bench = led(make_bench())
+    produce = [Produce(CLIENT, number, -1, batch(1, timestamp=timestamp), 1000) for number, timestamp in ((101, 10), (102, 50))]
+    bench.step(1, produce[0])
+    bench.settle()
+    bench.step(1, produce[1])
+    assert (bench.logs[1].high_watermark, bench.logs[1].end_offset) == (1, 2)
+    answer = bench.ask(1, ListOffsets, ListOffsetsPartition(0, 20))
+    assert (answer.error_code, answer.offset, answer.timestamp) == (0, -1, -1)
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, 20), 2).offset == 1
+    bench.settle()
+    assert bench.ask(1, ListOffsets, ListOffsetsPartition(0, 20)).offset == 1
+
+
 def test_an_offset_comes_with_its_epoch(make_bench: MakeBench) -> None:
     """The epoch of the record that a time leads to, by which its reader learns later whether the log was cut there; at the end the
     leader's."""

@@ -53,7 +53,7 @@ def filters(draw: st.DrawFn) -> tuple[Any, str, str, Any]:
         "offset": st.integers(-2, 12),
         "partition": st.integers(-1, 3),
         "topic": st.sampled_from(["a", "b"]),
-        "timestamp": st.integers(0, 150).map(lambda half: at(half / 2)),
+        "timestamp": (st.sampled_from(TIMES) | st.integers(0, 150).map(lambda half: half / 2)).map(at),
     }[column]
     value = draw(st.lists(one, min_size=1, max_size=3)) if name == "In" else draw(one)
     return getattr(datasource, name)((column,), value), name, column, value
@@ -82,6 +82,8 @@ def test_ranges_are_narrowed() -> None:
     assert narrowed(ranges[:1], [ge(("timestamp",), at(21))], find) == [OffsetRange("a", 0, 1, 10)]
     assert narrowed(ranges[:1], [ge(("timestamp",), at(60.001))], find) == [OffsetRange("a", 0, 8, 10)]
     assert narrowed(ranges, [ge(("timestamp",), at(71))], find) == []
+    assert narrowed(ranges[:1], [one_of(("timestamp",), [at(60), at(20)])], find) == [OffsetRange("a", 0, 1, 10)]
+    assert narrowed(ranges[:1], [one_of(("timestamp",), [at(71), at(40)])], find) == [OffsetRange("a", 0, 5, 10)]
     other = [equal(("key",), b"x"), datasource.Not(equal(("offset",), 3)), datasource.IsNotNull(("offset",)), ge(("value",), b"y")]
     assert narrowed(ranges, other, find) == ranges
 
