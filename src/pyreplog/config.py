@@ -24,12 +24,15 @@ __all__ = [
     "INT64_MAX",
     "LogConfig",
     "NodeConfig",
+    "PERMISSIONS",
+    "Permissions",
     "RECORDS_SIZE_MAX",
     "batch_max",
     "check_callable",
     "check_flag",
     "check_methods",
     "check_number",
+    "check_permissions",
     "check_seconds",
     "default_min_insync_replicas",
     "listed",
@@ -49,6 +52,8 @@ RECORDS_SIZE_MAX: Final = 64 << 20
 T = TypeVar("T")
 Durability = Literal["sync", "os"]
 DURABILITIES: Final = ("sync", "os")
+Permissions = Literal["owner", "group", "any"]
+PERMISSIONS: Final = ("owner", "group", "any")
 CODECS: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 CLEANUP_POLICIES: Final = ("delete",)
@@ -129,6 +134,13 @@ def check_flag(name: str, value: object, otherwise: str = "") -> None:
     """Raises :class:`ConfigError` unless ``value`` is True or False: ``"no"`` would count as True. ``otherwise``: what else is taken."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name} is {_shown(value)}; it must be True{',' if otherwise else ' or'} False{otherwise}")
+
+
+def check_permissions(value: object) -> Permissions:
+    """``value``, which says who may write to a log's folders. Raises :class:`ConfigError` for none of :data:`PERMISSIONS`."""
+    if value not in PERMISSIONS:
+        raise ConfigError(f"permissions is {_shown(value)}; it must be one of {', '.join(map(repr, PERMISSIONS))}")
+    return value
 
 
 def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> int:

@@ -559,7 +559,7 @@ def test_a_forgotten_log_is_closed_when_it_is_opened_again(tmp_path: Path, stage
         assert log.append(b"next") == 1
         names = sorted(thread.name for thread in threading.enumerate() if thread.name in ("pyreplog log-0", f"pyreplog spool of {path}"))
         assert names == ["pyreplog log-0", f"pyreplog spool of {path}"][: 1 + staged]  # those of the forgotten one have ended
-        with pytest.raises(pyreplog.LockedError, match=r"by this process, pid .* close what has it open") as caught:
+        with pytest.raises(pyreplog.LockedError, match=r"by this process, pid .* close the object that has it open") as caught:
             pyreplog.open_log(path)
         assert str(os.getpid()) in caught.value.holder
         assert [record.value for record in log] == [b"queued", b"next"]

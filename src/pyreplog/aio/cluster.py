@@ -15,7 +15,7 @@ from pyreplog.aio.calls import Calls
 from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
-from pyreplog.config import NodeConfig, check_seconds
+from pyreplog.config import NodeConfig, Permissions, check_seconds
 from pyreplog.errors import ClosedError
 from pyreplog.ports import Clock, Disk
 from pyreplog.values import RecoveryProgress, TopicPartition
@@ -60,15 +60,19 @@ class Cluster:
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
         progress: Callable[[RecoveryProgress], None] | None = None,
+        permissions: Permissions = "owner",
+        lock_timeout: float | None = 0,
     ) -> None:
-        """Nothing is opened yet. ``progress`` is not called on the event loop."""
+        """Nothing is opened yet. ``progress`` is not called on the event loop. Cancelling ends a wait of ``lock_timeout``."""
 
         def open_it() -> runtime.Cluster:
             # The first time, naming it loads it.
-            return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress)
+            return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress, permissions=permissions)
 
-        self._name = os.path.basename(runtime.folder_of(path))
-        self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it)
+        folder = runtime.folder_of(path)
+        self._name = os.path.basename(folder)
+        wait = partial(runtime.cluster_wait, folder, lock_timeout)
+        self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it, wait)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, Calls] | None = None
         self._nodes: Sequence[ClusterNode] = ()

@@ -21,7 +21,7 @@ from pyreplog.aio.follow import follow, in_chunks
 from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig
+from pyreplog.config import LogConfig, Permissions
 from pyreplog.errors import ClosedError, PyreplogError
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
@@ -45,11 +45,13 @@ def open_log(
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     progress: Callable[[RecoveryProgress], None] | None = None,
+    permissions: Permissions = "owner",
+    lock_timeout: float | None = 0,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Opening[Log]:
     """As :func:`pyreplog.open_log`: ``log = await open_log(path)``, or ``async with open_log(path) as log``. ``progress`` is not called on
-    the event loop: what is of the loop it hands over by ``loop.call_soon_threadsafe``."""
+    the event loop: what is of the loop it hands over by ``loop.call_soon_threadsafe``. Cancelling ends a wait of ``lock_timeout``."""
     opening = partial(
         runtime.open_log,
         path,
@@ -62,10 +64,14 @@ def open_log(
         max_block_ms=max_block_ms,
         isolation=isolation,
         progress=progress,
+        permissions=permissions,
+        lock_timeout=0 if mode == "a" else lock_timeout,
         disk=disk,
         clock=clock,
     )
-    return Opening(os.path.basename(runtime.folder_of(path)), Log, lambda: _Opened(opening()))
+    folder = runtime.folder_of(path)
+    wait = partial(runtime.log_wait, folder, lock_timeout)
+    return Opening(os.path.basename(folder), Log, lambda: _Opened(opening()), wait)
 
 
 class _Opened:

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from pyreplog.aio.calls import Calls, Gift
-from pyreplog.errors import PyreplogError
+from pyreplog.errors import LockedError, PyreplogError
+from pyreplog.runtime import LockWait
 
 __all__ = ["Opening"]
 
@@ -38,11 +39,18 @@ F = TypeVar("F", bound=Face)
 class Opening(Generic[F]):
     """What opens something in a thread: ``await`` it for its face, or enter it, ``async with``, for one that is closed at the end."""
 
-    def __init__(self, name: str, face: Callable[[Any, Calls], F], open_it: Callable[[], Closeable]) -> None:
-        """``face`` gets what ``open_it`` made."""
+    def __init__(
+        self,
+        name: str,
+        face: Callable[[Any, Calls], F],
+        open_it: Callable[[], Closeable],
+        wait: Callable[[], LockWait] | None = None,
+    ) -> None:
+        """``face`` gets the object that ``open_it`` made. ``wait``: how long it is called again while a lock is held; None: not at all."""
         self._name = name
         self._face = face
         self._open = open_it
+        self._wait = wait
         self._opened: F | None = None
 
     def __await__(self) -> Generator[Any, None, F]:
@@ -65,7 +73,23 @@ class Opening(Generic[F]):
             raise AttributeError(f"{name!r} is asked of what is not open yet: open it by `async with`, or await it")
 
     async def _run(self) -> F:
+        wait = None if self._wait is None else self._wait()
         calls = Calls(self._name)
+        try:
+            while True:
+                try:
+                    return await self._attempt(calls)
+                except LockedError as error:
+                    refusal = error if wait is None else wait.refusal(error)
+                pause = None if wait is None else wait.pause()
+                if pause is None:
+                    raise refusal
+                await asyncio.sleep(pause)  # not in the thread, which no cancellation would end
+        except BaseException:
+            calls.stop()
+            raise
+
+    async def _attempt(self, calls: Calls) -> F:
         gift: Gift[Closeable] = Gift(self._open, _close)
         future: asyncio.Future[Closeable] | None = None  # as in Calls.acquire
         try:
@@ -73,7 +97,6 @@ class Opening(Generic[F]):
             return self._face(await asyncio.shield(future), calls)
         except BaseException:
             calls.drop(future, gift)
-            calls.stop()
             raise
 
 

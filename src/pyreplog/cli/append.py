@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, in_options, json_line, printable, say, tell
 from pyreplog.cli.rows import FORMATS, PARQUET, Lines, Row, RowError, fields_of, form_of, guessed, read_rows
 from pyreplog.cli.source import check_sources
@@ -37,6 +37,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--format", choices=FORMATS, help="how FILE is written (default: by its suffix; else ndjson)")
     add_mapping(parser)
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
+    add_opening(parser)
     parser.add_argument("--json", action="store_true", help="print what was appended as one JSON object")
     add_progress(parser)
 
@@ -54,7 +55,14 @@ def run(arguments: argparse.Namespace) -> int:
             check_first(first[0])
             batches = itertools.chain([first], batches)
     failure: BaseException | None = None
-    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
+    with open_target(
+        arguments.path,
+        topic=arguments.topic,
+        durability=arguments.durability,
+        permissions=arguments.permissions,
+        lock_timeout=arguments.lock_timeout,
+        progress=arguments.progress,
+    ) as target:
         progress = Progress("appended", forced=arguments.progress)
         try:
             for batch in batches:

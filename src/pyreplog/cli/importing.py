@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pyreplog.cli.append import report
-from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_path, add_progress
+from pyreplog.cli.options import EXIT_FAILED, EXIT_OK, Parser, add_mapping, add_opening, add_path, add_progress
 from pyreplog.cli.output import Progress, counted, in_options, say, tell
 from pyreplog.cli.resuming import Resume
 from pyreplog.cli.rows import FORMATS, PARQUET, Row, RowError
@@ -43,6 +43,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--format", choices=(*FORMATS, PARQUET), help="how FILE is written (default: by its suffix; else ndjson)")
     add_mapping(parser)
     parser.add_argument("--durability", choices=DURABILITIES, help="for a new log: sync (default) or os; for an existing one it must agree")
+    add_opening(parser)
     parser.add_argument(
         "--resume", action="store_true", help="go on where an earlier import of the same files was stopped; import none twice"
     )
@@ -75,7 +76,14 @@ def _begin(arguments: argparse.Namespace, progress: Progress, opened: contextlib
 def _import(arguments: argparse.Namespace, progress: Progress, begun: dict[str, Source]) -> int:
     failure: BaseException | None = None
     names: list[str] = arguments.files
-    with open_target(arguments.path, topic=arguments.topic, durability=arguments.durability, progress=arguments.progress) as target:
+    with open_target(
+        arguments.path,
+        topic=arguments.topic,
+        durability=arguments.durability,
+        permissions=arguments.permissions,
+        lock_timeout=arguments.lock_timeout,
+        progress=arguments.progress,
+    ) as target:
         resume = _resume(arguments, target)
         if resume is not None:
             names = resume.in_order(names)
@@ -111,7 +119,7 @@ def _resume(arguments: argparse.Namespace, target: Target) -> Resume | None:
     log = getattr(target, "log", None)
     if log is None:
         raise ConfigError("--resume is for a log in one folder; rows of a cluster's topic are spread over partitions")
-    return Resume(log, arguments.files, SystemDisk())
+    return Resume(log, arguments.files, SystemDisk(permissions=arguments.permissions))
 
 
 def _append(rows: Iterator[Row], source: Source, target: Target, resume: Resume | None) -> None:

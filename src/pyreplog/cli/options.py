@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from pyreplog.cli.output import printable, say
-from pyreplog.config import INT64_MAX, meant, suggestion
+from pyreplog.config import INT64_MAX, PERMISSIONS, meant, suggestion
 from pyreplog.log import ISOLATIONS, READ_UNCOMMITTED
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "EXIT_WARNED",
     "Parser",
     "add_mapping",
+    "add_opening",
     "add_path",
     "add_progress",
     "add_range",
@@ -191,6 +192,24 @@ def add_mapping(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timestamp-field", metavar="NAME", help="the field with the time: ms since 1970, or ISO 8601 with its zone")
     parser.add_argument("--headers-field", metavar="NAME", help="the field with the headers")
     parser.add_argument("--partition-field", metavar="NAME", help="the field with the partition's number")
+
+
+def add_opening(parser: argparse.ArgumentParser) -> None:
+    """``--permissions`` and ``--lock-timeout``, of the commands that open a log or a cluster for writing."""
+    parser.add_argument(
+        "--permissions",
+        choices=PERMISSIONS,
+        default="owner",
+        help="whose folders are written to, and the modes of new ones: owner (default; 0700, files 0600), "
+        "group (folders that a group of this process may write to; 0770, files 0660), any (no check; the umask decides)",
+    )
+    parser.add_argument(
+        "--lock-timeout",
+        metavar="SECONDS",
+        type=seconds,
+        default=0.0,
+        help="wait so long for another process to close the log (default: 0)",
+    )
 
 
 def add_progress(parser: argparse.ArgumentParser) -> None:

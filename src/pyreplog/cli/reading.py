@@ -49,9 +49,8 @@ def reading_disk(
         if not folders and not find_roots(disk, path):
             raise StorageError(errno.ENOENT, f"there is no log in this folder{_logs_below(path)}", path)
         _open(finder, _chosen(folders, path, topic, partition), found, forced=progress)
-        # A folder that holds many is told of once.
-        for text in dict.fromkeys(str(error) for reader in found.values() for error in distrusted(disk, reader)):
-            say(f"replog: {text}; it is read all the same")
+        if refusal := distrusted(disk, found.values()):
+            say(f"replog: {refusal}; it is read all the same")
         yield disk, found
     finally:
         for reader in found.values():

@@ -12,8 +12,9 @@ import argparse
 from typing import Final
 
 from pyreplog.cli.options import EXIT_DAMAGED, EXIT_OK, EXIT_WARNED, Parser, add_path, add_progress
-from pyreplog.cli.output import Progress, amount, counted, json_line, printable, tell
+from pyreplog.cli.output import Progress, amount, counted, json_line, printable, say, tell
 from pyreplog.cli.reading import check_path
+from pyreplog.log import untrusted
 from pyreplog.system import SystemDisk
 from pyreplog.verify import Book, Finding, Level, total_size, verify
 
@@ -43,6 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
             book = verify(disk, arguments.path, deep=not arguments.quick, progress=progress.add)
         finally:
             progress.close()
+        if refusal := untrusted(disk, book.folders):
+            say(f"replog: {refusal}; it is looked at all the same")
     finally:
         disk.close()
     if arguments.json:

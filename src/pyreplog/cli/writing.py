@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 from pyreplog.cli.output import Progress, counted, printable, say
 from pyreplog.cli.rows import Row, RowError
-from pyreplog.config import LogConfig, meant, suggestion
+from pyreplog.config import LogConfig, Permissions, meant, suggestion
 from pyreplog.errors import ConfigError, MessageTooLargeError, PyreplogError, UnknownTopicError
 from pyreplog.log import parse_directory_name
 from pyreplog.record import Ack, BatchBuilder
@@ -234,13 +234,23 @@ class _Recovery:
 
 
 @contextmanager
-def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os"] | None, progress: bool = False) -> Iterator[Target]:
+def open_target(
+    path: str,
+    *,
+    topic: str | None,
+    durability: Literal["sync", "os"] | None,
+    permissions: Permissions,
+    lock_timeout: float,
+    progress: bool = False,
+) -> Iterator[Target]:
     """What ``path`` is: a cluster's folder (its nodes are started), else a log (made where there is none). ``progress``: tell how far a
     recovery is also where nobody looks."""
     if not any(Path(path).glob("node-*/meta.properties")):
         before = _topics_of(path)
         with _Recovery(path, forced=progress) as recovery:
-            opened = open_log(path, topic=topic, durability=durability, progress=recovery.tell)
+            opened = open_log(
+                path, topic=topic, durability=durability, progress=recovery.tell, permissions=permissions, lock_timeout=lock_timeout
+            )
         with opened as log:
             if before and log.topic not in before:
                 near = meant(log.topic, before)
@@ -250,7 +260,7 @@ def open_target(path: str, *, topic: str | None, durability: Literal["sync", "os
     if durability is not None:
         raise ConfigError("--durability is for a new log; a cluster's topics have theirs")
     with _Recovery(path, forced=progress) as recovery:
-        started = Cluster(path, progress=recovery.tell)
+        started = Cluster(path, progress=recovery.tell, permissions=permissions, lock_timeout=lock_timeout)
     with started as cluster:
         names = tuple(sorted(cluster.admin.topics()))
         if topic is None:

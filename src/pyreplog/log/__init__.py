@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
-from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers
+from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers, untrusted
 from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, write_topic_id
 from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
@@ -85,6 +85,7 @@ __all__ = [
     "replace_file",
     "segment_name",
     "twice",
+    "untrusted",
     "with_reserve",
     "write_state",
     "write_topic_id",

@@ -153,18 +153,27 @@ def open_readers(disk: Disk, path: str, topic: str | None = None) -> dict[TopicP
     return readers
 
 
-def distrusted(disk: Disk, reader: LogReader) -> list[StorageError]:
-    """Why not to trust what ``reader`` reads: one for each of its folders, and each root of them, that others may write to."""
+def distrusted(disk: Disk, readers: Iterable[LogReader]) -> str:
+    """As :func:`untrusted`, of the folders that ``readers`` read, and the roots that these are in."""
+    folders = dict.fromkeys(directory for reader in readers for directory in reader.replicas)
+    roots = [root for root in dict.fromkeys(map(parent_of, folders)) if root not in folders and _is_root(disk, root)]
+    return untrusted(disk, (*roots, *folders))
+
+
+def untrusted(disk: Disk, folders: Iterable[str]) -> str:
+    """Why not to trust the content of ``folders``: the first one that others may write to, and how many more there are; empty if there is
+    none. One text for all, because the folders of one log mostly have one mode."""
     found: list[StorageError] = []
-    for folder in dict.fromkeys(path for directory in reader.replicas for path in (parent_of(directory), directory)):
-        if folder not in reader.replicas and not _is_root(disk, folder):
-            continue
+    for folder in folders:
         try:
             disk.check_directory(folder, write=False)
         except StorageError as error:
             if error.errno == errno.EPERM:
                 found.append(error)
-    return found
+    if not found:
+        return ""
+    count = len(found) - 1
+    return str(found[0]) + (f", and so it is with {count:,} more folder{'s' if count > 1 else ''}" if count else "")
 
 
 def list_topics(disk: Disk, path: str) -> dict[str, list[int]]:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from pyreplog.runtime.follow import DiskNews, Followed, News
+from pyreplog.runtime.locking import LockWait, cluster_wait, log_wait
 from pyreplog.runtime.log import Log, open_log
 from pyreplog.runtime.opening import folder_of
 from pyreplog.runtime.writer import LogWriter
@@ -30,6 +31,7 @@ __all__ = [
     "DiskNews",
     "EarlySyncs",
     "Followed",
+    "LockWait",
     "Log",
     "LogWriter",
     "News",
@@ -38,7 +40,9 @@ __all__ = [
     "Producer",
     "TopicDescription",
     "apply_unowned",
+    "cluster_wait",
     "folder_of",
+    "log_wait",
     "open_log",
     "place_of",
     "scan",

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import ClassVar, Final, Literal, NoReturn, SupportsIndex
@@ -23,6 +24,7 @@ from pyreplog.client import Producer as ProducerMachine
 from pyreplog.config import (
     INT32_MAX,
     NodeConfig,
+    Permissions,
     batch_max,
     check_callable,
     check_flag,
@@ -53,9 +55,10 @@ from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, Subject
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.exits import end_on_sigterm, forget, remember
 from pyreplog.runtime.guard import Guard
+from pyreplog.runtime.locking import LockWait, cluster_wait
 from pyreplog.runtime.member import ClusterNode, close_disk
 from pyreplog.runtime.nodes import Nodes
-from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, folder_of
+from pyreplog.runtime.opening import check_alone, check_clock, check_name, check_progress, check_together, folder_of
 from pyreplog.runtime.owner import SpoolOwner
 from pyreplog.runtime.producer import Producer
 from pyreplog.runtime.recovery import Recovery
@@ -87,11 +90,11 @@ class Cluster:
     ``nodes``: how many, up to 100; None: as many as the folder has, 3 in a new one. More than before adds nodes, fewer are a
     ConfigError. ``config``: every node's settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this
     cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread. ``progress`` is called while logs are
-    recovered that were not closed cleanly, as by ``open_log``. ``disk`` (by name: "node-1", ..., "controller") and ``clock``
-    replace the machine's own, for tests.
+    recovered that were not closed cleanly, as by ``open_log``. ``permissions`` and ``lock_timeout`` mean the same as for ``open_log``.
+    ``disk`` (by name: "node-1", ..., "controller") and ``clock`` replace the machine's own, for tests.
 
-    Raises LockedError (with the holder) when somebody has it open, ConfigError for a folder that is something else, StorageError where
-    the disk refuses.
+    Raises LockedError (with the holder) when another opening still has it after ``lock_timeout``, ConfigError for a folder that is
+    something else, StorageError where the disk refuses.
     """
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
@@ -107,6 +110,8 @@ class Cluster:
         clock: Clock | None = None,
         own_process: bool = False,
         progress: Callable[[RecoveryProgress], None] | None = None,
+        permissions: Permissions = "owner",
+        lock_timeout: float | None = 0,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
         folder = folder_of(path)
@@ -115,12 +120,16 @@ class Cluster:
         check_clock(clock)
         check_progress(progress)
         check_flag("own_process", own_process)
+        check_together(permissions, disk)
+        wait = cluster_wait(folder, lock_timeout)
         self._path = anchored(folder) if disk is None else folder
         self._config = settings
         self._clock = SystemClock() if clock is None else clock
         self._random = Random(SystemRandom().getrandbits(64))
         self._driver = driver = Driver(self._clock, self._path, self._network_class)
-        self._make_disk: Callable[[str], Disk] = (lambda name: SystemDisk(held_syncs=driver.held_syncs)) if disk is None else disk
+        self._make_disk: Callable[[str], Disk] = (
+            (lambda name: SystemDisk(permissions=permissions, held_syncs=driver.held_syncs)) if disk is None else disk
+        )
         self._trusted: dict[Address, None] = {}
         self._producers: dict[Producer, None] = {}
         self._consumers: dict[Consumer, None] = {}
@@ -146,7 +155,7 @@ class Cluster:
         if self._controller_disk.stat(self._path) is None:
             make_folder(self._controller_disk, self._path)
         try:
-            self._start(number, nodes, progress)
+            self._start(number, nodes, progress, wait)
             if disk is None:  # other processes reach this machine's files only
                 self._owner = self._own_spool()
                 self._owner.start()
@@ -169,17 +178,17 @@ class Cluster:
 
     # ----------------------------------------------------------------------------------------------------------------------- start
 
-    def _start(self, number: int, asked: int | None, progress: Callable[[RecoveryProgress], None] | None) -> None:
+    def _start(self, number: int, asked: int | None, progress: Callable[[RecoveryProgress], None] | None, wait: LockWait) -> None:
         """Take the folder, and run the controller and ``number`` nodes, or as many more as it knows. ``asked``: how many were asked for."""
         disk, path = self._controller_disk, self._path
-        self._lock = with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster"))
+        self._lock = wait.call(lambda: with_reserve(disk, path, lambda: disk.lock(f"{path}/{LOCK_NAME}", "a cluster")))
         _check_state(disk, path)
         self._start_controller()
         known = max(self._authority.authority.image.brokers, default=0)
         if asked is not None and asked < known:
             raise _too_few(path, known, asked)
         with Recovery(f"the cluster {path!r}", self._clock, progress) as recovery:
-            self._start_nodes(max(number, known), recovery)
+            self._start_nodes(max(number, known), recovery, wait)
         self._wait_for_nodes()
         self._admin = Admin(self._driver, self._advice, self._make_admin, self._settle, self._counts, len(self._nodes))
         self._driver.start()
@@ -201,7 +210,7 @@ class Cluster:
             transport.close()
             raise
 
-    def _start_nodes(self, count: int, recovery: Recovery) -> None:
+    def _start_nodes(self, count: int, recovery: Recovery, wait: LockWait) -> None:
         for number in range(1, count + 1):
             node = ClusterNode(
                 number,
@@ -216,7 +225,7 @@ class Cluster:
             )
             self._nodes.append(node)
             try:
-                node._start(recovery)
+                wait.call(partial(node._start, recovery))  # a process that is killed gives its locks up one after another
             except (LockedError, ConfigError):
                 raise
             except PyreplogError as error:

@@ -21,18 +21,19 @@ from typing import Final, Literal, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import Scan, check_range, rows_of, timestamp_ms
 from pyreplog.client import Acks
-from pyreplog.config import LogConfig, check_seconds, listed, whole
+from pyreplog.config import LogConfig, Permissions, check_seconds, listed, whole
 from pyreplog.errors import ClosedError, ConfigError, LockedError, OffsetOutOfRangeError, PyreplogError, ReadOnlyError
 from pyreplog.log import READ_COMMITTED, check_isolation
 from pyreplog.ports import Buffer, Clock, Disk, Headers
 from pyreplog.record import Ack, Record
 from pyreplog.runtime.exits import forget, remember, remembered
 from pyreplog.runtime.follow import follow
+from pyreplog.runtime.locking import log_wait
 from pyreplog.runtime.lookout import Lookout
-from pyreplog.runtime.opening import Asked, check_clock, check_disk, check_progress, folder_of, open_for_reading, open_for_writing
+from pyreplog.runtime.opening import Asked, check_clock, check_disk, check_progress, disk_of, folder_of, open_for_reading, open_for_writing
 from pyreplog.runtime.views import CommittedView, LogView, ReaderView, WriterView, record_lists, records
 from pyreplog.runtime.writer import LogWriter
-from pyreplog.system import SystemClock, SystemDisk, anchored, current_process
+from pyreplog.system import SystemClock, anchored, current_process
 from pyreplog.values import LogStats, RecoveryProgress
 
 __all__ = ["Log", "open_log"]
@@ -52,6 +53,8 @@ def open_log(
     max_block_ms: float | None = None,
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
     progress: Callable[[RecoveryProgress], None] | None = None,
+    permissions: Permissions = "owner",
+    lock_timeout: float | None = 0,
     disk: Disk | None = None,
     clock: Clock | None = None,
 ) -> Log:
@@ -72,13 +75,17 @@ def open_log(
     aborted transactions (which only a broker's folder has: nothing here writes any).
     ``progress`` is called while a log is recovered that was not closed cleanly, for every piece of it that was looked through; by
     several threads, one at a time, and what it raises ends the opening. A recovery of more than a second is logged besides (INFO).
+    ``permissions``: ``"owner"`` writes only in folders that no other user may write to, and makes new folders 0700 and new files 0600;
+    ``"group"`` also takes folders, of any owner, that a group of this process may write to, and makes 0770 (with the parent's setgid bit)
+    and 0660; ``"any"`` checks nothing, and the umask decides. It is not stored with the log: give it at each opening.
+    ``lock_timeout``: the seconds to wait (default 0; None: for ever) for another opening, in this process or another, to close the log.
     ``disk`` and ``clock`` replace the machine's own, for tests.
 
-    Raises LockedError (with the holder) when somebody else writes it, ConfigError for a setting that cannot be, another durability or a
-    folder that is a cluster's or a partition's, InvalidTopicError for a name that cannot be a topic's (of a new log also the folder's,
-    where ``topic`` is not given), StorageError where the disk refuses (for ``"r"`` StorageNotFoundError, which is a FileNotFoundError,
-    where nothing is there, and UnknownTopicError, where others are; StoragePermissionError, a PermissionError), CorruptLogError where
-    acknowledged records can no longer be read.
+    Raises LockedError (with the holder) when another opening still writes it after ``lock_timeout``, ConfigError for a setting that
+    cannot be, another durability or a folder that is a cluster's or a partition's, InvalidTopicError for a name that cannot be a
+    topic's (of a new log also the folder's, where ``topic`` is not given), StorageError where the disk refuses (for ``"r"``
+    StorageNotFoundError, which is a FileNotFoundError, where nothing is there, and UnknownTopicError, where others are;
+    StoragePermissionError, a PermissionError), CorruptLogError where acknowledged records can no longer be read.
     """
     folder = folder_of(path)
     committed = check_isolation(isolation) == READ_COMMITTED
@@ -87,11 +94,14 @@ def open_log(
     check_clock(clock)
     takes_spool = disk is None  # other processes reach this machine's files, not a simulated disk's
     place = anchored(folder) if disk is None else folder
-    disk = SystemDisk() if disk is None else disk
+    disk = disk_of(permissions, disk)
     clock = SystemClock() if clock is None else clock
+    wait = log_wait(folder, lock_timeout)
     if mode == "r":
-        if durability is not None or config is not None or buffer_memory is not None or max_block_ms is not None:
-            raise ConfigError("durability, config, buffer_memory and max_block_ms belong to mode='a': a reader takes the log as it is")
+        if durability is not None or config is not None or buffer_memory is not None or max_block_ms is not None or lock_timeout != 0:
+            raise ConfigError(
+                "durability, config, buffer_memory, max_block_ms and lock_timeout belong to mode='a': a reader takes the log as it is"
+            )
         reading = ReaderView(open_for_reading(disk, place, topic, partition), disk)
         return Log(folder, CommittedView(reading) if committed else reading, None)
     if mode != "a":
@@ -101,12 +111,7 @@ def open_log(
     asked = Asked.of(topic, partition, durability, config, buffer_memory, max_block_ms)
     opening = partial(open_for_writing, disk, clock, place, asked, _name(folder), progress, made)
     try:
-        try:
-            writer = opening()
-        except LockedError:
-            if not _close_abandoned(place):
-                raise
-            writer = opening()
+        writer = wait.call(partial(_open, opening, place))
         lookout = Lookout(disk, place, clock, writer) if takes_spool else None
         writing = WriterView(writer)
         return Log(folder, CommittedView(writing) if committed else writing, writer, lookout)
@@ -118,6 +123,15 @@ def open_log(
                 writer.close()
             forget(writer)
         raise
+
+
+def _open(opening: Callable[[], LogWriter], folder: str) -> LogWriter:
+    try:
+        return opening()
+    except LockedError:
+        if not _close_abandoned(folder):
+            raise
+    return opening()
 
 
 def _close_abandoned(folder: str) -> bool:

@@ -8,7 +8,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
-from pyreplog.config import INT32_MAX, Durability, LogConfig, check_callable, check_methods, milliseconds, suggestion, whole
+from pyreplog.config import (
+    INT32_MAX,
+    Durability,
+    LogConfig,
+    Permissions,
+    check_callable,
+    check_methods,
+    check_permissions,
+    milliseconds,
+    suggestion,
+    whole,
+)
 from pyreplog.errors import ConfigError, CorruptError, InvalidTopicError, StorageError, StoragePermissionError, UnknownTopicError, excerpt
 from pyreplog.log import (
     Finder,
@@ -28,7 +39,7 @@ from pyreplog.quorum import STATE_FILE
 from pyreplog.runtime.logger import LOGGER
 from pyreplog.runtime.recovery import Recovery, tell_torn
 from pyreplog.runtime.writer import BUFFER_MEMORY, MAX_BLOCK_MS, LogWriter
-from pyreplog.system import SystemChance
+from pyreplog.system import SystemChance, SystemDisk
 from pyreplog.values import RecoveryProgress, TopicPartition
 
 __all__ = [
@@ -38,6 +49,8 @@ __all__ = [
     "check_disk",
     "check_name",
     "check_progress",
+    "check_together",
+    "disk_of",
     "folder_of",
     "open_all_for_reading",
     "open_for_reading",
@@ -88,6 +101,18 @@ def check_disk(disk: object) -> None:
     check_methods("disk", disk, ("stat", "open", "lock", "hold"), "a Disk (see pyreplog.ports), or None for the machine's own")
 
 
+def disk_of(permissions: Permissions, disk: Disk | None) -> Disk:
+    """``disk``, or the machine's own with ``permissions``. Raises :class:`ConfigError` for any other value, and if both are given."""
+    check_together(permissions, disk)
+    return SystemDisk(permissions=permissions) if disk is None else disk
+
+
+def check_together(permissions: Permissions, disk: object) -> None:
+    """Raises :class:`ConfigError` for no value of ``permissions``, and for one that ``disk``, which a caller brought, cannot know."""
+    if check_permissions(permissions) != "owner" and disk is not None:
+        raise ConfigError(f"permissions={permissions!r} is for the machine's own disk: leave disk out, or make that disk with it")
+
+
 def open_for_reading(disk: Disk, folder: str, topic: str | None, partition: int | None) -> LogReader:
     """The reader of the one partition that is meant; no other is opened. Nothing is locked or written."""
     partition = None if partition is None else whole("partition", partition)
@@ -127,7 +152,7 @@ def _find(disk: Disk, folder: str, topic: str | None) -> tuple[Finder, list[Topi
 def _opened(disk: Disk, finder: Finder, key: TopicPartition) -> LogReader:
     reader = finder.open(key)
     assert reader is not None, "it was found just now"
-    for refusal in distrusted(disk, reader):
+    if refusal := distrusted(disk, [reader]):
         LOGGER.warning("%s; it is read all the same", refusal)
     _warn_of_rest(reader)
     return reader

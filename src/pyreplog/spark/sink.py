@@ -82,7 +82,7 @@ class _Stage:
         self._options = options
         self._columns = [name for name in columns if name != "topic"]
         self._by_column = "topic" in columns
-        disk = self._disk = SystemDisk()
+        disk = self._disk = SystemDisk(permissions=options.permissions)
         self._target: Target = find_target(disk, options.path, options.topic, by_column=self._by_column)
         self._writer: StagedWriter | None = None
         self._spool = Spool(disk, options.path)
@@ -197,7 +197,13 @@ class ReplogWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Some task, or the commit, failed: leave nothing behind."""
-        withdraw_batch(SystemDisk(), self._options.path, self._batch_id, files_of(messages), once=self._options.batch_id is None)
+        withdraw_batch(
+            SystemDisk(permissions=self._options.permissions),
+            self._options.path,
+            self._batch_id,
+            files_of(messages),
+            once=self._options.batch_id is None,
+        )
 
 
 class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
@@ -234,12 +240,12 @@ class ReplogStreamWriter(_StreamWriter):  # type: ignore[misc]
         """Some task of a batch, or its commit, failed."""
         batch_id = _id_of(messages, batchId)
         if batch_id is not None:
-            withdraw_batch(SystemDisk(), self._options.path, batch_id, files_of(messages), once=False)
+            withdraw_batch(SystemDisk(permissions=self._options.permissions), self._options.path, batch_id, files_of(messages), once=False)
 
 
 def prepare(options: WriteOptions, columns: Sequence[str]) -> None:
     """Look at the path and make the folder where there is none: tasks stage there."""
-    disk = SystemDisk()
+    disk = SystemDisk(permissions=options.permissions)
     find_target(disk, options.path, options.topic, by_column="topic" in columns)
     if disk.stat(options.path) is None:
         disk.make_directory(options.path)
@@ -252,7 +258,7 @@ def commit(
     files = files_of(messages)
     if not files:
         return
-    disk = SystemDisk()
+    disk = SystemDisk(permissions=options.permissions)
     target = find_target(disk, options.path, options.topic, by_column="topic" in columns)
     commit_batch(
         disk,

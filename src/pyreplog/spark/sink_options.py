@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from pyreplog.config import nearest, suggestion
+from pyreplog.config import Permissions, nearest, suggestion
 from pyreplog.errors import ConfigError, InvalidTopicError, excerpt
 from pyreplog.log import check_topic
 from pyreplog.spark.offsets import number_of
@@ -19,7 +19,7 @@ from pyreplog.spool import BatchId, check_id
 
 __all__ = ["WRITE_OPTIONS", "WriteOptions", "check_columns", "parse_write_options"]
 
-WRITE_OPTIONS: Final = ("path", "topic", "owner", "commitTimeout", "batchBytes", "txnAppId", "txnVersion")
+WRITE_OPTIONS: Final = ("path", "topic", "owner", "commitTimeout", "batchBytes", "permissions", "txnAppId", "txnVersion")
 """Every option of a write that means something."""
 
 _PASSED_ON: Final = ("checkpointLocation", "queryName", "includeHeaders")
@@ -66,6 +66,8 @@ class WriteOptions:
     """Whether a folder that nobody has open is written by the driver, or is waited for."""
     commit_timeout_ms: int = COMMIT_TIMEOUT_MS
     batch_bytes: int = BATCH_BYTES
+    permissions: Permissions = "owner"
+    """Which folders are written to, and the modes of new files and folders, staged files too: as of ``open_log``."""
     batch_id: BatchId | None = None
     """From ``txnAppId`` and ``txnVersion``: what makes a batch write known when it is run again."""
 
@@ -80,6 +82,7 @@ def parse_write_options(options: Mapping[str, str]) -> WriteOptions:
         owner=choice_of(given, "owner", "any", "running"),
         commit_timeout_ms=milliseconds_of(given, "commitTimeout", COMMIT_TIMEOUT_MS),
         batch_bytes=_batch_bytes(given),
+        permissions=choice_of(given, "permissions", "owner", "group", "any"),
         batch_id=_batch_id(given),
     )
 

@@ -1,8 +1,9 @@
 """This machine's disk.
 
-Rules (docs/internals/durability.md): what is made here is 0700 or 0600 whatever the umask; the last component of a path is never
-followed when it is a symbolic link and a file is meant; every failure is a :class:`StorageError` that says what was being done
-to which path; after a failed sync nothing is tried again; objects belong to the process that made them.
+Rules (docs/internals/durability.md): new folders are 0700 and new files 0600 whatever the umask, unless ``permissions`` says
+otherwise; the last component of a path is never followed when it is a symbolic link and a file is meant; every failure is a
+:class:`StorageError` that says what was being done to which path; after a failed sync nothing is tried again; objects
+belong to the process that made them.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from pyreplog._core import _platform
+from pyreplog.config import Permissions
 from pyreplog.errors import StorageError
 from pyreplog.interruptions import is_interruption, is_no_thread, is_too_late
 from pyreplog.ports import OUT_OF_MEANS, File, Lock, R, Stat, Store, SyncDone, T, Watch
@@ -24,6 +26,7 @@ from pyreplog.system.file import OPEN_FLAGS, SystemFile, open_again, openings, s
 from pyreplog.system.held import HeldSyncs
 from pyreplog.system.lock import SystemLock, hold_file, take_lock
 from pyreplog.system.mounts import is_shared, kind_of
+from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
 from pyreplog.system.shelf import make_room, opener
 from pyreplog.system.store import SystemStore
@@ -32,8 +35,6 @@ from pyreplog.system.watch import open_watch
 
 __all__ = ["SystemDisk", "anchored"]
 
-FILE_MODE: Final = 0o600
-DIRECTORY_MODE: Final = 0o700
 CLOSE_S: Final = 60.0
 MAP_THREADS_MAX: Final = 16
 WAITS_OF_THREAD: Final = 4
@@ -54,12 +55,14 @@ def anchored(path: str) -> str:
 class SystemDisk:
     """The real :class:`~pyreplog.ports.Disk`. Any thread; completions of syncs are for whoever polls first.
 
+    ``permissions``: which folders are written to, and the modes of new files and folders; see :mod:`pyreplog.system.permissions`.
     ``any_folder``: lock and write in a folder that is a symbolic link, somebody else's, writable by group or world, or on a network
     file system. ``held_syncs``: see :class:`~pyreplog.system.syncs.SyncPool`.
     """
 
-    def __init__(self, *, any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
+    def __init__(self, *, permissions: Permissions = "owner", any_folder: bool = False, held_syncs: HeldSyncs | None = None) -> None:
         self._process = current()
+        self._modes = modes_of(permissions)
         self._any_folder = any_folder
         self._syncs = SyncPool(held_syncs)
         weakref.finalize(self, self._syncs.stop).atexit = False
@@ -76,11 +79,11 @@ class SystemDisk:
             return sorted(os.listdir(directory))
 
     def create(self, path: str, size: int = 0) -> File:
-        """A new file of mode 0600, open for reading and writing. Where ``size`` cannot be reserved for lack of room, there is no file."""
+        """Return a new file, open for reading and writing. If there is no room to reserve ``size`` bytes, no file is left."""
         with self._doing("creating", path):
-            fd = make_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, FILE_MODE))
+            fd = make_room(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS, self._modes.file))
             try:
-                os.fchmod(fd, FILE_MODE)
+                self._modes.settle_file(fd)
                 if size and (code := _platform.lib.rl_preallocate(fd, size)) and code not in _NO_RESERVATION:
                     raise OSError(code, f"{os.strerror(code)} while reserving {size} bytes")
             except OSError:
@@ -119,16 +122,16 @@ class SystemDisk:
         return Stat(status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode), status.st_blocks * 512, identity)
 
     def make_directory(self, path: str) -> None:
-        """Make it (0700), parents too; existing is fine. The entries of parents made on the way are synced, its own is not."""
+        """Make the folder and its missing parents; an existing one is fine. The entries of new parents are synced, its own is not."""
         with self._doing("making the folder", path):
-            _make_directory(path)
+            _make_directory(path, self._modes)
 
     def check_directory(self, path: str, *, write: bool = True) -> None:
-        """Raise :class:`StorageError` where the folder is somebody else's or writable by group or world, and to ``write`` there, also
-        where it is a symbolic link; unless any folder will do."""
+        """Raise :class:`StorageError` if ``permissions`` does not trust the folder's owner and mode, and to ``write`` there, also
+        if it is a symbolic link; unless any folder will do."""
         if not self._any_folder:
             with self._doing("looking at it", path):
-                _check_directory(path, write=write)
+                _check_directory(path, self._modes, write=write)
 
     def rename(self, source: str, target: str) -> None:
         """Replace ``target`` by ``source`` atomically. Durable only after :meth:`sync_directory`."""
@@ -216,9 +219,9 @@ class SystemDisk:
         with self._doing("locking", path):
             if not self._any_folder:
                 folder = os.path.dirname(path) or "."
-                _check_directory(folder, write=True)
+                _check_directory(folder, self._modes, write=True)
                 _check_mount(folder)
-            return take_lock(path, about)
+            return take_lock(path, about, self._modes)
 
     def hold(self, path: str) -> Lock:
         """By ``flock``; where a file system has no such lock, or shares what it holds with other machines, nothing is held."""
@@ -226,9 +229,9 @@ class SystemDisk:
             return SystemLock() if self._any_folder and is_shared(kind_of(path)) else hold_file(path)
 
     def open_store(self, path: str, *, write: bool) -> Store:
-        """An LMDB environment in one file of mode 0600, without a lock of its own."""
+        """An LMDB environment in one file, without a lock of its own."""
         with self._doing("opening the store", path):
-            return SystemStore(path, FILE_MODE, write=write)
+            return SystemStore(path, self._modes, write=write)
 
     def boot_id(self, directory: str) -> str:
         """The kernel's boot id; '' where it has none, and on a network file system: what is written there waits in other machines, too."""
@@ -275,7 +278,7 @@ def _is_empty(directory: str) -> bool:
         return next(entries, None) is None
 
 
-def _make_directory(path: str) -> None:
+def _make_directory(path: str, modes: Modes) -> None:
     missing: list[str] = []
     while path and not os.path.isdir(path):
         missing.append(path)
@@ -296,25 +299,23 @@ def _make_directory(path: str) -> None:
                     os.rmdir(made)  # else the next one who needs it would find it there, and take its name for durable
                 raise
         try:
-            os.mkdir(folder, DIRECTORY_MODE)
+            os.mkdir(folder, modes.directory)
         except FileExistsError:
             if not os.path.isdir(folder):
                 if index + 1 < len(missing):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
                 raise
         else:
-            os.chmod(folder, DIRECTORY_MODE)
+            modes.settle_directory(folder)
 
 
-def _check_directory(folder: str, *, write: bool) -> None:
+def _check_directory(folder: str, modes: Modes, *, write: bool) -> None:
     # `reliability`: never write where somebody else could exchange files under us.
     status = os.lstat(folder) if write else os.stat(folder)
-    if stat.S_ISLNK(status.st_mode):
+    if stat.S_ISLNK(status.st_mode) and modes.permissions != "any":
         raise StorageError(errno.ELOOP, "the folder is a symbolic link: name the folder itself", folder)
-    if status.st_uid != os.geteuid():
-        raise StorageError(errno.EPERM, f"the folder belongs to user {status.st_uid}, not to this one: it cannot be trusted", folder)
-    if status.st_mode & 0o022:
-        raise StorageError(errno.EPERM, "the folder is writable by its group or by everybody: run `chmod go-w` on it", folder)
+    if refusal := modes.refusal(status, write=write):
+        raise StorageError(errno.EPERM, refusal, folder)
 
 
 def _check_mount(folder: str) -> None:

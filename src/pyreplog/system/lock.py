@@ -25,6 +25,7 @@ from typing import Final
 
 from pyreplog.errors import LockedError, StorageError
 from pyreplog.interruptions import is_interruption
+from pyreplog.system.permissions import Modes, modes_of
 from pyreplog.system.process import current
 
 __all__ = ["SystemLock", "hold_file", "take_lock"]
@@ -43,6 +44,8 @@ _FLOCK: Final = "qqihh" if sys.platform == "darwin" else "hhqqi0q"
 
 _NO_FLOCK: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.EBADF, errno.ENOSYS)
 """Of a file system without this kind of lock, as a network's may be."""
+
+_OWNER: Final = modes_of("owner")
 
 _registry: dict[tuple[int, int], str] = {}
 """What this process holds: (device, inode) -> text. Asked only where the system's lock does not exclude the process itself. There it names
@@ -102,29 +105,29 @@ def _tidy(step: Callable[[], None]) -> None:
             raise
 
 
-def take_lock(path: str, about: str) -> SystemLock:
+def take_lock(path: str, about: str, modes: Modes = _OWNER) -> SystemLock:
     """Take the lock file ``path``, made where missing, and write this process and ``about`` into it.
 
     Raises :class:`LockedError` with the holder's text, or :class:`StorageError`.
     """
     text = f"pid {os.getpid()} on {os.uname().nodename} since {_now()}{f' ({about})' if about else ''}"
     lock = SystemLock()
-    _get(lock, path, OPEN_FLAGS, lambda: _take(lock, path, text))
+    _get(lock, path, OPEN_FLAGS, modes.file, lambda: _take(lock, path, text, modes))
     return lock
 
 
 def hold_file(path: str) -> SystemLock:
     """Hold the file ``path``, which stays as it is. Raises :class:`LockedError`, or :class:`StorageError`."""
     held = SystemLock()
-    _get(held, path, HOLD_FLAGS, lambda: _flock(held._fd, path))
+    _get(held, path, HOLD_FLAGS, 0, lambda: _flock(held._fd, path))
     return held
 
 
-def _get(lock: SystemLock, path: str, flags: int, take: Callable[[], None]) -> None:
+def _get(lock: SystemLock, path: str, flags: int, mode: int, take: Callable[[], None]) -> None:
     """Open ``path`` for ``lock``, and ``take`` it."""
     opened: list[int] = []
     try:
-        _open(path, flags, opened)
+        _open(path, flags, mode, opened)
         fd = opened[0]
         lock._process.lock_descriptors[fd] = None
         lock._fd = fd
@@ -139,26 +142,26 @@ def _get(lock: SystemLock, path: str, flags: int, take: Callable[[], None]) -> N
         raise
 
 
-def _open(path: str, flags: int, opened: list[int]) -> None:
+def _open(path: str, flags: int, mode: int, opened: list[int]) -> None:
     """Add its descriptor to ``opened``."""
     try:
         if not _SETLK and flags is OPEN_FLAGS:
             _refuse_registered(path)
         # One call into C: no signal handler comes between the descriptor and its note.
-        opened.extend(map(os.open, (path,), (flags,), (0o600,)))
+        opened.extend(map(os.open, (path,), (flags,), (mode,)))
     except LockedError:
         raise
     except OSError as error:
         raise StorageError.from_os_error(error, "opening the lock file" if flags is OPEN_FLAGS else "opening", path) from error
 
 
-def _take(lock: SystemLock, path: str, text: str) -> None:
+def _take(lock: SystemLock, path: str, text: str, modes: Modes) -> None:
     fd = lock._fd
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(errno.EINVAL, "the lock file is no regular file", path)
     if status.st_size == 0 and status.st_uid == os.geteuid():
-        os.fchmod(fd, 0o600)
+        modes.settle_file(fd)
     if not _try(fd):
         raise LockedError(path, _holder(fd))
     key = (status.st_dev, status.st_ino)

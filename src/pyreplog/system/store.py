@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from pyreplog.errors import CorruptError, StorageError
+from pyreplog.system.permissions import Modes
 
 if TYPE_CHECKING:
     import lmdb
@@ -28,19 +29,22 @@ class SystemStore:
 
     __slots__ = ("_environment", "_path")
 
-    def __init__(self, path: str, mode: int, *, write: bool) -> None:
+    def __init__(self, path: str, modes: Modes, *, write: bool) -> None:
         import lmdb  # noqa: PLC0415  (5 ms, and most programs have no use for it)
 
         self._path = path
         if os.path.islink(path):
             raise StorageError(errno.ELOOP, "a symbolic link is in the place of a store", path)
-        if not write and not os.path.exists(path):
+        is_new = not os.path.exists(path)
+        if not write and is_new:
             raise StorageError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         with _Doing("opening the store", path):
             # Who opens it holds the root's lock, so LMDB needs none of its own (it would be one more file).
             self._environment: lmdb.Environment = lmdb.open(
-                path, map_size=MAP_SIZE, subdir=False, readonly=not write, lock=False, mode=mode, create=write, readahead=False
+                path, map_size=MAP_SIZE, subdir=False, readonly=not write, lock=False, mode=modes.file, create=write, readahead=False
             )
+            if is_new and modes.exact:
+                os.chmod(path, modes.file)  # the umask took its bits away
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         """Every (key, value), by rising key."""

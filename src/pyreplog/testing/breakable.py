@@ -17,7 +17,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-from pyreplog.config import suggestion
+from pyreplog.config import Permissions, check_permissions, suggestion
 from pyreplog.errors import ConfigError, PyreplogError, StorageError
 from pyreplog.ports import Address, Buffer, Disk, File, Lock, SyncDone
 from pyreplog.runtime import Cluster
@@ -72,8 +72,9 @@ class BreakableDisk:
     remembered, so that :meth:`tear` can take back the rest.
     """
 
-    def __init__(self) -> None:
-        self._disk = SystemDisk()
+    def __init__(self, permissions: Permissions = "owner") -> None:
+        self._permissions: Permissions = permissions
+        self._disk = SystemDisk(permissions=permissions)
         self._lock = threading.Lock()
         self._failing: dict[str, int] = {}
         self._synced: dict[str, int] = {}
@@ -88,7 +89,7 @@ class BreakableDisk:
         """Another node begins to use it: what the one before still waited for is nobody's."""
         with self._lock:
             self._life += 1
-            self._disk = SystemDisk()
+            self._disk = SystemDisk(permissions=self._permissions)
             self._running.clear()
             self._done.clear()
         return self
@@ -265,14 +266,23 @@ class BreakableCluster(Cluster):
 
     _network_class: ClassVar[type[LocalNetwork]] = _Network
 
-    def __init__(self, path: str | os.PathLike[str], nodes: int | None = None, *, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: int | None = None,
+        *,
+        seed: int = 0,
+        permissions: Permissions = "owner",
+        **settings: Any,
+    ) -> None:
         """As :class:`pyreplog.Cluster`; ``disk`` is taken."""
         self._disks: dict[str, BreakableDisk] = {}
+        self._permissions = check_permissions(permissions)
         self._tears = Random(seed)
         super().__init__(path, nodes, disk=self._breakable, **settings)
 
     def _breakable(self, name: str) -> Disk:
-        return self._disks.setdefault(name, BreakableDisk()).begin_life()
+        return self._disks.setdefault(name, BreakableDisk(self._permissions)).begin_life()
 
     def _disk_of(self, node: int) -> BreakableDisk:
         self._node(node)

@@ -52,6 +52,8 @@ class Book:
 
     def __init__(self, progress: Callable[[int], None] | None = None) -> None:
         self.findings: list[Finding] = []
+        self.folders: list[str] = []
+        """The log roots and partition folders that were looked at."""
         self._progress = progress
         self._counts: dict[tuple[Level, str], int] = {}
         self.partition_count = 0

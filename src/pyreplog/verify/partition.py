@@ -42,6 +42,7 @@ def check_partition(disk: Disk, path: str, topic: str, partition: int, look: Loo
     assert own is not None
     own.byte_count = 0  # counted already
     own.partition_count = 1
+    book.folders.append(path)
     book.take(own)
     return facts
 

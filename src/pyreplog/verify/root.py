@@ -63,6 +63,7 @@ def total_size(disk: Disk, path: str, depth: int = 3) -> int:
 
 def check_root(disk: Disk, path: str, book: Book, *, deep: bool = True, compare: bool = False) -> list[Facts]:
     """Verify the root at ``path`` and every partition in it."""
+    book.folders.append(path)
     return _Root(disk, path, book, deep=deep, compare=compare).run()
 
 

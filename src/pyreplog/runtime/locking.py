@@ -1,0 +1,69 @@
+"""Waiting for the lock of a log or a cluster that another opening holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pyreplog.config import check_seconds
+from pyreplog.errors import LockedError
+
+__all__ = ["LockWait", "cluster_wait", "log_wait"]
+
+PAUSE_MIN_S: Final = 0.001
+PAUSE_MAX_S: Final = 0.05
+"""The longest pause between two attempts. No kind of lock that this library takes can be waited for with a timeout: the system calls that
+block (``F_OFD_SETLKW``, ``flock``) end only with the lock or a signal, and could not be cancelled in a thread."""
+
+T = TypeVar("T")
+
+
+class LockWait:
+    """How long one opening waits for locks. All locks that it takes share the time."""
+
+    def __init__(self, name: str, lock_timeout: object, reading: str = LockedError.READING) -> None:
+        """``name`` and ``reading`` are for the error: what is locked, and how it can be read all the same. Raises
+        :class:`ConfigError` for a ``lock_timeout`` that is no number of seconds from 0, nor None."""
+        self._name = name
+        self._reading = reading
+        self._timeout_s = check_seconds("lock_timeout", lock_timeout)
+        self._end_s = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        self._pause_s = PAUSE_MIN_S
+
+    def pause(self) -> float | None:
+        """Seconds until the next attempt; None if the time is over."""
+        pause, self._pause_s = self._pause_s, min(self._pause_s * 2, PAUSE_MAX_S)
+        if self._end_s is None:
+            return pause
+        left = self._end_s - time.monotonic()
+        return min(pause, left) if left > 0 else None
+
+    def refusal(self, error: LockedError) -> LockedError:
+        """A new error with what ``error`` says, for this opening as a whole. It has no context when it is raised outside ``except``."""
+        return LockedError(error.filename, error.holder, self._name, reading=self._reading, waited_s=self._timeout_s or 0)
+
+    def call(self, attempt: Callable[[], T]) -> T:
+        """What ``attempt`` returns, which is called again until it does not raise :class:`LockedError`, or the time is over.
+
+        The pauses end early if a signal handler raises, as that of Ctrl-C does.
+        """
+        while True:
+            try:
+                return attempt()
+            except LockedError as error:
+                refusal = self.refusal(error)
+            pause = self.pause()
+            if pause is None:
+                raise refusal
+            time.sleep(pause)
+
+
+def log_wait(folder: str, lock_timeout: object) -> LockWait:
+    """How long ``open_log`` waits for the log in ``folder``."""
+    return LockWait(f"the log {folder!r}", lock_timeout)
+
+
+def cluster_wait(folder: str, lock_timeout: object) -> LockWait:
+    """How long ``Cluster`` waits for the locks of the cluster in ``folder`` and of its nodes."""
+    return LockWait(f"the cluster {folder!r}", lock_timeout, "read its topics with open_log(path, mode='r')")

@@ -1,0 +1,78 @@
+"""Permissions: which users besides this one may write to a log's folders, and the modes of new files and folders.
+
+Nothing of this is stored: each opening says it again. Rule: never write in a folder in which a user that is not trusted could
+exchange files. ``owner`` trusts this user alone, ``group`` the members of the folder's group, ``any`` whoever the folder lets in.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final, NamedTuple
+
+from pyreplog.config import Permissions, check_permissions
+
+__all__ = ["Modes", "modes_of"]
+
+
+class Modes(NamedTuple):
+    """What one value of ``permissions`` means for new files and folders, and for folders that are there."""
+
+    permissions: Permissions
+    file: int
+    directory: int
+    exact: bool
+    """Whether new files and folders get these modes whatever the umask; else the umask takes its bits away."""
+
+    def settle_file(self, fd: int) -> None:
+        """Give the file that was just made its mode."""
+        if self.exact:
+            os.fchmod(fd, self.file)
+
+    def settle_directory(self, path: str) -> None:
+        """Give the folder that was just made its mode. ``group`` keeps the setgid bit that Linux copies from the parent."""
+        if not self.exact:
+            return
+        kept = os.stat(path).st_mode & stat.S_ISGID if self.permissions == "group" else 0
+        os.chmod(path, self.directory | kept)
+
+    def refusal(self, status: os.stat_result, *, write: bool) -> str:
+        """Why the folder with ``status`` cannot be trusted, and what to do; empty if it can. ``write``: it will be written to."""
+        if self.permissions == "any":
+            return ""
+        owner, group, mode = status.st_uid, status.st_gid, status.st_mode
+        own = owner == os.geteuid()
+        if self.permissions == "group" and mode & stat.S_IWGRP:
+            if group not in (os.getegid(), *os.getgroups()):
+                why = f"the folder is writable by group {group}, of which this process is no member"
+                return why + _ways(f"chgrp {os.getegid()}", write, "any")
+            own = True  # its members are trusted, and its owner could be one of them
+        if not own:
+            why = f"the folder belongs to user {owner}, not to this one (user {os.geteuid()}): it cannot be trusted"
+            if self.permissions == "group":
+                return f"{why}, unless its group may write to it{_ways('chmod -R g+rwX', write, 'any')}"
+            return f"{why}{_ways(f'chown -R {os.geteuid()}', write, 'group' if mode & stat.S_IWGRP else 'any')}"
+        if mode & stat.S_IWOTH:
+            bit = "go-w" if self.permissions == "owner" else "o-w"
+            return f"the folder is writable by everybody{_ways(f'chmod {bit}', write, 'any')}"
+        if mode & stat.S_IWGRP and self.permissions == "owner":
+            return f"the folder is writable by its group {group}{_ways('chmod go-w', write, 'group')}"
+        return ""
+
+
+def _ways(command: str, write: bool, permissions: str) -> str:
+    """What to do, as the end of a sentence."""
+    instead = f", or open it with permissions={permissions!r} if that is meant" if write else ""
+    return f": run `{command}` on it{instead}"
+
+
+_MODES: Final = {
+    "owner": Modes("owner", 0o600, 0o700, True),
+    "group": Modes("group", 0o660, 0o770, True),
+    "any": Modes("any", 0o666, 0o777, False),
+}
+
+
+def modes_of(permissions: object) -> Modes:
+    """The modes that ``permissions`` means. Raises :class:`ConfigError` for any other value."""
+    return _MODES[check_permissions(permissions)]

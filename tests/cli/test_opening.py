@@ -1,0 +1,63 @@
+"""How ``append`` and ``import`` open a log that other users or processes use too, and what the reading commands say of such folders."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+import pyreplog
+from tests.cli.support import Replog
+
+COMMANDS = (("append",), ("import",), ("import", "--resume"))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_permissions(replog: Replog, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """``--permissions group`` writes to a folder that the group may write to, which is refused with that advice otherwise; everything that
+    it makes is the group's."""
+    tmp_path.chmod(0o2770)
+    (tmp_path / "rows.ndjson").write_text('{"value": "x"}\n')
+    command, *rest = words
+    given = (command, tmp_path / "log", tmp_path / "rows.ndjson", *rest)
+    assert replog(*given, "--permissions", "group").code == 0
+    made = {path: path.stat().st_mode & 0o7777 for path in (tmp_path / "log", *(tmp_path / "log").rglob("*"))}
+    assert {path.name: oct(mode) for path, mode in made.items() if mode != (0o2770 if path.is_dir() else 0o660)} == {}
+    refused = replog(*given)
+    assert refused.code == 1
+    assert "write to it with --permissions group" in refused.err
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_lock_timeout(replog: Replog, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """``--lock-timeout`` waits for another opening to end; without it the error names the holder and the option."""
+    (tmp_path / "rows.ndjson").write_text('{"value": "x"}\n')
+    command, *rest = words
+    given = (command, tmp_path / "log", tmp_path / "rows.ndjson", *rest)
+    with pyreplog.open_log(tmp_path / "log") as log:
+        refused = replog(*given)
+        assert refused.code == 1
+        assert "is already open for writing by this process, pid " in refused.err
+        assert "read it with `replog cat`, wait for it with --lock-timeout SECONDS, or close" in refused.err
+        timer = threading.Timer(0.1, log.close)
+        timer.start()
+        assert replog(*given, "--lock-timeout", 20).code == 0
+        timer.join()
+
+
+@pytest.mark.parametrize("command", ["topics", "cat", "describe", "verify"])
+def test_one_warning_for_all_folders(replog: Replog, tmp_path: Path, command: str) -> None:
+    """A command that reads folders that others may write to says so in one line, however many there are."""
+    for partition in range(12):
+        with pyreplog.open_log(tmp_path / "log", partition=partition) as log:
+            log.append(b"x")
+    before = replog(command, tmp_path / "log")
+    assert before.err == ""
+    for folder in (tmp_path / "log", *(tmp_path / "log").glob("log-*")):
+        folder.chmod(0o770)
+    done = replog(command, tmp_path / "log")
+    assert (done.code, done.out) == (0, before.out)
+    (line,) = done.err.splitlines()
+    assert "writable by its group" in line
+    assert "12 more folders" in line
