@@ -82,7 +82,18 @@ if TYPE_CHECKING:
     from pyreplog import aio as aio
     from pyreplog import errors as errors
     from pyreplog import testing as testing
-    from pyreplog.runtime import Admin, Cluster, ClusterNode, Consumer, PartitionDescription, Producer, TopicDescription, scan
+    from pyreplog.runtime import (
+        Admin,
+        Cluster,
+        ClusterNode,
+        ClusterReader,
+        Consumer,
+        PartitionDescription,
+        Producer,
+        ReaderConsumer,
+        TopicDescription,
+        scan,
+    )
 
 __version__ = "0.1.0"
 
@@ -97,6 +108,7 @@ __all__ = [
     "Cluster",
     "ClusterError",
     "ClusterNode",
+    "ClusterReader",
     "ConfigError",
     "Consumer",
     "CorruptError",
@@ -138,6 +150,7 @@ __all__ = [
     "ProtocolError",
     "PyreplogError",
     "ReadOnlyError",
+    "ReaderConsumer",
     "ReentrantCallError",
     "Record",
     "RecordBatch",
@@ -178,9 +191,11 @@ _LATER: Final = {
     "Admin": ".runtime",
     "Cluster": ".runtime",
     "ClusterNode": ".runtime",
+    "ClusterReader": ".runtime",
     "Consumer": ".runtime",
     "PartitionDescription": ".runtime",
     "Producer": ".runtime",
+    "ReaderConsumer": ".runtime",
     "TopicDescription": ".runtime",
     "scan": ".runtime",
 }

@@ -11,7 +11,7 @@ import pytest
 
 import pyreplog
 from pyreplog.aio.calls import READERS_MAX, Calls, Gift, _Crew
-from pyreplog.aio.follow import _LoopNews, follow
+from pyreplog.aio.follow import LoopNews, follow
 from pyreplog.runtime import DiskNews
 from pyreplog.runtime.follow import WriterNews
 from pyreplog.system import SystemDisk
@@ -150,7 +150,7 @@ def test_a_loop_waits_for_no_file_that_is_closed(tmp_path: Path) -> None:
         plain = DiskNews(SystemDisk(), [str(tmp_path)])
         assert plain.watch is not None
         number = plain.watch.fileno()
-        news = _LoopNews(plain)
+        news = LoopNews(plain)
         news.close()
         assert plain.watch is None
         assert not asyncio.get_running_loop().remove_reader(number)

@@ -208,7 +208,7 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(pyreplog.ConfigError, match=words):
             pyreplog.Cluster(path, disk=None if path else lambda name: pytest.fail("no disk is asked"))
     with pytest.raises(TypeError, match=r"path must be text or a pathlib\.Path, not bytes"):
-        pyreplog.Cluster(b"bytes")  # type: ignore[arg-type]
+        pyreplog.Cluster(b"bytes")  # type: ignore[call-overload]
     for config, words in (
         (5, "config is 5; it must be a NodeConfig"),
         ({"session_timeout": 5}, "'session_timeout' of a node; did you mean 'session_timeout_ms'"),

@@ -137,7 +137,7 @@ def test_wrong_values(tmp_path: Path) -> None:
     """Another value is refused before anything is made, and so is one beside a disk that a caller brings."""
     for make in (pyreplog.open_log, pyreplog.Cluster, BreakableCluster):
         with pytest.raises(pyreplog.ConfigError, match="permissions is 'all'; it must be one of 'owner', 'group', 'any'"):
-            make(tmp_path / "log", permissions="all")  # type: ignore[arg-type]
+            make(tmp_path / "log", permissions="all")  # type: ignore[arg-type, call-overload]
     with pytest.raises(pyreplog.ConfigError, match="leave disk out"):
         pyreplog.open_log(tmp_path / "log", permissions="group", disk=SystemDisk())
     assert list(tmp_path.iterdir()) == []

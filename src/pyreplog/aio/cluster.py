@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, NoReturn, SupportsIndex, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, SupportsIndex, TypedDict, Unpack, overload
 
 from pyreplog import runtime
 from pyreplog.aio.calls import Calls
@@ -16,9 +16,13 @@ from pyreplog.aio.clients import Admin, Consumer, Producer, Subject
 from pyreplog.aio.opening import Opening
 from pyreplog.arrow import Scan
 from pyreplog.config import NodeConfig, Permissions, check_seconds
-from pyreplog.errors import ClosedError
+from pyreplog.errors import ClosedError, ConfigError
 from pyreplog.ports import Clock, Disk
+from pyreplog.runtime import LockWait
 from pyreplog.values import RecoveryProgress, TopicPartition
+
+if TYPE_CHECKING:
+    from pyreplog.aio.cluster_reader import ClusterReader
 
 __all__ = ["Cluster", "ClusterNode"]
 
@@ -48,14 +52,47 @@ class ConsumerSettings(TypedDict, total=False):
 class Cluster:
     """A replicated log in this process, for coroutines of one event loop: ``async with Cluster("data", nodes=3) as cluster``, or
     ``cluster = await Cluster("data")`` and later ``await cluster.close()``. Settings and errors are those of :class:`pyreplog.Cluster`,
-    but for ``own_process``: signals are the event loop's to hear.
+    but for ``own_process``: signals are the event loop's to hear. With ``mode="r"`` it is a :class:`ClusterReader`.
     """
 
+    _reader_class: ClassVar[type[Any]]
+    """What ``mode="r"`` makes. Its module, which imports this one, sets it."""
+
+    def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
+        """With ``mode="r"`` a :class:`~pyreplog.aio.ClusterReader`, whose own ``__init__`` runs then."""
+        kind: type[Any] = cls._reader_class if mode == "r" and cls is Cluster else cls
+        made: Self = object.__new__(kind)
+        return made
+
+    @overload
     def __init__(
         self,
         path: str | os.PathLike[str],
         nodes: int | None = None,
         *,
+        mode: Literal["a"] = "a",
+        config: NodeConfig | Mapping[str, object] | None = None,
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+        permissions: Permissions = "owner",
+        lock_timeout: float | None = 0,
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[misc]  # this class's name makes one of that class
+        self: ClusterReader,
+        path: str | os.PathLike[str],
+        *,
+        mode: Literal["r"],
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: int | None = None,
+        *,
+        mode: Literal["a", "r"] = "a",
         config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
@@ -64,14 +101,19 @@ class Cluster:
         lock_timeout: float | None = 0,
     ) -> None:
         """Nothing is opened yet. ``progress`` is not called on the event loop. Cancelling ends a wait of ``lock_timeout``."""
+        if mode != "a":
+            raise ConfigError(f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)")
 
         def open_it() -> runtime.Cluster:
             # The first time, naming it loads it.
             return runtime.Cluster(path, nodes, config=config, disk=disk, clock=clock, progress=progress, permissions=permissions)
 
-        folder = runtime.folder_of(path)
-        self._name = os.path.basename(folder)
-        wait = partial(runtime.cluster_wait, folder, lock_timeout)
+        self._begin_with(path, open_it, partial(runtime.cluster_wait, runtime.folder_of(path), lock_timeout))
+
+    def _begin_with(
+        self, path: str | os.PathLike[str], open_it: Callable[[], runtime.Cluster], wait: Callable[[], LockWait] | None = None
+    ) -> None:
+        self._name = os.path.basename(runtime.folder_of(path))
         self._opening: Opening[Cluster] = Opening(self._name, self._begin, open_it, wait)
         self._closing: asyncio.Future[None] | None = None
         self._opened: tuple[runtime.Cluster, Calls] | None = None
@@ -79,13 +121,16 @@ class Cluster:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Cluster cannot be copied or pickled: one process opens it, and any number may read its logs with open_log(path, mode='r')"
+            "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path, mode='r')"
         )
 
     def _begin(self, cluster: runtime.Cluster, calls: Calls) -> Cluster:
         self._opened = cluster, calls
-        self._nodes = runtime.Nodes(ClusterNode(node, calls) for node in cluster.nodes)
+        self._nodes = self._make_nodes(cluster, calls)
         return self
+
+    def _make_nodes(self, cluster: runtime.Cluster, calls: Calls) -> Sequence[ClusterNode]:
+        return runtime.Nodes(ClusterNode(node, calls) for node in cluster.nodes)
 
     def __await__(self) -> Generator[Any, None, Cluster]:
         return self._opening.__await__()
@@ -106,6 +151,11 @@ class Cluster:
     def path(self) -> str:
         """The folder."""
         return self._cluster.path
+
+    @property
+    def mode(self) -> Literal["a", "r"]:
+        """``"a"``, or ``"r"`` of a :class:`ClusterReader`."""
+        return self._cluster.mode
 
     @property
     def closed(self) -> bool:

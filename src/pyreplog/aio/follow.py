@@ -12,7 +12,7 @@ from pyreplog.errors import ClosedError
 from pyreplog.record import Record
 from pyreplog.runtime import DiskNews, Followed, News
 
-__all__ = ["follow", "in_chunks"]
+__all__ = ["LoopNews", "follow", "in_chunks"]
 
 CHUNK_COUNT: Final = 100
 """Records that a thread hands over at once. A switch costs about as much as decoding them."""
@@ -34,11 +34,13 @@ async def in_chunks(calls: Calls, records: Iterator[Record]) -> AsyncGenerator[R
             yield record
 
 
-class _LoopNews:
+class LoopNews:
     """``news`` for one coroutine of the running loop."""
 
-    def __init__(self, news: News) -> None:
+    def __init__(self, news: News, release: Callable[[], None] | None = None) -> None:
+        """``release`` ends the news; None: ``news.close``."""
         self._news = news
+        self._release = news.close if release is None else release
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
         self._fd = -1
@@ -78,7 +80,7 @@ class _LoopNews:
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
         self._news.told = None
-        self._news.close()
+        self._release()
 
 
 async def follow(
@@ -87,7 +89,7 @@ async def follow(
     """What :meth:`pyreplog.Log.follow` gives, in a coroutine. Ends, whatever is raised then, once ``is_closed()``."""
     loop = asyncio.get_running_loop()
     plain = await calls.acquire(view.news, lambda unwanted: unwanted.close())
-    news = _LoopNews(plain)
+    news = LoopNews(plain)
     try:
         end = await calls.read(_end_of, view)
         while True:

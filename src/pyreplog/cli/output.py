@@ -81,7 +81,7 @@ def put_bytes(fields: dict[str, Any], name: str, data: bytes | None) -> dict[str
 _WORDS: Final = (
     ("name one with topic=", "name one with --topic"),
     ("read it with mode='r'", "read it with `replog cat`"),
-    ("read its topics with open_log(path, mode='r')", "read it with `replog cat`"),
+    ("read its topics with Cluster(path, mode='r')", "read it with `replog cat`"),
     ("wait for it with lock_timeout=SECONDS", "wait for it with --lock-timeout SECONDS"),
     ("open it with permissions='group'", "write to it with --permissions group"),
     ("open it with permissions='any'", "write to it with --permissions any"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyreplog._core import LogSlice
 from pyreplog.log.epochs import EpochCache
 from pyreplog.log.finder import Finder, distrusted, find_roots, is_partition, list_topics, open_readers, untrusted
-from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, write_topic_id
+from pyreplog.log.identity import decode_uuid, encode_uuid, random_uuid, read_properties, write_topic_id
 from pyreplog.log.intake import Appended, Intake
 from pyreplog.log.isolation import ISOLATIONS, READ_COMMITTED, READ_UNCOMMITTED, CommittedSource, StableSource, check_isolation
 from pyreplog.log.layout import (
@@ -19,6 +19,7 @@ from pyreplog.log.layout import (
     check_topic,
     directory_name,
     join,
+    parent_of,
     parse_directory_name,
     segment_name,
 )
@@ -76,11 +77,13 @@ __all__ = [
     "log_names",
     "make_folder",
     "open_readers",
+    "parent_of",
     "parse_directory_name",
     "parse_state",
     "printable_name",
     "random_uuid",
     "read_config",
+    "read_properties",
     "read_state",
     "replace_file",
     "segment_name",

@@ -14,19 +14,23 @@ from pyreplog.runtime.writer import LogWriter
 if TYPE_CHECKING:
     from pyreplog.runtime.admin import Admin, PartitionDescription, TopicDescription
     from pyreplog.runtime.cluster import Cluster
-    from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer, place_of
+    from pyreplog.runtime.cluster_reader import ClusterReader, ReaderAdmin
+    from pyreplog.runtime.consumer import ANSWER_TIMEOUT_S, Consumer
     from pyreplog.runtime.early_syncs import EarlySyncs
     from pyreplog.runtime.member import ClusterNode
     from pyreplog.runtime.nodes import Nodes
     from pyreplog.runtime.owner import apply_unowned
     from pyreplog.runtime.producer import Producer
+    from pyreplog.runtime.reader_consumer import ReaderConsumer
     from pyreplog.runtime.several import scan
+    from pyreplog.runtime.subject import place_of
 
 __all__ = [
     "ANSWER_TIMEOUT_S",
     "Admin",
     "Cluster",
     "ClusterNode",
+    "ClusterReader",
     "Consumer",
     "DiskNews",
     "EarlySyncs",
@@ -38,6 +42,8 @@ __all__ = [
     "Nodes",
     "PartitionDescription",
     "Producer",
+    "ReaderAdmin",
+    "ReaderConsumer",
     "TopicDescription",
     "apply_unowned",
     "cluster_wait",
@@ -51,16 +57,19 @@ __all__ = [
 _LATER: Final = {
     "ANSWER_TIMEOUT_S": ".consumer",
     "Admin": ".admin",
-    "Cluster": ".cluster",
+    "Cluster": ".cluster_reader",  # which tells it what mode="r" makes
     "ClusterNode": ".member",
+    "ClusterReader": ".cluster_reader",
     "Consumer": ".consumer",
     "EarlySyncs": ".early_syncs",
     "Nodes": ".nodes",
     "PartitionDescription": ".admin",
     "Producer": ".producer",
+    "ReaderAdmin": ".cluster_reader",
+    "ReaderConsumer": ".reader_consumer",
     "TopicDescription": ".admin",
     "apply_unowned": ".owner",
-    "place_of": ".consumer",
+    "place_of": ".subject",
     "scan": ".several",
 }
 

@@ -39,7 +39,7 @@ NODES_TIMEOUT_S = 10.0
 CONFIG_OF_TOPIC = 1
 """Kafka's number for a setting that was made on the topic."""
 
-__all__ = ["Admin", "PartitionDescription", "TopicDescription"]
+__all__ = ["Admin", "PartitionDescription", "TopicDescription", "description_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Admin(Face[Machine]):
                 raise self._advice.unknown_topic(name)
             if result.error_code != NO_ERROR:
                 raise cluster_error(result.error_code, result.error_message or repr(name))
-        return _description(topic, configs)
+        return description_of(topic, configs)
 
     def delete_records(self, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
         """Delete what lies below these offsets, by partition (-1: all that is committed), on every live node; the log start offsets now.
@@ -279,7 +279,8 @@ def _check_alike(topic: TopicDescription, partitions: int | None, replication_fa
         raise TopicExistsError(f"{topic.name!r}, with {'; '.join(differences)}")
 
 
-def _description(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
+def description_of(topic: DescribeTopicPartitionsTopic, configs: DescribeConfigsResponse) -> TopicDescription:
+    """What these answers of a controller say of one topic."""
     assert topic.name is not None, "a topic that was asked for by name has one"
     return TopicDescription(
         topic.name,

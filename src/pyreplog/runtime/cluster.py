@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import ClassVar, Final, Literal, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Self, SupportsIndex, overload
 
 from pyreplog.arrow import TOPIC_COLUMNS, Scan
 from pyreplog.client import ACKS, ConsumerConfig, ProducerConfig, Relay
@@ -70,6 +70,9 @@ from pyreplog.system import LocalNetwork, SystemClock, SystemDisk, anchored
 from pyreplog.values import RecoveryProgress, TopicPartition
 from pyreplog.wire import NO_LEADER
 
+if TYPE_CHECKING:
+    from pyreplog.runtime.cluster_reader import ClusterReader
+
 __all__ = ["Cluster"]
 
 START_TIMEOUT_S: Final = 30.0
@@ -87,6 +90,7 @@ _log.addHandler(logging.NullHandler())  # silent unless the application configur
 class Cluster:
     """A replicated log in this process. Use it in ``with``, or call ``close``. Thread-safe.
 
+    ``mode="r"``: read it beside the process that runs it; that is a :class:`ClusterReader`, which takes no lock and starts no node.
     ``nodes``: how many, up to 100; None: as many as the folder has, 3 in a new one. More than before adds nodes, fewer are a
     ConfigError. ``config``: every node's settings, a NodeConfig or a dict of them. ``own_process``: the process is there for this
     cluster, so SIGTERM ends both in order, as Ctrl-C does; call it from the main thread. ``progress`` is called while logs are
@@ -99,12 +103,45 @@ class Cluster:
 
     _network_class: ClassVar[type[LocalNetwork]] = LocalNetwork
     """What carries the messages of its members; tests put one with faults in its place."""
+    _reader_class: ClassVar[type[Any]]
+    """What ``mode="r"`` makes. Its module, which imports this one, sets it."""
 
+    def __new__(cls, *args: object, mode: object = "a", **settings: object) -> Self:
+        """With ``mode="r"`` a :class:`~pyreplog.ClusterReader`, whose own ``__init__`` runs then."""
+        kind: type[Any] = cls._reader_class if mode == "r" and cls is Cluster else cls
+        made: Self = object.__new__(kind)
+        return made
+
+    @overload
     def __init__(
         self,
         path: str | os.PathLike[str],
         nodes: int | None = None,
         *,
+        mode: Literal["a"] = "a",
+        config: NodeConfig | Mapping[str, object] | None = None,
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+        own_process: bool = False,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+        permissions: Permissions = "owner",
+        lock_timeout: float | None = 0,
+    ) -> None: ...
+    @overload
+    def __init__(  # type: ignore[misc]  # this class's name makes one of that class
+        self: ClusterReader,
+        path: str | os.PathLike[str],
+        *,
+        mode: Literal["r"],
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: int | None = None,
+        *,
+        mode: Literal["a", "r"] = "a",
         config: NodeConfig | Mapping[str, object] | None = None,
         disk: Callable[[str], Disk] | None = None,
         clock: Clock | None = None,
@@ -114,6 +151,8 @@ class Cluster:
         lock_timeout: float | None = 0,
     ) -> None:
         """Start, or go on from what is there; every node that can serve does when this returns."""
+        if mode != "a":
+            raise ConfigError(f"mode is {mode!r}; it must be 'a' (run the cluster) or 'r' (read it beside the process that runs it)")
         folder = folder_of(path)
         settings = NodeConfig.from_mapping({} if config is None else config)
         check_callable("disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own")
@@ -173,7 +212,7 @@ class Cluster:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         raise TypeError(
-            "a Cluster cannot be copied or pickled: one process opens it, and any number may read its logs with open_log(path, mode='r')"
+            "a Cluster cannot be copied or pickled: one process opens it, and any number may read it with Cluster(path, mode='r')"
         )
 
     # ----------------------------------------------------------------------------------------------------------------------- start
@@ -587,6 +626,11 @@ class Cluster:
     def path(self) -> str:
         """The folder."""
         return self._path
+
+    @property
+    def mode(self) -> Literal["a", "r"]:
+        """``"a"``, or ``"r"`` of a :class:`ClusterReader`."""
+        return "a"
 
     @property
     def closed(self) -> bool:

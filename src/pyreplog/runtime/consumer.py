@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, NoReturn, SupportsIndex, TypeGuard, overload
+from typing import Final, NoReturn, SupportsIndex, overload
 
 from pyreplog.arrow import timestamp_ms
 from pyreplog.client import Consumer as Machine
 from pyreplog.client import Ends, Pending
-from pyreplog.config import INT32_MAX, INT64_MAX, check_seconds, whole
+from pyreplog.config import INT64_MAX, check_seconds, whole
 from pyreplog.errors import ConfigError, InternalError, UnknownTopicError
 from pyreplog.interruptions import is_interruption
 from pyreplog.record import Record
 from pyreplog.runtime.advice import Advice
 from pyreplog.runtime.driver import Driver, Seat
 from pyreplog.runtime.face import Face
+from pyreplog.runtime.subject import Subject, partitions_of, place_of
 from pyreplog.values import TopicPartition
 from pyreplog.wire import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
@@ -26,8 +27,6 @@ __all__ = ["ANSWER_TIMEOUT_S", "Consumer", "Subject", "place_of"]
 ANSWER_TIMEOUT_S: Final = 10.0
 """How long a question to the cluster is waited for, unless the caller says otherwise."""
 _LOOKED_UP: Final = {EARLIEST_TIMESTAMP: "the first offset", LATEST_TIMESTAMP: "the end"}
-Subject = str | tuple[str, int] | Collection[str | tuple[str, int]]
-"""A topic (all its partitions), a (topic, partition) pair such as a TopicPartition, or several of these."""
 
 
 class Consumer(Face[Machine]):
@@ -86,33 +85,7 @@ class Consumer(Face[Machine]):
         """What :meth:`assign` would read: it waits for the news of that, and changes nothing."""
         self._check()
         patience = check_seconds("timeout", timeout)
-        several: Any = [subject] if isinstance(subject, str) or _is_pair(subject) else subject
-        try:
-            if isinstance(several, Consumer):  # which can be iterated, and waits for more at its end
-                raise TypeError
-            entries = [one if isinstance(one, str) else TopicPartition(*one) for one in several]
-        except TypeError as error:
-            if is_interruption(error):
-                raise
-            raise ConfigError(f"{subject!r} is none of a topic, a (topic, partition) pair, or several of these") from None
-        partitions: list[TopicPartition] = []
-        for entry in entries:
-            if isinstance(entry, str):
-                try:
-                    count = self._partition_count(entry, patience)
-                except UnknownTopicError as error:
-                    if is_interruption(error):
-                        raise
-                    if isinstance(subject, tuple) and len(several) == 2 and entry is several[1] and entry.isdecimal():
-                        whole(f"the partition of {several[0]!r}", entry, 0, INT32_MAX)  # raises: a pair was meant, not a second topic
-                    raise
-                partitions += [TopicPartition(entry, number) for number in range(count)]
-            else:
-                number = whole(f"the partition of {entry.topic!r}", entry.partition, 0, INT32_MAX)
-                if number >= (count := self._partition_count(entry.topic, patience)):
-                    raise UnknownTopicError(f"{entry.topic!r} has partitions 0 to {count - 1}, not {number}")
-                partitions.append(TopicPartition(entry.topic, number))
-        return partitions
+        return partitions_of(subject, lambda topic: range(self._partition_count(topic, patience)))
 
     def _take_up(self, partitions: Sequence[TopicPartition]) -> None:
         """The rest of :meth:`assign`, which waits for nothing."""
@@ -469,17 +442,3 @@ class Consumer(Face[Machine]):
 
     def __repr__(self) -> str:
         return f"<pyreplog.Consumer of {len(self._machine.assignment)} partition(s){', closed' if self._closed else ''}>"
-
-
-def _is_pair(subject: object) -> TypeGuard[tuple[str, int]]:
-    """Whether it is one (topic, partition) pair, and not two topics."""
-    return isinstance(subject, tuple) and len(subject) == 2 and isinstance(subject[0], str) and hasattr(subject[1], "__index__")
-
-
-def place_of(call: str, topic: str | tuple[str, int], partition: int | None) -> tuple[str, int]:
-    """What the arguments of ``call`` mean: a topic and a partition, or one (topic, partition) pair in place of both."""
-    if isinstance(topic, str) and partition is not None:
-        return topic, whole("partition", partition, 0, INT32_MAX)
-    if partition is None and _is_pair(topic):
-        return topic[0], whole("partition", topic[1], 0, INT32_MAX)
-    raise TypeError(f"{call} takes a topic and a partition, or a TopicPartition in place of both")

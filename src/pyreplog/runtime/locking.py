@@ -66,4 +66,4 @@ def log_wait(folder: str, lock_timeout: object) -> LockWait:
 
 def cluster_wait(folder: str, lock_timeout: object) -> LockWait:
     """How long ``Cluster`` waits for the locks of the cluster in ``folder`` and of its nodes."""
-    return LockWait(f"the cluster {folder!r}", lock_timeout, "read its topics with open_log(path, mode='r')")
+    return LockWait(f"the cluster {folder!r}", lock_timeout, "read its topics with Cluster(path, mode='r')")

@@ -176,6 +176,12 @@ class ReaderView:
         return self._reader.end_offset
 
     @property
+    def marks(self) -> list[str]:
+        """The files that a writer changes when there is more to read."""
+        with self._lock:
+            return self._reader.marks
+
+    @property
     def last_stable_offset(self) -> int:
         """As of the last :meth:`refresh`."""
         with self._lock:

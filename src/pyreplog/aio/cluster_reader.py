@@ -1,0 +1,267 @@
+"""ClusterReader for asyncio: a cluster's topics read from its files, beside the process that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, NoReturn, SupportsIndex, TypedDict, Unpack, cast, overload
+
+from pyreplog import runtime
+from pyreplog.aio.calls import Calls
+from pyreplog.aio.clients import Admin, Producer, Subject
+from pyreplog.aio.cluster import Cluster, ClusterNode
+from pyreplog.aio.follow import LoopNews
+from pyreplog.aio.opening import Opening
+from pyreplog.config import NodeConfig, check_seconds, whole
+from pyreplog.errors import ClosedError
+from pyreplog.ports import Clock, Disk
+from pyreplog.record import Record
+from pyreplog.runtime import TopicDescription
+from pyreplog.values import RecoveryProgress, TopicPartition
+
+__all__ = ["ClusterReader", "ReaderConsumer"]
+
+
+class ReaderSettings(TypedDict, total=False):
+    """What else :meth:`pyreplog.ClusterReader.consumer` takes."""
+
+    auto_offset_reset: Literal["earliest", "latest", "none"]
+    max_poll_records: int
+
+
+class ClusterReader(Cluster):
+    """A cluster that another process writes, for coroutines of one event loop: ``async with Cluster("data", mode="r") as cluster``.
+
+    Names and errors are those of :class:`pyreplog.ClusterReader`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: None = None,
+        *,
+        mode: Literal["r"] = "r",
+        config: NodeConfig | Mapping[str, object] | None = None,
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+    ) -> None:
+        """Nothing is opened yet."""
+
+        def open_it() -> runtime.Cluster:
+            return runtime.ClusterReader(path, nodes, config=config, disk=disk, clock=clock, progress=progress)
+
+        self._begin_with(path, open_it)
+
+    def _make_nodes(self, cluster: runtime.Cluster, calls: Calls) -> Sequence[ClusterNode]:
+        return ()
+
+    @property
+    def _reader(self) -> runtime.ClusterReader:
+        return cast("runtime.ClusterReader", self._cluster)
+
+    @property
+    def admin(self) -> Admin:
+        """``topics`` and ``describe``; the rest of an Admin is a ReadOnlyError."""
+        return Admin(self._reader.admin, self._calls)
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """ReadOnlyError: the nodes run in the process that writes."""
+        self._reader.nodes  # noqa: B018  (raises)
+        return ()
+
+    def __await__(self) -> Generator[Any, None, ClusterReader]:
+        return cast("Generator[Any, None, ClusterReader]", self._opening.__await__())
+
+    async def __aenter__(self) -> ClusterReader:
+        return cast("ClusterReader", await super().__aenter__())
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return await self._calls.read(self._reader.topics)
+
+    async def describe(self, name: str) -> TopicDescription:
+        """One topic's partitions and settings."""
+        return await self._calls.read(self._reader.describe, name)
+
+    def producer(self, *args: object, **settings: object) -> Opening[Producer]:
+        """ReadOnlyError: only the process that runs the cluster writes."""
+        self._reader.producer(*args, **settings)
+        raise AssertionError("a reader has no producer")
+
+    def consumer(  # type: ignore[override]  # the same calls, of a consumer that reads files
+        self, topics: Subject, **settings: Unpack[ReaderSettings]
+    ) -> Opening[ReaderConsumer]:
+        """Something that reads: ``async with cluster.consumer("orders") as consumer``. ``settings``: those of
+        :meth:`pyreplog.ClusterReader.consumer`."""
+        return Opening("consumer", ReaderConsumer, partial(self._reader.consumer, topics, **settings))
+
+    async def follow(self, topics: Subject, *, timeout: float | None = None) -> AsyncGenerator[Record, None]:
+        """The records of all these partitions from the first on, and then each new one. See :meth:`pyreplog.ClusterReader.follow`."""
+        patience = check_seconds("timeout", timeout)
+        async with self.consumer(topics) as consumer:
+            try:
+                async for record in consumer._until(patience):
+                    yield record
+            except ClosedError:
+                if not self.closed:
+                    raise
+
+
+class ReaderConsumer:
+    """Reads records of a cluster's topics from its files. Made by ``cluster.consumer(...)``: ``async with`` it. See
+    :class:`pyreplog.ReaderConsumer`. Cancelling a call loses no record.
+    """
+
+    def __init__(self, consumer: runtime.ReaderConsumer, calls: Calls) -> None:
+        """Made by the cluster."""
+        self._consumer = consumer
+        self._calls = calls
+        self._closing: asyncio.Future[None] | None = None
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' where it is needed")
+
+    async def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
+        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came."""
+        patience = check_seconds("timeout", timeout)
+        count = self._consumer.max_poll_records if count_max is None else whole("count_max", count_max, 1)
+        if patience is None:
+            self._consumer._check_assigned()
+        deadline = None if patience is None else asyncio.get_running_loop().time() + patience
+        while True:
+            records = self._consumer._pick(count)
+            if records or not await self._await_more(deadline):
+                return records
+
+    async def _await_more(self, deadline: float | None) -> bool:
+        """Whether something was read before ``deadline`` passed, by the loop's time (None: never passes)."""
+        loop = asyncio.get_running_loop()
+        consumer, news = self._consumer, None
+        try:
+            while True:
+                if news is not None:
+                    news.clear()
+                if await self._calls.read(consumer._fill):
+                    return True
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    return False
+                if news is None:
+                    plain = await self._calls.acquire(consumer._begin_waiting, consumer._end_waiting)
+                    news = LoopNews(plain, partial(consumer._end_waiting, plain))
+                    continue
+                await news.wait(left)
+        finally:
+            if news is not None:
+                news.close()
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        """Records for ever, waiting for more at the end."""
+        return self._until(None)
+
+    async def _until(self, timeout: float | None) -> AsyncGenerator[Record, None]:
+        loop = asyncio.get_running_loop()
+        while True:
+            while picked := self._consumer._pick(1):
+                yield picked[0]
+            self._consumer._check_assigned()
+            if not await self._await_more(None if timeout is None else loop.time() + timeout):
+                return
+
+    async def until_end(self) -> AsyncGenerator[Record, None]:
+        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
+        ends = await self._calls.read(self._consumer._ends)
+        while await self._calls.read(self._consumer._has_more, ends):
+            while picked := self._consumer._pick(1, ends):
+                yield picked[0]
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return self._consumer.assignment
+
+    async def assign(self, subject: Subject) -> None:
+        """Read these from now on."""
+        await self._calls.write(self._consumer.assign, subject)
+
+    @overload
+    async def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    @overload
+    async def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
+    @overload
+    async def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    async def seek(
+        self,
+        topic: Any,
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+    ) -> int:
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset."""
+        return await self._calls.write(partial(self._consumer.seek, topic, partition, offset, timestamp=timestamp))
+
+    async def seek_to_beginning(self) -> None:
+        """Go on at the first record of every partition."""
+        await self._calls.write(self._consumer.seek_to_beginning)
+
+    async def seek_to_end(self) -> None:
+        """Go on behind the last record of every partition."""
+        await self._calls.write(self._consumer.seek_to_end)
+
+    @overload
+    async def position(self, topic: str, partition: int) -> int: ...
+    @overload
+    async def position(self, topic: tuple[str, int], /) -> int: ...
+    async def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+        """The offset of the next record that is given out."""
+        place = runtime.place_of("position", topic, partition)
+        return await self._calls.read(partial(self._consumer.position, *place))
+
+    @overload
+    async def start_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    async def start_offset(self, topic: tuple[str, int], /) -> int: ...
+    async def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+        """The first offset that is there."""
+        place = runtime.place_of("start_offset", topic, partition)
+        return await self._calls.read(partial(self._consumer.start_offset, *place))
+
+    @overload
+    async def end_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    async def end_offset(self, topic: tuple[str, int], /) -> int: ...
+    async def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+        """The high watermark: the offset behind the last record that may be read."""
+        place = runtime.place_of("end_offset", topic, partition)
+        return await self._calls.read(partial(self._consumer.end_offset, *place))
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the cluster's."""
+        return self._closing is not None or self._consumer.closed
+
+    async def close(self) -> None:
+        """Release the files. Twice is harmless."""
+        if self._closing is None:
+            self._closing = self._calls.begin(self._consumer.close)
+            self._calls.stop()
+        await asyncio.shield(self._closing)
+
+    async def __aenter__(self) -> ReaderConsumer:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return repr(self._consumer).replace("pyreplog.", "pyreplog.aio.", 1)
+
+
+Cluster._reader_class = ClusterReader

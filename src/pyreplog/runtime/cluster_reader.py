@@ -1,0 +1,259 @@
+"""ClusterReader: a cluster's topics, read from its files beside the process that runs it. It takes no lock and starts no node."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Literal, NoReturn, SupportsIndex
+
+from pyreplog.arrow import TOPIC_COLUMNS, Scan
+from pyreplog.config import NodeConfig, check_callable, check_seconds, whole
+from pyreplog.errors import ClosedError, ConfigError, ReadOnlyError
+from pyreplog.ports import Clock, Disk
+from pyreplog.record import Record
+from pyreplog.runtime.admin import Admin, TopicDescription
+from pyreplog.runtime.catalog import Catalog
+from pyreplog.runtime.cluster import Cluster
+from pyreplog.runtime.logger import LOGGER
+from pyreplog.runtime.member import ClusterNode
+from pyreplog.runtime.opening import check_clock, check_name, folder_of
+from pyreplog.runtime.producer import Producer
+from pyreplog.runtime.reader_consumer import MAX_POLL_RECORDS, ReaderConsumer, Reset
+from pyreplog.runtime.subject import Subject
+from pyreplog.runtime.views import ReaderView
+from pyreplog.system import SystemDisk, anchored, current_process
+from pyreplog.values import RecoveryProgress, TopicPartition
+
+__all__ = ["ClusterReader", "ReaderAdmin"]
+
+
+class ClusterReader(Cluster):
+    """A cluster that another process writes, opened by ``Cluster(path, mode="r")``. Use it in ``with``, or call ``close``. Thread-safe.
+
+    It reads topics as a whole: ``topics``, ``describe``, ``consumer``, ``scan``, ``follow``. Any number of processes may do so. ``path`` is
+    a cluster's folder, or any other that holds logs: a Kafka broker's, the folder above several of its ``log.dirs``, one node's. Topics
+    and partitions that are made later are found by the next call. Calls that write, and those about nodes, are a ReadOnlyError.
+
+    Raises StorageNotFoundError if there is no cluster and no log, ConfigError for settings that only a writer has.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        nodes: None = None,
+        *,
+        mode: Literal["r"] = "r",
+        config: NodeConfig | Mapping[str, object] | None = None,
+        disk: Callable[[str], Disk] | None = None,
+        clock: Clock | None = None,
+        own_process: bool = False,
+        progress: Callable[[RecoveryProgress], None] | None = None,
+    ) -> None:
+        """Look at the folder. Nothing is locked, written or recovered."""
+        given = {"nodes": nodes, "config": config, "own_process": own_process or None, "progress": progress}
+        for name, value in given.items():
+            if value is not None:
+                raise ConfigError(f"{name} belongs to mode='a': a reader takes the cluster as it is")
+        folder = folder_of(path)
+        check_clock(clock)
+        check_callable("disk", disk, "a function that makes a Disk (see pyreplog.ports) by its name, or None for the machine's own")
+        self._path = anchored(folder) if disk is None else folder
+        self._disk: Disk = SystemDisk() if disk is None else disk("controller")
+        self._process = current_process()
+        self._closed = False
+        self._readers: weakref.WeakSet[ReaderConsumer] = weakref.WeakSet()
+        self._catalog = Catalog(self._disk, self._path)
+        if refusal := self._catalog.untrusted():
+            LOGGER.warning("%s; it is read all the same", refusal)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a ClusterReader cannot be copied or pickled: open the cluster with mode='r' where it is needed")
+
+    # ---------------------------------------------------------------------------------------------------------------------- facts
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._path
+
+    @property
+    def mode(self) -> Literal["a", "r"]:
+        """``"r"``."""
+        return "r"
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
+        return self._closed
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id; "" if no file says it."""
+        self._check()
+        return self._catalog.cluster_id
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        self._check()
+        return self._catalog.topics()
+
+    def describe(self, name: str) -> TopicDescription:
+        """One topic's partitions and settings, as its controller wrote them last: a leader may have died since.
+
+        Without a controller's file (a broker's folder) the folders say what they can: partitions, the nodes that have a copy, the newest
+        leader epoch; the leader is -1 then. Raises UnknownTopicError.
+        """
+        self._check()
+        check_name(name)
+        return self._catalog.describe(name)
+
+    @property
+    def admin(self) -> Admin:
+        """``admin.topics()`` and ``admin.describe(name)``; the rest of an Admin is a ReadOnlyError."""
+        self._check()
+        return ReaderAdmin(self)
+
+    # -------------------------------------------------------------------------------------------------------------------- reading
+
+    def consumer(  # type: ignore[override]  # the same calls, without those settings that are about nodes
+        self,
+        topics: Subject,
+        *,
+        auto_offset_reset: Reset = "earliest",
+        max_poll_records: int = MAX_POLL_RECORDS,
+    ) -> ReaderConsumer:
+        """Something that reads: a topic (all its partitions), a (topic, partition) pair, or several of these.
+
+        ``auto_offset_reset``: where to begin, and where to go on if the records at a position were deleted; ``"none"``: begin at the
+        first, and raise OffsetOutOfRangeError then. ``max_poll_records``: the most of one poll. Raises ConfigError, UnknownTopicError,
+        StorageError if a partition has no folder.
+        """
+        self._check()
+        if auto_offset_reset not in ("earliest", "latest", "none"):
+            raise ConfigError(f"auto_offset_reset is {auto_offset_reset!r}; it must be 'earliest', 'latest' or 'none'")
+        count = whole("max_poll_records", max_poll_records, 1)
+        consumer = ReaderConsumer(self._disk, self._catalog, topics, auto_offset_reset, count, self._readers.discard)
+        self._readers.add(consumer)
+        return consumer
+
+    def follow(self, topics: Subject, *, timeout: float | None = None) -> Iterator[Record]:
+        """The records of all these partitions from the first on, and then each new one as soon as it may be read.
+
+        Ends when none came for ``timeout`` seconds (None: never), and when the cluster is closed. Each partition's records come in order.
+        A ``consumer`` does the same from any position. Raises UnknownTopicError at once.
+        """
+        patience = check_seconds("timeout", timeout)
+        return self.consumer(topics)._follow(patience)
+
+    def scan(
+        self,
+        topic: str,
+        columns: Sequence[str] | None = None,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_timestamp: int | datetime | None = None,
+        end_timestamp: int | datetime | None = None,
+    ) -> Scan:
+        """A topic as Arrow columns, partition after partition, below the high watermark. Arguments are those of :meth:`Cluster.scan`.
+
+        Raises UnknownTopicError, StorageError if a partition has no folder, OffsetOutOfRangeError.
+        """
+        self._check()
+        check_name(topic)
+        readers = self._catalog.open([TopicPartition(topic, number) for number in self._catalog.numbers(topic)])
+        return Scan(
+            [(reader.partition, ReaderView(reader, self._disk)) for reader in readers],
+            name=f"topic {topic!r}",
+            columns=columns,
+            default_columns=TOPIC_COLUMNS,
+            checked=True,
+            start=start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+            spread=True,
+        )
+
+    # -------------------------------------------------------------------------------------------------------------- what a writer has
+
+    def producer(self, *args: object, **settings: object) -> Producer:  # type: ignore[override]  # whatever is asked, it is refused
+        """ReadOnlyError: only the process that runs the cluster writes."""
+        raise self._refuse("nothing is sent through it")
+
+    @property
+    def nodes(self) -> Sequence[ClusterNode]:
+        """ReadOnlyError: the nodes run in the process that writes."""
+        raise self._refuse("it runs no nodes")
+
+    def leader(self, topic: str, partition: int = 0) -> ClusterNode | None:
+        """ReadOnlyError: the nodes run in the process that writes. ``describe`` gives their numbers."""
+        raise self._refuse("it runs no nodes; describe() gives the leader's number")
+
+    def _refuse(self, why: str) -> ReadOnlyError:
+        self._check()
+        return ReadOnlyError(
+            f"the cluster {self._path!r} was opened with mode='r', so {why}: do that in the process that has it open with Cluster(path)"
+        )
+
+    # --------------------------------------------------------------------------------------------------------------------- the end
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close the consumers and release the files. Twice is harmless. ``timeout`` is for symmetry: a reader waits for nothing."""
+        check_seconds("timeout", timeout)
+        self._closed = True
+        for consumer in list(self._readers):
+            consumer.close()
+
+    def _check(self) -> None:
+        if self._process.left:
+            raise self._process.refuse(f"the cluster {self._path!r}")
+        if self._closed:
+            raise ClosedError(f"the cluster {self._path!r} is closed: open it again to use it")
+
+    def __enter__(self) -> ClusterReader:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.ClusterReader {self._path!r}{', closed' if self._closed else ''}>"
+
+
+class ReaderAdmin(Admin):
+    """Describes topics. It is ``admin`` of a :class:`ClusterReader`."""
+
+    def __init__(self, cluster: ClusterReader) -> None:
+        """Made by the cluster."""
+        self._cluster = cluster
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return self._cluster.topics()
+
+    def describe(self, name: str) -> TopicDescription:
+        """One topic's partitions and settings. See :meth:`ClusterReader.describe`."""
+        return self._cluster.describe(name)
+
+    def create_topic(self, *args: object, **settings: object) -> NoReturn:  # type: ignore[override]  # whatever is asked
+        """ReadOnlyError."""
+        raise self._cluster._refuse("no topic is made through it")
+
+    def delete_records(self, *args: object, **settings: object) -> NoReturn:  # type: ignore[override]  # whatever is asked
+        """ReadOnlyError."""
+        raise self._cluster._refuse("no records are deleted through it")
+
+    def elect_leaders(self, *args: object, **settings: object) -> NoReturn:  # type: ignore[override]  # whatever is asked
+        """ReadOnlyError."""
+        raise self._cluster._refuse("no leader is elected through it")
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.Admin of {self._cluster!r}>"
+
+
+Cluster._reader_class = ClusterReader

@@ -1,0 +1,440 @@
+"""ReaderConsumer: reads a cluster's topics from their files, beside the process that writes them. Thread-safe."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Final, Literal, NoReturn, SupportsIndex, overload
+
+from pyreplog.arrow import timestamp_ms
+from pyreplog.config import INT64_MAX, check_seconds, whole
+from pyreplog.errors import ClosedError, ConfigError, OffsetOutOfRangeError, PyreplogError, UnknownTopicError
+from pyreplog.interruptions import is_interruption
+from pyreplog.mutex import new_mutex
+from pyreplog.ports import Disk
+from pyreplog.record import Record
+from pyreplog.runtime.catalog import Catalog
+from pyreplog.runtime.follow import DiskNews
+from pyreplog.runtime.guard import Guard
+from pyreplog.runtime.subject import Subject, partitions_of, place_of, topics_of
+from pyreplog.runtime.views import ReaderView, record_lists
+from pyreplog.system import current_process
+from pyreplog.values import TopicPartition
+
+__all__ = ["MAX_POLL_RECORDS", "ReaderConsumer", "Reset"]
+
+MAX_POLL_RECORDS: Final = 500
+LOOK_AGAIN_S: Final = 1.0
+"""How often a waiting consumer of a whole topic looks for new partitions."""
+
+Reset = Literal["earliest", "latest", "none"]
+Ends = Mapping[TopicPartition, int]
+
+
+class _Cursor:
+    """How far one partition was read."""
+
+    __slots__ = ("next_offset", "seek_count", "view")
+
+    def __init__(self, view: ReaderView, next_offset: int) -> None:
+        self.view = view
+        #: The offset behind the last record that was read into the buffer.
+        self.next_offset = next_offset
+        #: A read that began before the last seek is dropped.
+        self.seek_count = 0
+
+
+class ReaderConsumer:
+    """Reads records of a cluster's topics from its files. Made by ``Cluster(path, mode="r").consumer(...)``; use it in ``with``.
+
+    Calls and records are those of :class:`Consumer`. Records come in order within each partition, once they are below the high
+    watermark. A consumer of a whole topic also reads partitions that are made later, from their first record on.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        catalog: Catalog,
+        subject: Subject,
+        reset: Reset,
+        max_poll_records: int,
+        on_close: Callable[[ReaderConsumer], None],
+    ) -> None:
+        """Made by the cluster."""
+        self._disk = disk
+        self._catalog = catalog
+        self._reset = reset
+        #: The most records of one poll.
+        self.max_poll_records = max_poll_records
+        self._on_close = on_close
+        self._process = current_process()
+        self._closed = False
+        # Two locks: whoever holds `_reading` may wait for the disk; `_state` is held for a moment only, also by an event loop.
+        self._reading = Guard("the consumer")
+        self._state = new_mutex()
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._topics: list[str] = []
+        self._looked_s = 0.0
+        self._left: deque[Record] = deque()
+        """Read, and not given out yet: what the next call gets."""
+        self._waiting: set[DiskNews] = set()
+        self.assign(subject)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError("a ReaderConsumer cannot be copied or pickled: open the cluster with mode='r' where it is needed")
+
+    # ------------------------------------------------------------------------------------------------------------------ assignment
+
+    def assign(self, subject: Subject) -> None:
+        """Read these from now on: a topic (all its partitions), a (topic, partition) pair, or several of these. Positions kept before stay.
+
+        Raises UnknownTopicError for a topic or a partition that is not there, StorageError for a partition without a folder; neither
+        changes anything.
+        """
+        with self._locked():
+            topics = topics_of(subject)
+            self._take_up(partitions_of(subject, self._catalog.numbers), self._reset)
+            self._topics, self._looked_s = topics, time.monotonic()
+
+    def _take_up(self, partitions: list[TopicPartition], reset: Reset) -> None:
+        """Read these, and no others. REQUIRES ``_reading``."""
+        new = [key for key in dict.fromkeys(partitions) if key not in self._cursors]
+        made: dict[TopicPartition, _Cursor] = {}
+        for reader in self._catalog.open(new):
+            start = reader.end_offset if reset == "latest" else reader.start_offset
+            made[reader.topic_partition] = _Cursor(ReaderView(reader, self._disk), start)
+        with self._state:
+            before, self._cursors = self._cursors, {key: self._cursors.get(key) or made[key] for key in dict.fromkeys(partitions)}
+            self._left = deque(record for record in self._left if (record.topic, record.partition) in self._cursors)
+        for key, cursor in before.items():
+            if key not in self._cursors:
+                cursor.view.close()
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """What is read."""
+        return list(self._cursors)
+
+    # --------------------------------------------------------------------------------------------------------------------- reading
+
+    def poll(self, timeout: float | None = 0.0, count_max: int | None = None) -> list[Record]:
+        """The records that are there, waiting up to ``timeout`` seconds for the first (None: for ever); empty when none came.
+
+        At most ``count_max`` (from 1; default 500). Moves the positions behind what it returns. Raises CorruptLogError for damaged
+        records, having given those before them, and OffsetOutOfRangeError under ``auto_offset_reset="none"``.
+        """
+        patience = check_seconds("timeout", timeout)
+        count = self.max_poll_records if count_max is None else whole("count_max", count_max, 1)
+        if patience is None:
+            self._check_assigned()
+        deadline = None if patience is None else time.monotonic() + patience
+        while True:
+            records = self._pick(count)
+            if records or not self._await_more(deadline):
+                return records
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records for ever, waiting for more at the end."""
+        return self._until(None)
+
+    def _until(self, timeout: float | None) -> Iterator[Record]:
+        """Records, until none came for ``timeout`` seconds (None: for ever)."""
+        while True:
+            while picked := self._pick(1):
+                yield picked[0]
+            self._check_assigned()
+            if not self._await_more(None if timeout is None else time.monotonic() + timeout):
+                return
+
+    def _follow(self, timeout: float | None) -> Iterator[Record]:
+        """As :meth:`__iter__`, but it ends when none came for ``timeout`` seconds, and when this is closed, by any thread."""
+        try:
+            yield from self._until(timeout)
+        except ClosedError:
+            if not self._closed:
+                raise
+        finally:
+            self.close()
+
+    def until_end(self) -> Iterator[Record]:
+        """Records up to the ends of the partitions as they are now. What lies behind is there for the next that is asked."""
+        self._check()
+        ends = self._ends()
+        while self._has_more(ends):
+            yield from self._pick(1, ends)
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        return {key: self.end_offset(*key) for key in self.assignment}
+
+    def _has_more(self, ends: Ends) -> bool:
+        """Whether there is a record below ``ends`` to pick."""
+        return self._find_left(ends) is not None or (self._fill(ends) and self._find_left(ends) is not None)
+
+    def _pick(self, count: int, ends: Ends | None = None) -> list[Record]:
+        """The next records that were read already, ``count`` at most. Waits for no disk."""
+        self._check()
+        with self._state:
+            left = self._left
+            if ends is None:
+                return [left.popleft() for _ in range(min(count, len(left)))]
+            records: list[Record] = []
+            while len(records) < count and (place := self._find_left(ends)) is not None:
+                records.append(left[place])
+                del left[place]
+            return records
+
+    def _find_left(self, ends: Ends | None) -> int | None:
+        """The place of the first record in the buffer that lies below ``ends``."""
+        with self._state:
+            if ends is None:
+                return 0 if self._left else None
+            below = (place for place, one in enumerate(self._left) if one.offset < ends.get(TopicPartition(one.topic, one.partition), 0))
+            return next(below, None)
+
+    def _await_more(self, deadline: float | None) -> bool:
+        """Whether something was read before ``deadline`` passed (by ``time.monotonic``; None: never passes)."""
+        news: DiskNews | None = None
+        try:
+            while True:
+                if self._fill():
+                    return True
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                if news is None:
+                    news = self._begin_waiting()  # and look again: what came before is no news
+                    continue
+                news.wait(left)
+        finally:
+            if news is not None:
+                self._end_waiting(news)
+
+    def _begin_waiting(self) -> DiskNews:
+        """Says from now on when there may be more to read; ``close`` wakes it. End it with :meth:`_end_waiting`."""
+        with self._state:
+            marks = [mark for cursor in self._cursors.values() for mark in cursor.view.marks]
+        news = DiskNews(self._disk, marks)
+        with self._state:
+            self._waiting.add(news)
+        return news
+
+    def _end_waiting(self, news: DiskNews) -> None:
+        with self._state:
+            self._waiting.discard(news)
+        news.close()
+
+    def _fill(self, ends: Ends | None = None) -> bool:
+        """Whether there are records to pick: if none are left, read on, in the partition whose turn it is. Waits for the disk."""
+        with self._locked():
+            if self._find_left(ends) is not None:
+                return True
+            for key, cursor in list(self._cursors.items()):
+                with self._state:  # its next turn comes after all others', also if it is damaged
+                    self._cursors[key] = self._cursors.pop(key)
+                if self._read(key, cursor, None if ends is None else ends.get(key, 0)):
+                    return True
+            self._look_for_partitions()
+            return False
+
+    def _read(self, key: TopicPartition, cursor: _Cursor, end_max: int | None) -> bool:
+        """Read on in one partition, below ``end_max``; whether there was a record. REQUIRES ``_reading``."""
+        view = cursor.view
+        with self._state:
+            offset, seeks = cursor.next_offset, cursor.seek_count
+        view.refresh()
+        if offset < view.start_offset:
+            offset = self._reset_to(key, view, offset)
+        end = view.end_offset if end_max is None else min(end_max, view.end_offset)
+        records: list[Record] = []
+        try:
+            for batch in record_lists(view, offset, end):
+                records += batch
+                offset = batch[-1].offset + 1
+                if len(records) >= MAX_POLL_RECORDS:
+                    break
+            else:
+                offset = max(offset, end)
+        except PyreplogError as error:
+            if is_interruption(error) or not records:
+                raise
+            # Those before the damage are given first; the next read raises.
+        with self._state:
+            if cursor.seek_count == seeks and self._cursors.get(key) is cursor:
+                self._left.extend(records)
+                cursor.next_offset = offset
+        return bool(records)
+
+    def _reset_to(self, key: TopicPartition, view: ReaderView, offset: int) -> int:
+        """Where to go on if the record at ``offset`` was deleted."""
+        if self._reset == "none":
+            raise OffsetOutOfRangeError(offset, view.start_offset, view.end_offset, log=str(key))
+        return view.end_offset if self._reset == "latest" else view.start_offset
+
+    def _look_for_partitions(self) -> None:
+        """Read new partitions of whole topics too, from their first record on. REQUIRES ``_reading``."""
+        if not self._topics or time.monotonic() - self._looked_s < LOOK_AGAIN_S:
+            return
+        self._looked_s = time.monotonic()
+        found = [TopicPartition(topic, number) for topic in self._topics for number in self._catalog.numbers(topic)]
+        if any(key not in self._cursors for key in found):
+            self._take_up([*self._cursors, *found], "earliest")
+
+    def _check_assigned(self) -> None:
+        """Raise :class:`ConfigError` if nothing is read: a call that waits for ever would do just that."""
+        if not self._cursors and not self._closed:
+            raise ConfigError("nothing is assigned to this consumer, so no record can come; assign() says what to read")
+
+    # ------------------------------------------------------------------------------------------------------------------- positions
+
+    @overload
+    def seek(self, topic: str, partition: int, offset: int | None = None, *, timestamp: int | datetime | None = None) -> int: ...
+    @overload
+    def seek(self, topic: tuple[str, int], offset: int, /) -> int: ...
+    @overload
+    def seek(self, topic: tuple[str, int], /, *, offset: int | None = None, timestamp: int | datetime | None = None) -> int: ...
+    def seek(
+        self,
+        topic: str | tuple[str, int],
+        partition: int | None = None,
+        offset: int | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+    ) -> int:
+        """Go on at ``offset``, or at the first record at or after ``timestamp`` (the end if there is none); returns the offset.
+
+        ``seek("orders", 0, 17)``, or ``seek(TopicPartition("orders", 0), 17)``. Raises UnknownTopicError for a partition that this consumer
+        does not read, OffsetOutOfRangeError for an offset behind the end. Below the start ``auto_offset_reset`` decides when it reads on.
+        """
+        self._check()
+        if not isinstance(topic, str) and offset is None:
+            partition, offset = None, partition
+        key = TopicPartition(*place_of("seek", topic, partition))
+        if (offset is None) == (timestamp is None):
+            raise TypeError("seek takes a topic, a partition, and an offset or a timestamp: seek('orders', 0, 17)")
+        with self._locked():
+            view = self._cursor(key).view
+            view.refresh()
+            if timestamp is not None:
+                found = view.find_timestamp(max(timestamp_ms(timestamp, "timestamp"), 0))
+                where = view.end_offset if found is None else max(found[0], view.start_offset)
+            else:
+                where = whole("offset", offset, 0, INT64_MAX)
+                if where > view.end_offset:
+                    raise OffsetOutOfRangeError(where, view.start_offset, view.end_offset, log=str(key))
+            self._move(key, where)
+            return where
+
+    def _move(self, key: TopicPartition, offset: int) -> None:
+        """Go on there; what was read of this partition and not given out is forgotten."""
+        cursor = self._cursor(key)
+        with self._state:
+            cursor.next_offset = offset
+            cursor.seek_count += 1
+            self._left = deque(record for record in self._left if (record.topic, record.partition) != key)
+
+    def _cursor(self, key: TopicPartition) -> _Cursor:
+        cursor = self._cursors.get(key)
+        if cursor is None:
+            raise UnknownTopicError(f"{key} is not among what this consumer reads; assign() changes that")
+        return cursor
+
+    def seek_to_beginning(self) -> None:
+        """Go on at the first record of every partition."""
+        for key in self.assignment:
+            self.seek(key, self.start_offset(*key))
+
+    def seek_to_end(self) -> None:
+        """Go on behind the last record of every partition."""
+        for key in self.assignment:
+            self.seek(key, self.end_offset(*key))
+
+    @overload
+    def position(self, topic: str, partition: int) -> int: ...
+    @overload
+    def position(self, topic: tuple[str, int], /) -> int: ...
+    def position(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+        """The offset of the next record that is given out. Raises UnknownTopicError for a partition that this consumer does not read."""
+        self._check()
+        key = TopicPartition(*place_of("position", topic, partition))
+        with self._state:
+            left = next((record.offset for record in self._left if (record.topic, record.partition) == key), None)
+            return self._cursor(key).next_offset if left is None else left
+
+    @overload
+    def start_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    def start_offset(self, topic: tuple[str, int], /) -> int: ...
+    def start_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+        """The first offset that is there, of any partition."""
+        return self._look_up(*place_of("start_offset", topic, partition))[0]
+
+    @overload
+    def end_offset(self, topic: str, partition: int) -> int: ...
+    @overload
+    def end_offset(self, topic: tuple[str, int], /) -> int: ...
+    def end_offset(self, topic: str | tuple[str, int], partition: int | None = None) -> int:
+        """The high watermark: the offset behind the last record that may be read."""
+        return self._look_up(*place_of("end_offset", topic, partition))[1]
+
+    def _look_up(self, topic: str, partition: int) -> tuple[int, int]:
+        """Where a partition starts and ends now."""
+        key = TopicPartition(topic, partition)
+        with self._locked():
+            cursor = self._cursors.get(key)
+            if cursor is not None:
+                cursor.view.refresh()
+                return cursor.view.start_offset, cursor.view.end_offset
+            (key,) = partitions_of(key, self._catalog.numbers)
+            (reader,) = self._catalog.open([key])
+            found = reader.start_offset, reader.end_offset
+            reader.close()
+            return found
+
+    # --------------------------------------------------------------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Release the files; a call that waits ends. Twice is harmless."""
+        if self._process.left:
+            return
+        self._closed = True
+        with self._state:
+            waiting = list(self._waiting)
+        for news in waiting:
+            news.wake()
+        with self._reading.free():
+            for cursor in self._cursors.values():
+                cursor.view.close()
+        self._on_close(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether :meth:`close` was called, or the cluster's."""
+        return self._closed
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """This thread reads, and no other."""
+        self._check()
+        with self._reading.free():
+            self._check()
+            yield
+
+    def _check(self) -> None:
+        if self._process.left:
+            raise self._process.refuse("the consumer")
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
+    def __enter__(self) -> ReaderConsumer:
+        self._check()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<pyreplog.ReaderConsumer of {len(self._cursors)} partition(s){', closed' if self._closed else ''}>"
